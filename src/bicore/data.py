@@ -1,0 +1,254 @@
+"""The data a selector sees: one frozen value whose columns are sliced together."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bicore.errors import InputError, unknown_name
+
+Array = npt.NDArray[Any]
+Task = Literal["classification", "regression"]
+
+#: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
+_CHECK_ROWS = 65536
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Points, their labels or targets, their weights and their ids.
+
+    Parameters
+    ----------
+    x : array (n, …)
+        Features; images as (n, channels, height, width). Integers and float16 are converted, one column may be 1-D.
+    y : array (n,) or (n, targets), optional
+        Labels (integers, strings, booleans) or targets (floats).
+    weight : array (n,), optional
+        How much each point counts in the outer objective. A point of weight 0 is never selected.
+    ids : array of int (n,), optional
+        A name for each row that survives slicing and shuffling; ties go to the smallest id. Default: the row number.
+
+    Examples
+    --------
+    >>> data = Dataset([[0.0], [1.0], [2.0]], ["a", "b", "b"])
+    >>> data[[2, 0]].ids.tolist()
+    [2, 0]
+    """
+
+    x: Array
+    y: Array | None = None
+    weight: Array | None = None
+    ids: Array | None = None
+
+    def __post_init__(self) -> None:
+        x = as_features(self.x, "x")
+        n = len(x)
+        put = object.__setattr__
+        put(self, "x", x)
+        put(self, "y", None if self.y is None else as_labels(self.y, n))
+        put(self, "weight", None if self.weight is None else as_weights(self.weight, n))
+        put(self, "ids", np.arange(n) if self.ids is None else as_ids(self.ids, n))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: Any) -> Dataset:
+        """The rows asked for, with every column; what was checked once is not checked again."""
+        picked = object.__new__(Dataset)
+        rows = np.asarray(rows) if not isinstance(rows, slice) else rows
+        for name in ("x", "y", "weight", "ids"):
+            column = getattr(self, name)
+            object.__setattr__(picked, name, None if column is None else column[rows])
+        return picked
+
+    @property
+    def weights(self) -> Array:
+        """The weights, 1 where none were given."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    def fingerprint(self) -> str:
+        """A digest of every column: the same data gives the same sixteen characters on any machine."""
+        digest = hashlib.sha256()
+        for column in (self.x, self.y, self.weight):
+            if column is not None:
+                digest.update(f"{column.dtype.str}{column.shape}".encode())
+                digest.update(np.ascontiguousarray(column).view(np.uint8).data if column.size else b"")
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Labels or targets as the losses read them: codes 0 … C−1 and their classes, or a float matrix."""
+
+    task: Task
+    values: Array
+    classes: Array | None = None
+
+    @property
+    def outputs(self) -> int:
+        """Number of classes, or of target columns."""
+        return len(self.classes) if self.classes is not None else int(self.values.shape[1])
+
+
+def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> Targets:
+    """Decide what ``y`` is and encode it.
+
+    ``task="auto"``: integers, strings and booleans are classes, floats are targets.
+    ``classes`` fixes the set of classes, for a part of the data that may lack some of them.
+    """
+    if task not in ("auto", "classification", "regression"):
+        raise unknown_name("task", task, ["auto", "classification", "regression"])
+    if task == "auto":
+        task = "regression" if y.dtype.kind == "f" else "classification"
+    if task == "regression":
+        return _regression(y)
+    return _classification(y, classes)
+
+
+def _regression(y: Array) -> Targets:
+    if y.dtype.kind not in "fiub":
+        raise InputError(f"y has dtype {y.dtype} and cannot be a target; give numbers, or task='classification'.")
+    values = y.astype(np.float64).reshape(len(y), -1)
+    _refuse_non_finite(values, "y")
+    return Targets("regression", values)
+
+
+def _classification(y: Array, classes: Array | None) -> Targets:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise InputError(
+            f"y has shape {y.shape} and cannot be a column of labels; give one label a row, or for several targets "
+            "floats or task='regression'."
+        )
+    if y.dtype.kind == "f":
+        _refuse_non_finite(y[:, None], "y")
+        wrong = np.flatnonzero(y != np.round(y))
+        if len(wrong):
+            raise InputError(
+                f"y[{wrong[0]}] = {y[wrong[0]]} cannot be a class label under task='classification'; "
+                "give integers or strings, or task='regression'."
+            )
+    known, codes = np.unique(y, return_inverse=True)
+    if classes is None:
+        return Targets("classification", codes.astype(np.int64), known)
+    fixed = np.unique(np.asarray(classes))
+    extra = np.setdiff1d(known, fixed)
+    if len(extra):
+        raise InputError(
+            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; "
+            "drop those rows or add the class."
+        )
+    return Targets("classification", np.searchsorted(fixed, y).astype(np.int64), fixed)
+
+
+def as_features(x: Any, name: str) -> Array:
+    """Numbers without NaN or infinity, at least one row, rows first; the caller's array is never written to."""
+    array = _to_numpy(x, name)
+    if array.ndim == 0:
+        raise InputError(f"{name} is a single value; give an array with one row a point.")
+    if array.dtype.kind == "O":
+        array = _objects_to_floats(array, name)
+    if array.dtype.kind in "biu":
+        array = array.astype(np.float64)
+    elif array.dtype == np.float16:
+        array = array.astype(np.float32)
+    elif array.dtype.kind != "f":
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode text and dates first).")
+    if array.ndim == 1:
+        array = array[:, None]
+    if len(array) == 0 or array[0].size == 0:
+        raise InputError(f"{name} has shape {array.shape}; at least one row and one column are needed.")
+    _refuse_non_finite(array, name)
+    return array
+
+
+def as_labels(y: Any, n: int) -> Array:
+    array = _to_numpy(y, "y")
+    if array.ndim == 0 or len(array) != n:
+        size = 1 if array.ndim == 0 else len(array)
+        raise InputError(f"y has {size} rows and x has {n}; they must have the same length, row by row.")
+    if array.dtype.kind == "O":
+        array = _objects_to_labels(array)
+    if array.dtype.kind == "b":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iufUS":
+        raise InputError(f"y has dtype {array.dtype} and cannot be a label; give integers, strings, booleans or floats.")
+    if array.dtype.kind == "f":
+        _refuse_non_finite(array.reshape(n, -1), "y")
+    return array
+
+
+def as_weights(weight: Any, n: int, name: str = "weight") -> Array:
+    array = _to_numpy(weight, name)
+    if array.shape not in ((n,), (n, 1)):
+        raise InputError(f"{name} has shape {array.shape}; one number for each of the {n} rows is needed.")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers >= 0.")
+    array = array.astype(np.float64).reshape(n)
+    _refuse_non_finite(array[:, None], name)
+    if array.min() < 0:
+        row = int(array.argmin())
+        raise InputError(f"{name}[{row}] = {array[row]} is negative; weights are >= 0 (drop the row or set it to 0).")
+    if array.max() == 0:
+        raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
+    return array
+
+
+def as_ids(ids: Any, n: int) -> Array:
+    array = _to_numpy(ids, "ids")
+    if array.shape != (n,) or array.dtype.kind not in "iu":
+        raise InputError(f"ids has shape {array.shape} and dtype {array.dtype}; one integer for each of {n} rows is needed.")
+    if len(np.unique(array)) != n:
+        raise InputError("ids holds a value twice; each row needs an id of its own.")
+    return array.astype(np.int64)
+
+
+def _to_numpy(value: Any, name: str) -> Array:
+    if isinstance(value, torch.Tensor):
+        return np.asarray(value.detach().cpu().numpy())
+    if hasattr(value, "toarray"):
+        raise InputError(f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it fits.")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array ({error}); give rows of equal length.") from error
+
+
+def _objects_to_floats(array: Array, name: str) -> Array:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} holds values that are not numbers ({error}); encode text and dates first.") from error
+
+
+def _objects_to_labels(array: Array) -> Array:
+    """An object column (pandas strings, mixed lists) as one plain dtype, or an error that names the row."""
+    kinds = {bool: "b", np.bool_: "b", int: "i", np.integer: "i", str: "s", float: "f", np.floating: "f"}
+    first = next((kind for base, kind in kinds.items() if isinstance(array.flat[0], base)), None)
+    for position, value in enumerate(array.ravel()):
+        kind = next((kind for base, kind in kinds.items() if isinstance(value, base)), None)
+        if kind is None or kind != first or value is None:
+            raise InputError(
+                f"y[{position}] = {value!r} cannot be a label beside {array.flat[0]!r}; give one kind of value "
+                "(integers, strings, booleans or floats) and no missing ones."
+            )
+    dtype = {"b": np.bool_, "i": np.int64, "f": np.float64, "s": np.str_}[first or "s"]
+    return array.astype(dtype)
+
+
+def _refuse_non_finite(array: Array, name: str) -> None:
+    for start in range(0, len(array), _CHECK_ROWS):
+        part = array[start : start + _CHECK_ROWS]
+        bad = ~np.isfinite(part)
+        if bad.any():
+            place = np.argwhere(bad)[0]
+            value = part[tuple(place)]
+            row = f"row {start + place[0]}" + (f", column {', '.join(map(str, place[1:]))}" if part.shape[1:] != (1,) else "")
+            raise InputError(f"{name} holds {value} at {row}; every value must be finite (fill or drop it first).")

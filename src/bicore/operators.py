@@ -1,0 +1,284 @@
+"""A kernel matrix as the engine sees it: products, columns and a diagonal, never more bytes than allowed.
+
+``Gram`` stores the matrix, ``Features`` stores Φ with K = Φ_rows Φ_colsᵀ, ``Blocked`` recomputes the kernel block by block.
+Rows belong to the outer set, columns to the training points; for one set of data the matrix is square.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import InputError, MemoryLimitError, NumericalError
+from bicore.kernels.base import Kernel, Precomputed
+from bicore.runtime import Runtime, human_bytes
+
+#: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
+FEATURE_SHARE = 0.5
+#: Memory for one block of a blocked product.
+BLOCK_BYTES = 64_000_000
+#: A Gram matrix may be asymmetric, or have negative eigenvalues, up to this share of its largest diagonal entry.
+GRAM_TOLERANCE = 1e-6
+#: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond, on a sample this large.
+PSD_ROWS = 2000
+
+
+class KernelOperator(ABC):
+    """The matrix K of rows × columns."""
+
+    shape: tuple[int, int]
+    like: Tensor  # an empty tensor of the operator's dtype and device
+
+    @abstractmethod
+    def matmul(self, right: Tensor) -> Tensor:
+        """K @ right."""
+
+    @abstractmethod
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        """Kᵀ @ right, or only the rows of it that belong to ``columns``."""
+
+    @abstractmethod
+    def columns(self, index: Tensor) -> Tensor:
+        """K[:, index]."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """The diagonal of a square operator."""
+
+    @abstractmethod
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        """Σ_j weights_j K_jk² for every column k."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gram(KernelOperator):
+    """A stored matrix."""
+
+    matrix: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    @property
+    def like(self) -> Tensor:  # type: ignore[override]
+        return self.matrix.new_empty(0)
+
+    def matmul(self, right: Tensor) -> Tensor:
+        return self.matrix @ right
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
+
+    def columns(self, index: Tensor) -> Tensor:
+        return self.matrix[:, index]
+
+    def diagonal(self) -> Tensor:
+        return self.matrix.diagonal()
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        total = self.matrix.new_zeros(self.shape[1], dtype=torch.float64)
+        rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
+        for start in range(0, self.shape[0], rows):
+            part = self.matrix[start : start + rows]
+            total += (weights[start : start + rows, None] * part.square()).sum(0, dtype=torch.float64)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Features(KernelOperator):
+    """K = Φ_rows Φ_colsᵀ: memory n·p instead of n²."""
+
+    rows: Tensor
+    cols: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return len(self.rows), len(self.cols)
+
+    @property
+    def like(self) -> Tensor:  # type: ignore[override]
+        return self.rows.new_empty(0)
+
+    def matmul(self, right: Tensor) -> Tensor:
+        return self.rows @ (self.cols.T @ right)
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        return (self.cols if columns is None else self.cols[columns]) @ (self.rows.T @ right)
+
+    def columns(self, index: Tensor) -> Tensor:
+        return self.rows @ self.cols[index].T
+
+    def diagonal(self) -> Tensor:
+        return (self.rows * self.cols).sum(1)
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        moment = self.rows.T @ (weights[:, None] * self.rows)
+        return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked(KernelOperator):
+    """A kernel that is evaluated again for every product: time instead of memory."""
+
+    kernel: Kernel
+    row_points: Tensor
+    col_points: Tensor
+    block: int
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return len(self.row_points), len(self.col_points)
+
+    @property
+    def like(self) -> Tensor:  # type: ignore[override]
+        return self.row_points.new_empty(0)
+
+    def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+        for top in range(0, len(self.row_points), self.block):
+            for left in range(0, len(columns), self.block):
+                rows, cols = slice(top, top + self.block), slice(left, left + self.block)
+                yield rows, cols, self.kernel.evaluate(self.row_points[rows], columns[cols])
+
+    def matmul(self, right: Tensor) -> Tensor:
+        result = right.new_zeros(self.shape[0], *right.shape[1:])
+        for rows, cols, part in self._tiles(self.col_points):
+            result[rows] += part @ right[cols]
+        return result
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        points = self.col_points if columns is None else self.col_points[columns]
+        result = right.new_zeros(len(points), *right.shape[1:])
+        for rows, cols, part in self._tiles(points):
+            result[cols] += part.T @ right[rows]
+        return result
+
+    def columns(self, index: Tensor) -> Tensor:
+        points = self.col_points[index]
+        result = points.new_empty(self.shape[0], len(points))
+        for rows, cols, part in self._tiles(points):
+            result[rows, cols] = part
+        if self.row_points is self.col_points:
+            # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+            result[index, torch.arange(len(index), device=index.device)] = self.kernel.diag(points)
+        return result
+
+    def diagonal(self) -> Tensor:
+        return torch.cat([self.kernel.diag(part) for part in self.row_points.split(self.block)])
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        total = weights.new_zeros(self.shape[1], dtype=torch.float64)
+        for rows, cols, part in self._tiles(self.col_points):
+            total[cols] += (weights[rows, None] * part.square()).sum(0, dtype=torch.float64)
+        return total
+
+
+def build_operators(
+    kernel: Kernel, x: Array, outer_x: Array | None, reserved: int, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
+    """The training operator and the outer one (the same object when there is no outer set).
+
+    Bytes are predicted before anything is allocated: features or stored matrices while they fit the limit beside the
+    ``reserved`` bytes of the engine, otherwise blocked products, otherwise an error that names the number.
+    """
+    if isinstance(kernel, Precomputed):
+        return _precomputed(x, outer_x, runtime)
+    train = torch.from_numpy(np.ascontiguousarray(x)).to(runtime.torch_device, runtime.torch_dtype)
+    outer = None if outer_x is None else torch.from_numpy(np.ascontiguousarray(outer_x)).to(train)
+    n, rows = len(train), 0 if outer is None else len(outer)
+    limit = runtime.memory_bytes()
+    features = _features(kernel, train, outer, limit - reserved)
+    if features is not None:
+        return features
+    stored = n * (n + rows) * runtime.itemsize
+    block = max(1, min(n, int((BLOCK_BYTES / kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))) ** 0.5)))
+    temporaries = block * block * kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))
+    if stored + temporaries + reserved <= limit:
+        square = Gram(_finite(kernel.gram(train, block), kernel))
+        return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
+    if temporaries + reserved <= limit:
+        blocked = Blocked(kernel, train, train, block)
+        return blocked, blocked if outer is None else Blocked(kernel, outer, train, block)
+    raise MemoryLimitError(
+        f"selecting from {n} points needs at least {human_bytes(temporaries + reserved)} beside the data, and the limit is "
+        f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise Runtime(memory=…), "
+        "ask for fewer points, or use float32."
+    )
+
+
+def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
+    result = rows.new_empty(len(rows), len(columns))
+    for top in range(0, len(rows), block):
+        for left in range(0, len(columns), block):
+            result[top : top + block, left : left + block] = kernel.evaluate(rows[top : top + block], columns[left : left + block])
+    return result
+
+
+def _features(
+    kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int
+) -> tuple[KernelOperator, KernelOperator] | None:
+    width = kernel.features(train[:1])
+    if width is None or width.shape[1] > FEATURE_SHARE * len(train):
+        return None
+    count = len(train) + (0 if outer is None else len(outer))
+    if count * width.shape[1] * train.dtype.itemsize > limit:
+        return None
+    own = kernel.features(train)
+    assert own is not None
+    square = Features(_finite(own, kernel), own)
+    if outer is None:
+        return square, square
+    other = kernel.features(outer)
+    assert other is not None
+    return square, Features(_finite(other, kernel), own)
+
+
+def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
+    if not torch.isfinite(matrix.sum()):
+        raise NumericalError(f"kernel={kernel.name} returned values that are not finite; scale x, or use float64.")
+    return matrix
+
+
+def _precomputed(x: Array, outer_x: Array | None, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
+    check_gram(x)
+    square = Gram(torch.from_numpy(np.array(x)).to(runtime.torch_device, runtime.torch_dtype))
+    if outer_x is None:
+        return square, square
+    if outer_x.shape[1] != len(x):
+        raise InputError(f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of the {len(x)} points is needed.")
+    return square, Gram(torch.from_numpy(np.array(outer_x)).to(square.matrix))
+
+
+def check_gram(matrix: Array) -> None:
+    """Square, symmetric and positive semi-definite, or an error with the number that says otherwise."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}.")
+    scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
+    gap = float(np.abs(matrix - matrix.T).max())
+    if gap > GRAM_TOLERANCE * scale:
+        raise InputError(f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 if that is rounding.")
+    sample = matrix
+    if len(matrix) > PSD_ROWS:
+        rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
+        sample = matrix[np.ix_(rows, rows)]
+    smallest = _smallest_eigenvalue(sample.astype(np.float64), GRAM_TOLERANCE * scale * len(sample))
+    if smallest < 0:
+        raise InputError(
+            f"the Gram matrix is not positive semi-definite: its smallest eigenvalue is {smallest:.6g}; "
+            "use a kernel that is, or add that much to the diagonal."
+        )
+
+
+def _smallest_eigenvalue(matrix: Array, allowed: float) -> float:
+    """Zero when no eigenvalue is below −allowed (a Cholesky factor proves that), else the smallest eigenvalue."""
+    try:
+        np.linalg.cholesky(matrix + allowed * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return float(np.linalg.eigvalsh(matrix)[0])
+    return 0.0
