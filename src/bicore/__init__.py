@@ -1,0 +1,24 @@
+"""bicore: coresets by bilevel optimisation.
+
+Pick the few points of a data set which train a model almost as well as all of it.
+"""
+
+from bicore._version import __version__
+from bicore.api import influence, reweight, select
+from bicore.bilevel.problem import PerPoint
+from bicore.coreset import Coreset
+from bicore.data import Dataset
+from bicore.errors import BicoreError, ConvergenceError, InputError, MemoryLimitError, NumericalError
+from bicore.kernels.base import Kernel, Normalised
+from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
+from bicore.kernels.tangent import TangentKernel
+from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
+from bicore.runtime import Context, Runtime
+from bicore.selection.base import Selector
+from bicore.selection.bilevel import BilevelSelector
+
+__all__ = [
+    "RBF", "BicoreError", "BilevelSelector", "Context", "ConvergenceError", "Coreset", "CrossEntropy", "CustomLoss", "Dataset",
+    "InputError", "Kernel", "Laplace", "Linear", "Logistic", "MemoryLimitError", "Normalised", "NumericalError", "Nystrom",
+    "PerPoint", "Polynomial", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__", "influence", "reweight", "select",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""The one-liners: arrays in, an answer out. Strings are looked up here and nowhere deeper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset
+from bicore.runtime import Context, Runtime
+from bicore.selection.bilevel import BilevelSelector
+
+
+def select(
+    x: Any,
+    y: Any = None,
+    size: int | float = 100,
+    *,
+    weight: Any = None,
+    outer: tuple[Any, ...] | Dataset | None = None,
+    initial: Coreset | Sequence[int] = (),
+    seed: int | np.random.Generator = 0,
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> Coreset:
+    """Choose the ``size`` points of (x, y) that train a model almost as well as all of them.
+
+    Parameters
+    ----------
+    x, y : features and labels (or targets), row by row; or a :class:`Dataset` as x.
+    size : how many points, or a fraction of the rows.
+    weight : how much each row counts in the objective.
+    outer : a separate set (x, y) or (x, y, weight) on which the objective is measured.
+    initial : points or a coreset to continue.
+    seed : of whatever is drawn at random.
+    runtime : device, precision, memory, threads, progress, time limit.
+    **options : any parameter of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
+    (5,)
+    """
+    selector = BilevelSelector(**options)
+    data = _dataset(x, y, weight)
+    return selector.select(data, size, outer=_outer(outer), initial=initial, rng=seed, context=Context(runtime=runtime or Runtime()))
+
+
+def reweight(
+    x: Any,
+    y: Any = None,
+    indices: Sequence[int] = (),
+    *,
+    weight: Any = None,
+    outer: tuple[Any, ...] | Dataset | None = None,
+    start: Any = None,
+    seed: int = 0,
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> Coreset:
+    """Learn weights for points chosen by any means; ``reweight(data, indices=…)`` and ``reweight(x, y, indices)`` both work."""
+    selector = BilevelSelector(**options)
+    context = Context(runtime=runtime or Runtime())
+    if isinstance(x, Dataset) and y is not None and not len(indices):
+        y, indices = None, y
+    return selector.reweight(_dataset(x, y, weight), indices, outer=_outer(outer), start=start, seed=seed, context=context)
+
+
+def influence(
+    x: Any,
+    y: Any = None,
+    coreset: Coreset | Sequence[int] = (),
+    *,
+    weight: Any = None,
+    outer: tuple[Any, ...] | Dataset | None = None,
+    seed: int = 0,
+    runtime: Runtime | None = None,
+    **options: Any,
+) -> Array:
+    """How much a little more weight on each point would lower the outer objective of the model fitted on ``coreset``."""
+    selector = BilevelSelector(**options)
+    if isinstance(x, Dataset) and y is not None and not len(coreset):
+        y, coreset = None, y
+    context = Context(runtime=runtime or Runtime())
+    return selector.influence(_dataset(x, y, weight), coreset, outer=_outer(outer), seed=seed, context=context)
+
+
+def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
+    return x if isinstance(x, Dataset) else Dataset(x, y, weight)
+
+
+def _outer(outer: tuple[Any, ...] | Dataset | None) -> Dataset | None:
+    return outer if outer is None or isinstance(outer, Dataset) else Dataset(*outer)

@@ -1,0 +1,200 @@
+"""Solvers for the inner problem: fit α on the coreset.
+
+    minimise over α   Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),   h = K_SS α
+
+Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how well a fit is solved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
+from bicore.errors import ConvergenceError, InputError, NumericalError
+from bicore.losses import Isotropic, Loss
+
+#: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+#: Share of the predicted decrease that a step of a line search must achieve.
+ARMIJO = 1e-4
+#: A line search gives up after this many halvings.
+HALVINGS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class InnerProblem:
+    """A fit of the points S: their Gram matrix, targets, weights, and ρ."""
+
+    gram: Tensor
+    targets: Tensor
+    weights: Tensor
+    rho: float
+    loss: Loss
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.gram.dtype]
+
+    def objective(self, alpha: Tensor, predictions: Tensor) -> float:
+        data = torch.dot(self.loss.value(predictions, self.targets).double(), self.weights.double())
+        return float(data) + self.rho * float((alpha * predictions).sum())
+
+    def residual(self, alpha: Tensor, predictions: Tensor) -> tuple[Tensor, float]:
+        """r, and its size relative to the two terms that cancel in it."""
+        pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
+        r = torch.add(pull, alpha, alpha=2 * self.rho)
+        scale = float(pull.norm()) + 2 * self.rho * float(alpha.norm())
+        return r, float(r.norm()) / scale if scale > 0 else 0.0
+
+    def system(self, predictions: Tensor) -> NewtonSystem:
+        curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
+        return NewtonSystem(self.gram, curvature, 2 * self.rho)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """α, the predictions h on S, and how they were obtained."""
+
+    alpha: Tensor
+    predictions: Tensor
+    residual: float
+    iterations: int
+    products: int
+
+
+class InnerSolver(ABC):
+    """Fits the inner problem from a warm start."""
+
+    @abstractmethod
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        """The fit, started at the coefficients ``start``."""
+
+
+@dataclass(frozen=True)
+class Ridge(InnerSolver):
+    """Squared error in closed form: (K_SS + (ρ/w)) α = t, by one Cholesky factor."""
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        zeros = torch.zeros_like(start)
+        system = problem.system(zeros)
+        if not isinstance(system.curvature, Isotropic):
+            raise InputError(f"inner='ridge' is for the squared error and the inner loss is {problem.loss.name!r}; use Newton().")
+        slope = problem.loss.gradient(zeros, problem.targets)
+        # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
+        base = problem.loss.curvature(zeros, problem.targets).mean_diagonal()
+        alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
+        predictions = problem.gram @ alpha
+        return _finished(problem, alpha, predictions, 1, 1, lenient=False)
+
+
+@dataclass(frozen=True)
+class Newton(InnerSolver):
+    """Newton's method with a line search, warm-started; each step solves (2ρ I + A K) Δ = −r by ``linear``."""
+
+    linear: LinearSolver = field(default_factory=Adaptive)
+    iterations: int = 50
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        alpha, predictions = start, problem.gram @ start
+        products = 1
+        r, size = problem.residual(alpha, predictions)
+        value = problem.objective(alpha, predictions)
+        for iteration in range(self.iterations):
+            if size <= problem.tolerance:
+                return Fit(alpha, predictions, size, iteration, products)
+            system = problem.system(predictions)
+            # The forcing term keeps Newton's fast convergence without solving early systems further than they deserve.
+            step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
+            moved = system.gram_product(step)
+            products += system.products
+            alpha, predictions, better = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
+            previous, stalled, value = size, better >= value, better
+            r, size = problem.residual(alpha, predictions)
+            if stalled and size >= previous:
+                break
+        return _finished(problem, alpha, predictions, self.iterations, products, lenient=False)
+
+
+def _line_search(
+    problem: InnerProblem, alpha: Tensor, predictions: Tensor, step: Tensor, moved: Tensor, value: float, slope: float
+) -> tuple[Tensor, Tensor, float]:
+    """Halve the step until the objective falls by a share of what the slope promises."""
+    noise = 10 * torch.finfo(alpha.dtype).eps * abs(value)
+    length = 1.0
+    for _ in range(HALVINGS):
+        trial, shown = alpha + length * step, predictions + length * moved
+        better = problem.objective(trial, shown)
+        if better <= value + ARMIJO * length * min(slope, 0.0) + noise:
+            return trial, shown, better
+        length /= 2
+    raise ConvergenceError(
+        f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a larger inner_reg, or check that "
+        f"the loss {problem.loss.name!r} is convex."
+    )
+
+
+@dataclass(frozen=True)
+class LBFGS(InnerSolver):
+    """L-BFGS on α as ``torch.optim`` has it, with a strong Wolfe line search; :meth:`paper` is the authors' setting.
+
+    ``mean`` divides the objective by |S|: the length of the first step depends on it. ``cold`` starts from small random
+    numbers instead of the last fit. ``lenient`` accepts what the iterations give.
+    """
+
+    step: float = 1.0
+    iterations: int = 2000
+    history: int = 50
+    line_search: bool = True
+    flat: float = 0.0  # stop when the gradient's largest entry is below this
+    still: float = 0.0  # stop when a step changes the objective by less than this
+    mean: bool = False
+    cold: bool = False
+    lenient: bool = False
+
+    @classmethod
+    def paper(cls) -> LBFGS:
+        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules, and no word if that was not enough."""
+        return cls(0.25, 200, 100, False, flat=1e-7, still=1e-9, mean=True, cold=True, lenient=True)
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        divisor = float(len(start)) if self.mean else 1.0
+        alpha = torch.nn.Parameter(_small_numbers(start) if self.cold else start.clone())
+        calls = 0
+
+        def closure() -> float:
+            nonlocal calls
+            calls += 1
+            shown = problem.gram @ alpha.data
+            alpha.grad = problem.gram @ problem.residual(alpha.data, shown)[0] / divisor
+            return problem.objective(alpha.data, shown) / divisor
+
+        optimiser = torch.optim.LBFGS(
+            [alpha], self.step, self.iterations, 4 * self.iterations, self.flat, self.still, self.history,
+            "strong_wolfe" if self.line_search else None,
+        )  # fmt: skip
+        with torch.enable_grad():
+            optimiser.step(closure)  # type: ignore[arg-type]
+        result = alpha.data
+        return _finished(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
+
+
+def _small_numbers(like: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(len(like))
+    return (torch.randn(like.shape, generator=generator) * 1e-3).to(like)
+
+
+def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterations: int, products: int, lenient: bool) -> Fit:
+    size = problem.residual(alpha, predictions)[1]
+    if size != size:
+        raise NumericalError("the inner problem diverged to NaN; use float64, a larger inner_reg, or inner=Newton().")
+    # Rounding in K α limits what any solver can reach; a hundred times the tolerance still gives the same picks.
+    if size > 100 * problem.tolerance and not lenient:
+        raise ConvergenceError(
+            f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} (goal {problem.tolerance:.2g}); "
+            "use float64, a larger inner_reg, or more iterations."
+        )
+    return Fit(alpha, predictions, size, iterations, products)

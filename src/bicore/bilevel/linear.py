@@ -1,0 +1,265 @@
+"""Solvers for the Newton system (s I + A K) z = b, with s = 2ρ and A the blocks of weighted curvature.
+
+The operator is self-adjoint in the K-inner product ⟨a, b⟩ = tr(aᵀ K b), so conjugate gradients run there with one
+product by K an iteration and no inverse of K anywhere. The direct solvers use the symmetric form
+
+    (s I + A K)⁻¹ A = A^½ (s I + A^½ K A^½)⁻¹ A^½
+
+and, for softmax blocks, algorithm 3.3 of Rasmussen & Williams (2006): C factors of size m instead of one of size C·m.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bicore.errors import ConvergenceError, InputError, NumericalError
+from bicore.losses import Blocks, Curvature, Isotropic, Softmax
+
+#: Curvature below this share of the largest is raised to it where a factor needs it positive.
+_CURVATURE_FLOOR = 1e-12
+
+
+@dataclass(eq=False)
+class NewtonSystem:
+    """The operator z ↦ s z + A K z; counts its products by K."""
+
+    gram: Tensor
+    curvature: Curvature
+    shift: float
+    products: int = 0
+
+    def gram_product(self, z: Tensor) -> Tensor:
+        self.products += 1
+        return self.gram @ z
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSolution:
+    """z, how many iterations it took and the relative residual it reached."""
+
+    z: Tensor
+    iterations: int
+    residual: float
+
+
+class LinearSolver(ABC):
+    """Solves a :class:`NewtonSystem`; raises when it does not reach the tolerance, unless told to be lenient."""
+
+    @abstractmethod
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        """z with (s I + A K) z = right, to a relative residual of ``tolerance``."""
+
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+        """z with (s I + A K) z = A · values, the system of the hypergradient."""
+        return self.solve(system, system.curvature.apply(values), tolerance)
+
+
+@dataclass(frozen=True)
+class Cholesky(LinearSolver):
+    """Direct: one factor (isotropic curvature), C + 1 factors (softmax), or one of size m·C (any other loss)."""
+
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        z = (right - self.solve_range(system, system.gram_product(right), tolerance).z) / system.shift
+        return LinearSolution(z, 1, 0.0)
+
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+        curvature = system.curvature
+        if isinstance(curvature, Isotropic):
+            z = _isotropic(system, curvature, values)
+        elif isinstance(curvature, Softmax):
+            z = _softmax(system, curvature, values)
+        else:
+            z = _general(system, curvature.blocks(values.shape[1]), values)
+        return LinearSolution(z, 1, 0.0)
+
+
+def factor(matrix: Tensor) -> Tensor:
+    """The Cholesky factor, or an error in words."""
+    result, info = torch.linalg.cholesky_ex(matrix)
+    if bool(info.any()):
+        raise NumericalError(
+            "a Cholesky factor of the inner problem failed: the kernel matrix is not positive semi-definite at this "
+            "precision; use float64 or a larger inner_reg."
+        )
+    return result
+
+
+def _shifted(gram: Tensor, root: Tensor, shift: float) -> Tensor:
+    """s I + D^½ K D^½, for one row of roots or a batch of them."""
+    matrix = gram * root.unsqueeze(-1) * root.unsqueeze(-2)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(shift)
+    return matrix
+
+
+def _isotropic(system: NewtonSystem, curvature: Isotropic, values: Tensor) -> Tensor:
+    root = curvature.scale.clamp_min(0).sqrt()
+    lower = factor(_shifted(system.gram, root, system.shift))
+    return root[:, None] * torch.cholesky_solve(root[:, None] * values, lower)
+
+
+def _softmax(system: NewtonSystem, curvature: Softmax, values: Tensor) -> Tensor:
+    weighted = curvature.weighted.T.contiguous()
+    root = weighted.clamp_min(_CURVATURE_FLOOR * float(weighted.max())).sqrt()
+    inverse = torch.cholesky_inverse(factor(_shifted(system.gram, root, system.shift)))
+    parts = inverse.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))  # E_c, (C, m, m)
+    right = values.T.unsqueeze(-1)
+    single = parts @ right
+    common = torch.cholesky_solve(single.sum(0), factor(parts.sum(0)))
+    return (single - parts @ common).squeeze(-1).T
+
+
+def _general(system: NewtonSystem, blocks: Tensor, values: Tensor) -> Tensor:
+    m, outputs = values.shape
+    eigenvalues, vectors = torch.linalg.eigh(blocks)
+    root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]  # A = root rootᵀ
+    matrix = torch.einsum("iab,ij,jac->ibjc", root, system.gram, root).reshape(m * outputs, m * outputs)
+    matrix.diagonal().add_(system.shift)
+    right = torch.einsum("mab,ma->mb", root, values).reshape(-1, 1)
+    inner = torch.cholesky_solve(right, factor(matrix)).reshape(m, outputs)
+    return torch.einsum("mab,mb->ma", root, inner)
+
+
+@dataclass(frozen=True)
+class ConjugateGradient(LinearSolver):
+    """Conjugate gradients in the K-inner product.
+
+    Parameters
+    ----------
+    iterations : the most iterations of one solve.
+    precondition : use the factor of s I + D^½ K D^½ with D the mean of each block's diagonal.
+    lenient : accept what the iterations give (the paper stops after 50) instead of raising.
+    """
+
+    iterations: int = 500
+    precondition: bool = True
+    lenient: bool = False
+
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        goal = float(right.norm())
+        z = torch.zeros_like(right)
+        if goal == 0:
+            return LinearSolution(z, 0, 0.0)
+        apply = Preconditioner.of(system) if self.precondition else None
+        residual = right.clone()
+        direction = gram_direction = None
+        before = reached = 1.0
+        iteration = 0
+        while iteration < self.iterations:
+            step = residual if apply is None else apply(residual)
+            gram_step = system.gram_product(step)
+            energy = float((residual * gram_step).sum())
+            if energy <= 0:
+                # What is left lies in the null space of K, where the operator is s times the identity.
+                z += residual / system.shift
+                reached = 0.0
+                break
+            if direction is None or gram_direction is None:
+                direction, gram_direction = step.clone(), gram_step
+            else:
+                direction.mul_(energy / before).add_(step)
+                gram_direction.mul_(energy / before).add_(gram_step)
+            before = energy
+            image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
+            length = energy / float((gram_direction * image).sum())
+            z.add_(direction, alpha=length)
+            residual.add_(image, alpha=-length)
+            iteration += 1
+            reached = float(residual.norm()) / goal
+            if reached <= tolerance:
+                break
+        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
+        return LinearSolution(z, iteration, reached)
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    """r ↦ (s I + D K)⁻¹ r = D^½ (s I + D^½ K D^½)⁻¹ D^−½ r."""
+
+    root: Tensor
+    lower: Tensor
+
+    @classmethod
+    def of(cls, system: NewtonSystem) -> Preconditioner:
+        mean = system.curvature.mean_diagonal()
+        root = mean.clamp_min(1e-4 * float(mean.max()) + torch.finfo(mean.dtype).tiny).sqrt()
+        return cls(root[:, None], factor(_shifted(system.gram, root, system.shift)))
+
+    def __call__(self, right: Tensor) -> Tensor:
+        return self.root * torch.cholesky_solve(right / self.root, self.lower)
+
+
+@dataclass(frozen=True)
+class Neumann(LinearSolver):
+    """z = η Σ_j (I − η M)^j b with M = s I + A K; converges when 0 < η < 2/λ_max(M), slowly when s is small beside A K.
+
+    ``step`` is η; None takes 1/(s + max A · ‖K‖_∞), an upper bound of λ_max.
+    """
+
+    terms: int = 1000
+    step: float | None = None
+    lenient: bool = False
+
+    def __post_init__(self) -> None:
+        if self.terms < 1:
+            raise InputError(f"terms={self.terms} is below 1; a Neumann series needs at least one term.")
+
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        goal = float(right.norm())
+        z = torch.zeros_like(right)
+        if goal == 0:
+            return LinearSolution(z, 0, 0.0)
+        eta = self._default_step(system, right.shape[1]) if self.step is None else self.step
+        residual, reached, term = right.clone(), 1.0, 0
+        while term < self.terms and reached > tolerance:
+            z.add_(residual, alpha=eta)
+            image = system.curvature.apply(system.gram_product(residual)).add_(residual, alpha=system.shift)
+            residual.add_(image, alpha=-eta)
+            term += 1
+            reached = float(residual.norm()) / goal
+            if not reached < 1e3:
+                raise ConvergenceError(f"the Neumann series diverges with step={eta:g} (residual {reached:.3g}); use a smaller step.")
+        _check("the Neumann series", reached, tolerance, term, self.lenient)
+        return LinearSolution(z, term, reached)
+
+    @staticmethod
+    def _default_step(system: NewtonSystem, outputs: int) -> float:
+        largest = torch.linalg.matrix_norm(system.curvature.blocks(outputs), ord=float("inf")).max()
+        return 1 / (system.shift + float(largest) * float(torch.linalg.matrix_norm(system.gram, ord=float("inf"))))
+
+
+def _check(what: str, reached: float, tolerance: float, iterations: int, lenient: bool) -> None:
+    if reached != reached:
+        raise NumericalError(f"{what} produced NaN after {iterations} iterations; use float64 or a larger inner_reg.")
+    if reached > tolerance and not lenient:
+        raise ConvergenceError(
+            f"{what} stopped after {iterations} iterations at a relative residual of {reached:.2g}, above the tolerance "
+            f"{tolerance:.2g}; allow more iterations, use linear=Cholesky(), or a larger inner_reg."
+        )
+
+
+@dataclass(frozen=True)
+class Adaptive(LinearSolver):
+    """Cholesky while its factors are the cheapest way, preconditioned conjugate gradients beyond.
+
+    ``largest`` is the size m up to which C + 1 factors beat iterations (measured; isotropic curvature is always direct).
+    """
+
+    largest: int = 64
+    direct: Cholesky = field(default_factory=Cholesky)
+    iterative: ConjugateGradient = field(default_factory=ConjugateGradient)
+
+    def _choice(self, system: NewtonSystem) -> LinearSolver:
+        if isinstance(system.curvature, Isotropic):
+            return self.direct
+        limit = self.largest // 4 if isinstance(system.curvature, Blocks) else self.largest
+        return self.direct if len(system.gram) <= limit else self.iterative
+
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        return self._choice(system).solve(system, right, tolerance)
+
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+        return self._choice(system).solve_range(system, values, tolerance)

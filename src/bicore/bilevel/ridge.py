@@ -1,0 +1,163 @@
+"""Forward selection for the squared error: no inner iterations, everything by rank-one updates.
+
+With the residual r = t − h and the posterior kernel K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :], adding point k of weight w,
+c = K'[:, k] and d = ρ/w + K'_kk:
+
+    r ← r − c r_kᵀ/d            K' ← K' − c cᵀ/d
+    ∂G/∂w_k at w_k = 0          −2⟨(K'D r)_k, r_k⟩/ρ                                  (the gradient rule)
+    exact decrease of G          2⟨(K'D r)_k, r_k⟩/d_k − (K'D K')_kk ‖r_k‖²/d_k²      (the gain rule)
+
+D holds the data weights of the outer set, scaled to sum 1. K'Dr, (K'DK')_kk and K'_kk are updated from c and K'Dc, so both
+rules cost one product with K' a step. With a separate outer set the K' on the left is the rectangular one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.problem import Constant, Problem
+from bicore.errors import NumericalError
+from bicore.operators import Features
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Column k of the posterior kernel at the training points and at the outer set, and K'ᵀDc."""
+
+    train: Tensor
+    outer: Tensor
+    image: Tensor
+
+
+class Posterior(ABC):
+    """K' in a form that gives a column and its image, and takes a rank-one downdate."""
+
+    @abstractmethod
+    def column(self, k: int) -> Column:
+        """c and K'Dc."""
+
+    @abstractmethod
+    def downdate(self, column: Column, divisor: float) -> None:
+        """K' ← K' − c cᵀ/d for the column asked for last."""
+
+
+class FactorPosterior(Posterior):
+    """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
+
+    def __init__(self, problem: Problem, capacity: int) -> None:
+        self.problem, self.size = problem, 0
+        self.weights = problem.outer_weights
+        like = problem.train.like
+        self._train = like.new_empty(capacity, problem.train.shape[0])
+        separate = problem.cross is not problem.train
+        self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
+
+    def column(self, k: int) -> Column:
+        index = torch.tensor([k], device=self._train.device)
+        factor_train, factor_outer = self._train[: self.size], self._outer[: self.size]
+        own = factor_train[:, k]
+        train = self.problem.train.columns(index)[:, 0] - own @ factor_train
+        outer = train
+        if self._outer is not self._train:
+            outer = self.problem.cross.columns(index)[:, 0] - own @ factor_outer
+        weighted = self.weights * outer
+        image = self.problem.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
+        return Column(train, outer, image)
+
+    def downdate(self, column: Column, divisor: float) -> None:
+        self._train[self.size] = column.train / divisor**0.5
+        if self._outer is not self._train:
+            self._outer[self.size] = column.outer / divisor**0.5
+        self.size += 1
+
+
+class FeaturePosterior(Posterior):
+    """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
+
+    def __init__(self, train: Features, outer: Features, weights: Tensor) -> None:
+        self.train, self.outer = train.cols, outer.rows
+        width = self.train.shape[1]
+        self.covariance = torch.eye(width, dtype=torch.float64, device=self.train.device)
+        self.moment = (self.outer.T @ (weights[:, None] * self.outer)).double()
+        self._direction = self.covariance[0]
+
+    def column(self, k: int) -> Column:
+        self._direction = self.covariance @ self.train[k].double()
+        second = self.covariance @ (self.moment @ self._direction)
+        both = self.train @ torch.stack([self._direction, second], 1).to(self.train)
+        train, image = both[:, 0], both[:, 1]
+        outer = train if self.outer is self.train else self.outer @ self._direction.to(self.outer)
+        return Column(train, outer, image)
+
+    def downdate(self, column: Column, divisor: float) -> None:
+        self.covariance.addr_(self._direction, self._direction, alpha=-1 / divisor)
+
+
+class RidgeForward:
+    """The state of a growing coreset under the squared error. Running sums are kept in float64 whatever the kernel's dtype."""
+
+    def __init__(self, problem: Problem, capacity: int, exact_gain: bool = False) -> None:
+        assert isinstance(problem.regulariser, Constant)
+        self.problem, self.rho = problem, problem.regulariser.value
+        self.indices: list[int] = []
+        self.objective = problem.outer_value(torch.zeros_like(problem.outer_targets))
+        self.outer_residual = problem.outer_targets.double()
+        self.same = problem.cross is problem.train
+        self.residual = self.outer_residual if self.same else problem.inner_targets.double()
+        self.posterior = _posterior(problem, capacity)
+        weighted = problem.outer_weights[:, None] * problem.outer_targets
+        self.pull = problem.cross.transposed_matmul(weighted).double()
+        self.variance = problem.train.diagonal().double().clone()
+        # (K'DK')_kk, which only the gain rule reads.
+        self.energy = problem.cross.weighted_column_norms(problem.outer_weights) if exact_gain else None
+
+    def add(self, k: int, weight: float = 1.0) -> None:
+        """Take point k into the coreset."""
+        column = self.posterior.column(k)
+        divisor = self.rho / weight + max(float(self.variance[k]), 0.0)
+        self.posterior.downdate(column, divisor)
+        train, image = column.train.double(), column.image.double()
+        outer = train if self.same else column.outer.double()
+        own, pulled = self.residual[k].clone(), self.pull[k].clone()
+        spread = float(torch.dot(outer * self.problem.outer_weights.double(), outer))
+        # K'Dr of the new K' and r: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d).
+        self.pull.addr_(image, own, alpha=-1 / divisor)
+        self.pull.addr_(train, pulled / divisor - own * (spread / divisor**2), alpha=-1)
+        if self.energy is not None:
+            self.energy.addcmul_(train, image, value=-2 / divisor).addcmul_(train, train, value=spread / divisor**2)
+            self.energy.clamp_min_(0)
+        self.variance.addcmul_(train, train, value=-1 / divisor).clamp_min_(0)
+        self.residual.addr_(train, own, alpha=-1 / divisor)
+        if not self.same:
+            self.outer_residual.addr_(outer, own, alpha=-1 / divisor)
+        self.indices.append(k)
+        self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
+        if self.objective != self.objective:
+            raise NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
+
+    def scores(self, columns: Tensor | None = None) -> Tensor:
+        """∂G/∂w of every training point (or of ``columns``)."""
+        pull, residual = _rows(self.pull, columns), _rows(self.residual, columns)
+        return (pull * residual).sum(1).mul_(-2 / self.rho)
+
+    def gains(self, columns: Tensor | None = None) -> Tensor:
+        """By how much G falls when the point is added with weight 1, exactly."""
+        assert self.energy is not None, "built without exact_gain"
+        pull, residual = _rows(self.pull, columns), _rows(self.residual, columns)
+        divisor = self.rho + _rows(self.variance, columns)
+        norm = residual.square().sum(1)
+        return 2 * (pull * residual).sum(1) / divisor - _rows(self.energy, columns) * norm / divisor.square()
+
+
+def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
+    return values if columns is None else values[columns]
+
+
+def _posterior(problem: Problem, capacity: int) -> Posterior:
+    if isinstance(problem.train, Features) and isinstance(problem.cross, Features):
+        return FeaturePosterior(problem.train, problem.cross, problem.outer_weights)
+    return FactorPosterior(problem, capacity)

@@ -1,0 +1,65 @@
+"""The chosen points with the rows of the kernel matrix that belong to them, in buffers that grow in place."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.problem import Problem
+
+
+class Support:
+    """Indices S with K_SS, K[S, train] and K[S, outer]; memory (n + outer)·capacity."""
+
+    def __init__(self, problem: Problem, capacity: int) -> None:
+        self.problem = problem
+        self.indices: list[int] = []
+        like = problem.train.like
+        self._square = like.new_empty(capacity, capacity)
+        self._train = like.new_empty(capacity, problem.train.shape[0])
+        separate = problem.cross is not problem.train
+        self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def gram(self) -> Tensor:
+        """K_SS."""
+        return self._square[: len(self), : len(self)]
+
+    @property
+    def train(self) -> Tensor:
+        """K[S, :], a row for each chosen point."""
+        return self._train[: len(self)]
+
+    @property
+    def outer(self) -> Tensor:
+        """K[S, outer]."""
+        return self._outer[: len(self)]
+
+    @property
+    def index(self) -> Tensor:
+        return torch.tensor(self.indices, dtype=torch.long, device=self._square.device)
+
+    def add(self, k: int) -> None:
+        place = len(self.indices)
+        index = torch.tensor([k], device=self._square.device)
+        self._train[place] = self.problem.train.columns(index)[:, 0]
+        if self._outer is not self._train:
+            self._outer[place] = self.problem.cross.columns(index)[:, 0]
+        self.indices.append(k)
+        row = self._train[place][self.index]
+        self._square[place, : place + 1] = row
+        self._square[: place + 1, place] = row
+
+    def keep(self, positions: list[int]) -> None:
+        """Drop every point whose place in the order is not listed."""
+        chosen = torch.tensor(positions, dtype=torch.long, device=self._square.device)
+        count = len(positions)
+        square, train = self.gram[chosen][:, chosen].clone(), self.train[chosen].clone()
+        if self._outer is not self._train:
+            self._outer[:count] = self.outer[chosen].clone()
+        self._square[:count, :count] = square
+        self._train[:count] = train
+        self.indices = [self.indices[place] for place in positions]

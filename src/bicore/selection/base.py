@@ -1,0 +1,107 @@
+"""What every selector is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset
+from bicore.errors import InputError
+from bicore.runtime import Context
+
+#: Scores this close, relative to the best, are a tie; the smallest id wins.
+TIE = 1e-10
+
+
+class Selector(ABC):
+    """Chooses ``size`` rows of a data set. Configuration is fixed at construction; ``select`` keeps no state."""
+
+    #: Whether ``select`` needs labels, or the current model in its context.
+    needs_labels: bool = False
+    needs_model: bool = False
+
+    @abstractmethod
+    def select(
+        self,
+        data: Dataset,
+        size: int | float,
+        *,
+        outer: Dataset | None = None,
+        initial: Coreset | Sequence[int] = (),
+        rng: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> Coreset:
+        """Choose points.
+
+        Parameters
+        ----------
+        data : the points to choose from.
+        size : how many, or a fraction of the rows when a float below 1.
+        outer : a separate set on which the outer objective is measured; default: ``data`` itself.
+        initial : points (row numbers, or a coreset of the same data) that come first; the rest continues them.
+        rng : a seed or a generator; the same seed gives the same answer.
+        context : device, limits, and the current model where one is needed.
+        """
+
+
+def as_size(size: int | float, n: int) -> int:
+    """A count within 1 … n, or a fraction of n."""
+    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
+        raise InputError(f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 and 1.")
+    if isinstance(size, (float, np.floating)) and not float(size).is_integer():
+        if not 0 < size < 1:
+            raise InputError(f"size={size} is neither a whole count nor a fraction between 0 and 1.")
+        return max(1, round(float(size) * n))
+    if isinstance(size, (float, np.floating)) and size == 1.0:
+        return n
+    count = int(size)
+    if not 1 <= count <= n:
+        raise InputError(f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for fewer, or a fraction.")
+    return count
+
+
+def as_seed(rng: int | np.random.Generator) -> int:
+    """One number from which every step derives its own generator, so that a run can be continued at any step."""
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**62))
+    if isinstance(rng, bool) or not isinstance(rng, (int, np.integer)) or rng < 0:
+        raise InputError(f"seed={rng!r} is not a whole number >= 0 or a NumPy generator.")
+    return int(rng)
+
+
+def step_rng(seed: int, step: int) -> np.random.Generator:
+    """The generator of one step: the same whether or not the steps before it were made in this call."""
+    return np.random.default_rng((seed, step))
+
+
+def as_initial(initial: Coreset | Sequence[int], n: int, size: int) -> tuple[list[int], list[float]]:
+    """Row numbers and weights of the points given."""
+    weights: Any = None
+    if isinstance(initial, Coreset):
+        known = initial.info.get("n")
+        if known is not None and known != n:
+            raise InputError(f"initial was selected from {known} points and data has {n}; pass the data it was made from.")
+        points, weights = initial.indices, initial.weights
+    else:
+        points = np.asarray(initial, dtype=np.int64).reshape(-1)
+    if len(points) and (points.min() < 0 or points.max() >= n):
+        wrong = int(points[(points < 0) | (points >= n)][0])
+        raise InputError(f"initial holds row {wrong}, outside 0 … {n - 1}.")
+    if len(np.unique(points)) != len(points):
+        raise InputError("initial holds a row twice; each point can be selected once.")
+    if len(points) > size:
+        raise InputError(f"initial holds {len(points)} points and size={size}; ask for at least {len(points)}.")
+    return [int(k) for k in points], [1.0] * len(points) if weights is None else [float(w) for w in weights]
+
+
+def lowest(scores: Array, ids: Array) -> int:
+    """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
+    best = scores.min()
+    if not np.isfinite(best):
+        raise InputError(f"a selection score is {best}; use float64, a larger inner_reg, or scale x.")
+    tied = np.flatnonzero(scores <= best + TIE * abs(best))
+    return int(tied[ids[tied].argmin()])

@@ -1,0 +1,376 @@
+"""Coresets by bilevel optimisation: greedy forward selection with the implicit gradient (algorithm 1 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore._version import __version__
+from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.inner import InnerSolver, Newton, Ridge
+from bicore.bilevel.linear import Adaptive, LinearSolver
+from bicore.bilevel.problem import Constant, PerPoint, Problem, Regulariser
+from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
+from bicore.bilevel.ridge import RidgeForward
+from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.errors import InputError, unknown_name
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss, SquaredError
+from bicore.operators import build_operators
+from bicore.runtime import Clock, Context, ProgressLine, Runtime
+from bicore.selection.base import Selector, as_initial, as_seed, as_size, lowest, step_rng
+from bicore.selection.names import as_kernel, as_loss, as_regulariser
+
+
+class Forward(Protocol):
+    """What the greedy loop asks of an engine."""
+
+    indices: list[int]
+    objective: float
+
+    def add(self, k: int, weight: float = 1.0) -> None: ...
+
+    def scores(self, columns: Tensor | None = None) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class BilevelSelector(Selector):
+    """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
+
+    Parameters
+    ----------
+    kernel : name, Kernel or callable k(a, b)
+        The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images, "rbf", "linear" for
+        embeddings, "precomputed" when x is a Gram matrix.
+    loss : name, Loss or function of (prediction, target)
+        Of the inner problem, and of the outer one unless ``outer_loss`` is given.
+    inner_reg : float, PerPoint(λ) or "auto"
+        The regulariser ρ; see :mod:`bicore.bilevel.regularisation` for the automatic rule.
+    weights : "binary", "learnt" or "final"
+        Weights of 1; weights optimised after every point; or once, when all points are chosen.
+    rule : "gradient" or "gain"
+        Score by the implicit gradient, or (squared error, binary weights) by the exact decrease of the objective.
+    candidates : None or int
+        Score all points, or a random sample of this many at each step.
+    first : "best" or "random"
+        Let the rule choose the first point, or draw it as the paper does.
+    task : "auto", "classification" or "regression"
+    classes : the set of classes, where ``data`` may lack some of them.
+    inner, linear, optimiser : solvers; the defaults fit the loss.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector, Dataset
+    >>> x = np.arange(12.0)[:, None]
+    >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices.tolist()
+    [7, 3]
+    """
+
+    kernel: Any = "ntk"
+    loss: Any = "squared"
+    outer_loss: Any = None
+    inner_reg: Any = "auto"
+    weights: str = "binary"
+    rule: str = "gradient"
+    candidates: int | None = None
+    first: str = "best"
+    task: str = "auto"
+    classes: Any = None
+    inner: InnerSolver | None = None
+    linear: LinearSolver | None = None
+    optimiser: WeightOptimiser = field(default_factory=ProjectedGradient)
+
+    needs_labels = True
+
+    def __post_init__(self) -> None:
+        for name, options in (("weights", ("binary", "learnt", "final")), ("rule", ("gradient", "gain")), ("first", ("best", "random"))):
+            if getattr(self, name) not in options:
+                raise unknown_name(name, getattr(self, name), options)
+        if self.candidates is not None and self.candidates < 1:
+            raise InputError(f"candidates={self.candidates} is below 1; give at least 1, or None for all points.")
+        as_kernel(self.kernel), as_loss(self.loss), as_regulariser(self.inner_reg)
+        if self.outer_loss is not None:
+            as_loss(self.outer_loss, "outer_loss")
+        if self.rule == "gain" and not (self._squared and self.weights != "learnt"):
+            raise InputError("rule='gain' is exact for the squared error with binary or final weights only; use rule='gradient'.")
+
+    @property
+    def _squared(self) -> bool:
+        return isinstance(self._loss, SquaredError) and self._outer_loss == self._loss
+
+    @property
+    def _loss(self) -> Loss:
+        return as_loss(self.loss)
+
+    @property
+    def _outer_loss(self) -> Loss:
+        return self._loss if self.outer_loss is None else as_loss(self.outer_loss, "outer_loss")
+
+    def select(
+        self,
+        data: Dataset,
+        size: int | float,
+        *,
+        outer: Dataset | None = None,
+        initial: Coreset | Sequence[int] = (),
+        rng: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> Coreset:
+        runtime = (context or Context()).runtime
+        clock, seed = Clock(runtime.max_seconds), as_seed(rng)
+        count = as_size(size, int((data.weights > 0).sum()))
+        points, given = as_initial(initial, len(data), count)
+        with runtime.applied():
+            prepared = self._prepare(data, outer, count, seed, runtime)
+            run = _Run(self, prepared, data, count, seed, clock, ProgressLine(runtime, clock, count, "selecting"))
+            return run.coreset(points, given, initial if isinstance(initial, Coreset) else None)
+
+    def reweight(
+        self, data: Dataset, indices: Sequence[int], *, outer: Dataset | None = None, start: Any = None,
+        seed: int = 0, context: Context | None = None,
+    ) -> Coreset:  # fmt: skip
+        """Optimise the weights of the points given; the outer objective never ends above that of the starting weights."""
+        runtime = (context or Context()).runtime
+        clock = Clock(runtime.max_seconds)
+        points, ones = as_initial(indices, len(data), max(len(indices), 1))
+        if not points:
+            raise InputError("indices is empty; give at least one row number.")
+        with runtime.applied():
+            prepared = self._prepare(data, outer, len(points), seed, runtime)
+            state = prepared.implicit(len(points))
+            state.extend(points, ones if start is None else [float(w) for w in start])
+            begin = state.objective
+            self.optimiser.optimise(state, final=True)
+            weights = state.weights.double().cpu().numpy()
+            info = prepared.info(self, data, seed, clock) | {"start_objective": begin}
+            kept = np.flatnonzero(weights > 0)
+            status = "complete" if len(kept) == len(points) else f"{len(points) - len(kept)} points left: their learnt weight is zero"
+            chosen = np.array(points)[kept]
+            return Coreset(chosen, weights[kept], data.ids[chosen], np.array([state.objective]), status, info)  # type: ignore[index]
+
+    def influence(
+        self, data: Dataset, coreset: Coreset | Sequence[int], *, outer: Dataset | None = None, seed: int = 0,
+        context: Context | None = None,
+    ) -> Array:  # fmt: skip
+        """−∂G/∂w_k for every point k at the model fitted on ``coreset``: how much a little more of k would help."""
+        runtime = (context or Context()).runtime
+        points, weights = as_initial(coreset, len(data), len(data))
+        with runtime.applied():
+            prepared = self._prepare(data, outer, len(points), seed, runtime)
+            state = prepared.implicit(len(points))
+            if points:
+                state.extend(points, weights)
+            return -state.scores().double().cpu().numpy()
+
+    def _prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> _Prepared:
+        """Check, encode, allocate: everything before the first point."""
+        targets, outer_targets = self._targets(data, outer)
+        inner_loss, outer_loss = self._loss, self._outer_loss
+        outputs = inner_loss.outputs(targets)
+        if outer_loss.outputs(targets) != outputs:
+            raise InputError(f"loss={inner_loss.name!r} predicts {outputs} numbers and outer_loss={outer_loss.name!r} {outer_loss.outputs(targets)}; they must agree.")
+        kernel = as_kernel(self.kernel).fitted(data.x)
+        rows = len(data) + (0 if outer is None else len(outer))
+        width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
+        reserved = (rows * (width + 8 * outputs) + 2 * width * width) * runtime.itemsize
+        train, cross = build_operators(kernel, data.x, None if outer is None else outer.x, reserved, runtime)
+        weights = torch.from_numpy(data.weights).to(train.like)
+        outer_weights = weights if outer is None else torch.from_numpy(outer.weights).to(train.like)
+        problem = Problem(
+            train, cross, inner_loss, outer_loss,
+            inner_loss.prepare(targets, targets, weights, train.like),
+            outer_loss.prepare(outer_targets, targets, weights, train.like),
+            outer_weights / outer_weights.sum(), outputs, as_regulariser(self.inner_reg) or Constant(1.0),
+        )  # fmt: skip
+        closed = isinstance(inner_loss, SquaredError)
+        inner = self.inner or (Ridge() if closed else Newton(self.linear or Adaptive()))
+        prepared = _Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
+        if as_regulariser(self.inner_reg) is None:
+            eligible = torch.from_numpy(np.flatnonzero(data.weights > 0))
+            chosen = automatic(problem, eligible, prepared.inner, prepared.linear, seed)
+            prepared = replace(prepared, problem=replace(problem, regulariser=chosen))
+        return prepared
+
+    def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
+        if data.y is None:
+            raise InputError("bilevel selection needs labels or targets, and data has none; give y, or a selector without labels.")
+        targets = read_targets(data.y, self.task, self.classes)
+        if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
+            raise InputError(f"y holds a single class ({targets.classes[0]!r}); at least two are needed (or give classes=…, task='regression').")
+        if outer is None:
+            return targets, targets
+        if outer.y is None:
+            raise InputError("the outer set has no labels; the outer objective needs them.")
+        if outer.x.shape[1:] != data.x.shape[1:]:
+            raise InputError(f"the outer set has rows of shape {outer.x.shape[1:]} and data of {data.x.shape[1:]}; they must match.")
+        other = read_targets(outer.y, targets.task, targets.classes)
+        if other.task == "regression" and other.values.shape[1] != targets.values.shape[1]:
+            raise InputError(f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match.")
+        return targets, other
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A problem with its solvers, ready to run."""
+
+    problem: Problem
+    kernel: Kernel
+    targets: Targets
+    inner: InnerSolver
+    linear: LinearSolver
+
+    def implicit(self, capacity: int) -> ImplicitForward:
+        return ImplicitForward(self.problem, max(capacity, 1), self.inner, self.linear)
+
+    def info(self, selector: BilevelSelector, data: Dataset, seed: int, clock: Clock) -> dict[str, Any]:
+        regulariser: Regulariser = self.problem.regulariser
+        like = self.problem.train.like
+        return {
+            "method": "bilevel",
+            "n": len(data),
+            "kernel": self.kernel.name,
+            "loss": self.problem.inner_loss.name,
+            "outer_loss": self.problem.outer_loss.name,
+            "inner_reg": regulariser.value,
+            "inner_reg_form": "per point" if isinstance(regulariser, PerPoint) else "constant",
+            "inner_reg_auto": as_regulariser(selector.inner_reg) is None,
+            "weights": selector.weights,
+            "rule": selector.rule,
+            "candidates": selector.candidates,
+            "first": selector.first,
+            "task": self.targets.task,
+            "classes": None if self.targets.classes is None else self.targets.classes.tolist(),
+            "operator": type(self.problem.train).__name__.lower(),
+            "dtype": str(like.dtype).removeprefix("torch."),
+            "device": str(like.device),
+            "seed": seed,
+            "seconds": clock.seconds,
+            "fingerprint": data.fingerprint(),
+            "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
+        }
+
+
+class _Run:
+    """One pass of the greedy loop; what is selected so far is whole at every moment."""
+
+    def __init__(
+        self, selector: BilevelSelector, prepared: _Prepared, data: Dataset, size: int, seed: int, clock: Clock, line: ProgressLine
+    ) -> None:
+        self.selector, self.prepared, self.data, self.size = selector, prepared, data, size
+        self.seed, self.clock, self.line = seed, clock, line
+        problem = prepared.problem
+        self.binary = selector.weights == "binary"
+        incremental = selector._squared and selector.weights != "learnt" and isinstance(problem.regulariser, Constant) and selector.inner is None
+        if incremental:
+            self.engine: Forward = RidgeForward(problem, size, exact_gain=selector.rule == "gain")
+        elif selector.rule == "gain":
+            raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
+        else:
+            self.engine = prepared.implicit(size)
+        self.empty_objective = self.engine.objective
+        self.open = data.weights > 0
+        self.objectives: list[float] = []
+        self.left: set[int] = set()
+
+    def coreset(self, points: list[int], weights: list[float], known: Coreset | None) -> Coreset:
+        status = "complete"
+        try:
+            self._start(points, weights, known)
+            status = self._grow()
+        except KeyboardInterrupt:
+            if not self.objectives:
+                raise
+            status = f"interrupted after {len(self.objectives)} of {self.size} points"
+        finally:
+            self.line.close()
+        return self._answer(status)
+
+    def _start(self, points: list[int], weights: list[float], known: Coreset | None) -> None:
+        """Take the given points; a coreset brings its objectives along and needs one fit only."""
+        if self.binary:
+            weights = [1.0] * len(points)
+        if known is not None and len(known.objectives) == len(points) and isinstance(self.engine, ImplicitForward) and points:
+            self.engine.extend(points, weights)
+            self.objectives = known.objectives.tolist()
+        else:
+            for k, weight in zip(points, weights, strict=True):
+                self.engine.add(k, weight)
+                self.objectives.append(self.engine.objective)
+        self.open[points] = False
+
+    def _grow(self) -> str:
+        while len(self.engine.indices) < self.size:
+            if self.clock.over and self.objectives:
+                return f"stopped by max_seconds after {len(self.objectives)} of {self.size} points"
+            if not self.open.any():
+                return f"{len(self.objectives)} of {self.size} points: the others were tried and their learnt weight is zero"
+            k = self._choose()
+            self.engine.add(k)
+            self.open[k] = False
+            if self.selector.weights == "learnt":
+                self._optimise(final=len(self.engine.indices) == self.size)
+            self.objectives = [*self.objectives[: len(self.engine.indices) - 1], self.engine.objective]
+            self.line.update(len(self.engine.indices), self.engine.objective)
+        return "complete"
+
+    def _choose(self) -> int:
+        step = len(self.engine.indices)
+        places = np.flatnonzero(self.open)
+        if step == 0 and self.selector.first == "random":
+            return int(step_rng(self.seed, 0).choice(places))
+        sampled = self.selector.candidates is not None and self.selector.candidates < len(places)
+        if sampled:
+            places = np.sort(step_rng(self.seed, step).choice(places, self.selector.candidates, replace=False))
+        scores = self._scores(torch.from_numpy(places) if sampled else None)
+        if not sampled:
+            scores = scores[places]
+        assert self.data.ids is not None
+        return int(places[lowest(scores, self.data.ids[places])])
+
+    def _scores(self, columns: Tensor | None) -> Array:
+        if columns is not None:
+            columns = columns.to(self.prepared.problem.train.like.device)
+        if self.selector.rule == "gain" and isinstance(self.engine, RidgeForward):
+            return -self.engine.gains(columns).cpu().numpy()
+        return self.engine.scores(columns).double().cpu().numpy()
+
+    def _optimise(self, final: bool) -> None:
+        """Optimise the weights; a point whose weight reaches zero leaves for good."""
+        assert isinstance(self.engine, ImplicitForward)
+        self.selector.optimiser.optimise(self.engine, final=final)
+        positive = (self.engine.weights > 0).cpu().numpy()
+        if not positive.all():
+            self.engine.keep(np.flatnonzero(positive).tolist())
+
+    def _answer(self, status: str) -> Coreset:
+        indices = np.array(self.engine.indices[: max(len(self.objectives), 1)], dtype=np.int64)
+        weights, objectives = self._weights(indices), list(self.objectives)
+        if self.selector.weights == "final":
+            state = self.prepared.implicit(len(indices))
+            state.extend(indices.tolist(), weights.tolist())
+            self.selector.optimiser.optimise(state, final=True)
+            weights, objectives[-1] = state.weights.double().cpu().numpy(), state.objective
+            if (weights == 0).any() and status == "complete":
+                status = f"{int((weights > 0).sum())} of {self.size} points: the learnt weight of the others is zero"
+            kept = weights > 0
+            indices, weights = indices[kept], weights[kept]
+            objectives = [*objectives[: len(indices) - 1], state.objective]
+        info = self.prepared.info(self.selector, self.data, self.seed, self.clock)
+        info["empty_objective"] = self.empty_objective
+        effort: Callable[[], dict[str, int]] | None = getattr(getattr(self.engine, "effort", None), "told", None)
+        if effort is not None:
+            info["effort"] = effort()
+        assert self.data.ids is not None
+        return Coreset(indices, weights, self.data.ids[indices], np.array(objectives), status, info)
+
+    def _weights(self, indices: Array) -> Array:
+        if isinstance(self.engine, ImplicitForward) and not self.binary:
+            return self.engine.weights.double().cpu().numpy()
+        return np.ones(len(indices))
