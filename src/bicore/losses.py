@@ -34,8 +34,8 @@ class Curvature(ABC):
         """A_i times row i, for every i."""
 
     @abstractmethod
-    def mean_diagonal(self) -> Tensor:
-        """The mean of each block's diagonal, for preconditioning."""
+    def typical(self) -> Tensor:
+        """The mean eigenvalue of each block on the space it acts on, for preconditioning."""
 
     @abstractmethod
     def blocks(self, outputs: int) -> Tensor:
@@ -54,7 +54,7 @@ class Isotropic(Curvature):
     def apply(self, rows: Tensor) -> Tensor:
         return self.scale[:, None] * rows
 
-    def mean_diagonal(self) -> Tensor:
+    def typical(self) -> Tensor:
         return self.scale
 
     def blocks(self, outputs: int) -> Tensor:
@@ -75,8 +75,10 @@ class Softmax(Curvature):
         inner = (self.probabilities * rows).sum(1, keepdim=True)
         return self.weighted * (rows - inner)
 
-    def mean_diagonal(self) -> Tensor:
-        return torch.addcmul(self.weighted, self.weighted, self.probabilities, value=-1).mean(1)
+    def typical(self) -> Tensor:
+        # A block sends the vector of ones to zero, so its trace is shared by C − 1 eigenvalues.
+        trace = torch.addcmul(self.weighted, self.weighted, self.probabilities, value=-1).sum(1)
+        return trace / max(self.weighted.shape[1] - 1, 1)
 
     def blocks(self, outputs: int) -> Tensor:
         outer = self.weighted[:, :, None] * self.probabilities[:, None, :]
@@ -95,7 +97,7 @@ class Blocks(Curvature):
     def apply(self, rows: Tensor) -> Tensor:
         return torch.einsum("mij,mj->mi", self.values, rows)
 
-    def mean_diagonal(self) -> Tensor:
+    def typical(self) -> Tensor:
         return self.values.diagonal(dim1=1, dim2=2).mean(1)
 
     def blocks(self, outputs: int) -> Tensor:

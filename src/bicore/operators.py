@@ -58,9 +58,10 @@ class KernelOperator(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Gram(KernelOperator):
-    """A stored matrix."""
+    """A stored matrix; a symmetric one is never read by columns, which is slower."""
 
     matrix: Tensor
+    symmetric: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -74,10 +75,12 @@ class Gram(KernelOperator):
         return self.matrix @ right
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        if self.symmetric:
+            return (self.matrix if columns is None else self.matrix[columns]) @ right
         return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
 
     def columns(self, index: Tensor) -> Tensor:
-        return self.matrix[:, index]
+        return self.matrix[index].T if self.symmetric else self.matrix[:, index]
 
     def diagonal(self) -> Tensor:
         return self.matrix.diagonal()
@@ -200,7 +203,7 @@ def build_operators(
     block = max(1, min(n, int((BLOCK_BYTES / kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))) ** 0.5)))
     temporaries = block * block * kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))
     if stored + temporaries + reserved <= limit:
-        square = Gram(_finite(kernel.gram(train, block), kernel))
+        square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
         return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
     if temporaries + reserved <= limit:
         blocked = Blocked(kernel, train, train, block)
@@ -247,7 +250,7 @@ def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
 
 def _precomputed(x: Array, outer_x: Array | None, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
     check_gram(x)
-    square = Gram(torch.from_numpy(np.array(x)).to(runtime.torch_device, runtime.torch_dtype))
+    square = Gram(torch.from_numpy(np.array(x)).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):

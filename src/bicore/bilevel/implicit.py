@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bicore.bilevel.hypergradient import Hypergradient, Point, implicit_gradient, support_gradient
 from bicore.bilevel.inner import InnerProblem, InnerSolver
-from bicore.bilevel.linear import LinearSolver
+from bicore.bilevel.linear import LinearSolver, Preconditioner
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.support import Support
 
@@ -42,6 +42,7 @@ class ImplicitForward:
         self.support = Support(self.problem, self.capacity)
         like = self.problem.train.like
         self.weights = like.new_empty(0)
+        self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, self.problem.outputs)
         self.predictions = like.new_zeros(self.problem.cross.shape[0], self.problem.outputs)
         self.objective = self.problem.outer_value(self.predictions)
@@ -96,18 +97,18 @@ class ImplicitForward:
         self.effort.fits += 1
         self.effort.inner_iterations += fit.iterations
         self.effort.inner_products += fit.products
-        self.alpha = fit.alpha
+        self.alpha, self.preconditioner = fit.alpha, fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
         self.objective = self.problem.outer_value(self.predictions)
 
     def _inner_problem(self) -> InnerProblem:
         own = self.problem.inner_targets[self.support.index]
-        return InnerProblem(self.support.gram, own, self.weights, self.rho, self.problem.inner_loss)
+        return InnerProblem(self.support.gram, own, self.weights, self.rho, self.problem.inner_loss, self.preconditioner)
 
     def _point(self) -> Point:
         system = None
         if len(self.support):
-            system = self._inner_problem().system(self.support.gram @ self.alpha)
+            system = self._inner_problem().system(self.support.gram @ self.alpha, self.preconditioner)
         return Point(self.support, self.alpha, self.predictions, system, self.rho)
 
     def _counted(self, gradient: Hypergradient) -> Hypergradient:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
+from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem, Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Isotropic, Loss
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
 #: Share of the predicted decrease that a step of a line search must achieve.
 ARMIJO = 1e-4
 #: A line search gives up after this many halvings.
@@ -34,6 +34,7 @@ class InnerProblem:
     weights: Tensor
     rho: float
     loss: Loss
+    preconditioner: Preconditioner | None = None
 
     @property
     def tolerance(self) -> float:
@@ -50,9 +51,9 @@ class InnerProblem:
         scale = float(pull.norm()) + 2 * self.rho * float(alpha.norm())
         return r, float(r.norm()) / scale if scale > 0 else 0.0
 
-    def system(self, predictions: Tensor) -> NewtonSystem:
+    def system(self, predictions: Tensor, preconditioner: Preconditioner | None = None) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
-        return NewtonSystem(self.gram, curvature, 2 * self.rho)
+        return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,7 @@ class Fit:
     residual: float
     iterations: int
     products: int
+    preconditioner: Preconditioner | None = None
 
 
 class InnerSolver(ABC):
@@ -85,7 +87,7 @@ class Ridge(InnerSolver):
             raise InputError(f"inner='ridge' is for the squared error and the inner loss is {problem.loss.name!r}; use Newton().")
         slope = problem.loss.gradient(zeros, problem.targets)
         # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
-        base = problem.loss.curvature(zeros, problem.targets).mean_diagonal()
+        base = problem.loss.curvature(zeros, problem.targets).typical()
         alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
         predictions = problem.gram @ alpha
         return _finished(problem, alpha, predictions, 1, 1, lenient=False)
@@ -103,14 +105,15 @@ class Newton(InnerSolver):
         products = 1
         r, size = problem.residual(alpha, predictions)
         value = problem.objective(alpha, predictions)
+        shared = problem.preconditioner
         for iteration in range(self.iterations):
             if size <= problem.tolerance:
-                return Fit(alpha, predictions, size, iteration, products)
-            system = problem.system(predictions)
+                return Fit(alpha, predictions, size, iteration, products, shared)
+            system = problem.system(predictions, shared)
             # The forcing term keeps Newton's fast convergence without solving early systems further than they deserve.
             step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
             moved = system.gram_product(step)
-            products += system.products
+            products, shared = products + system.products, system.preconditioner
             alpha, predictions, better = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
             previous, stalled, value = size, better >= value, better
             r, size = problem.residual(alpha, predictions)

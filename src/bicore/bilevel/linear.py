@@ -21,15 +21,22 @@ from bicore.losses import Blocks, Curvature, Isotropic, Softmax
 
 #: Curvature below this share of the largest is raised to it where a factor needs it positive.
 _CURVATURE_FLOOR = 1e-12
+#: The same for the preconditioner, which may be rough but must not amplify rounding.
+PRECONDITIONER_FLOOR = 1e-4
+#: A preconditioner is made anew after this many bordering rows, or after a solve of more than ``PATIENCE`` iterations.
+REFRESH, PATIENCE = 25, 40
+#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this share of it.
+BORDER_FLOOR = 0.5
 
 
 @dataclass(eq=False)
 class NewtonSystem:
-    """The operator z ↦ s z + A K z; counts its products by K."""
+    """The operator z ↦ s z + A K z; counts its products by K, and carries a preconditioner from one solve to the next."""
 
     gram: Tensor
     curvature: Curvature
     shift: float
+    preconditioner: Preconditioner | None = None
     products: int = 0
 
     def gram_product(self, z: Tensor) -> Tensor:
@@ -130,7 +137,7 @@ class ConjugateGradient(LinearSolver):
     Parameters
     ----------
     iterations : the most iterations of one solve.
-    precondition : use the factor of s I + D^½ K D^½ with D the mean of each block's diagonal.
+    precondition : use the factor of s I + D^½ K D^½ with D a typical eigenvalue of each block.
     lenient : accept what the iterations give (the paper stops after 50) instead of raising.
     """
 
@@ -143,53 +150,88 @@ class ConjugateGradient(LinearSolver):
         z = torch.zeros_like(right)
         if goal == 0:
             return LinearSolution(z, 0, 0.0)
-        apply = Preconditioner.of(system) if self.precondition else None
-        residual = right.clone()
-        direction = gram_direction = None
-        before = reached = 1.0
-        iteration = 0
-        while iteration < self.iterations:
-            step = residual if apply is None else apply(residual)
-            gram_step = system.gram_product(step)
-            energy = float((residual * gram_step).sum())
+        if self.precondition:
+            system.preconditioner = Preconditioner.for_system(system)
+        residual, reached, iteration = right.clone(), 1.0, 0
+        direction, gram_direction, before = z, z, 1.0
+        while iteration < self.iterations and reached > tolerance:
+            step, gram_step = self._step(system, residual)
+            energy = float(torch.dot(residual.view(-1), gram_step.view(-1)))
             if energy <= 0:
                 # What is left lies in the null space of K, where the operator is s times the identity.
-                z += residual / system.shift
-                reached = 0.0
+                z, reached = z + residual / system.shift, 0.0
                 break
-            if direction is None or gram_direction is None:
-                direction, gram_direction = step.clone(), gram_step
-            else:
-                direction.mul_(energy / before).add_(step)
-                gram_direction.mul_(energy / before).add_(gram_step)
-            before = energy
+            direction = torch.add(step, direction, alpha=energy / before)
+            gram_direction = torch.add(gram_step, gram_direction, alpha=energy / before)
             image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
-            length = energy / float((gram_direction * image).sum())
+            length = energy / float(torch.dot(gram_direction.view(-1), image.view(-1)))
             z.add_(direction, alpha=length)
             residual.add_(image, alpha=-length)
-            iteration += 1
+            iteration, before = iteration + 1, energy
             reached = float(residual.norm()) / goal
-            if reached <= tolerance:
-                break
+        if iteration > PATIENCE:
+            system.preconditioner = None
         _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
         return LinearSolution(z, iteration, reached)
 
+    def _step(self, system: NewtonSystem, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """The preconditioned residual and K times it, with one product (or solve) of size m² in all."""
+        if not self.precondition:
+            return residual.clone(), system.gram_product(residual)
+        system.products += 1
+        assert system.preconditioner is not None
+        return system.preconditioner.apply(residual)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Preconditioner:
-    """r ↦ (s I + D K)⁻¹ r = D^½ (s I + D^½ K D^½)⁻¹ D^−½ r."""
+    """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
+
+    K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the system's own serve, so an
+    inverse lasts for many solves, and grows by a bordering row when a point joins.
+    """
 
     root: Tensor
-    lower: Tensor
+    inverse: Tensor
+    shift: float
+    age: int = 0
 
     @classmethod
-    def of(cls, system: NewtonSystem) -> Preconditioner:
-        mean = system.curvature.mean_diagonal()
-        root = mean.clamp_min(1e-4 * float(mean.max()) + torch.finfo(mean.dtype).tiny).sqrt()
-        return cls(root[:, None], factor(_shifted(system.gram, root, system.shift)))
+    def for_system(cls, system: NewtonSystem) -> Preconditioner:
+        """The one the system carries while it fits; a bordered one when a single point is new; otherwise a fresh one."""
+        carried, size = system.preconditioner, len(system.gram)
+        if carried is not None and len(carried.root) == size:
+            return carried
+        if carried is not None and len(carried.root) == size - 1 and carried.age < REFRESH:
+            return carried._bordered(system.gram[-1], cls._roots(system)[-1:])
+        root = cls._roots(system)
+        inverse = torch.cholesky_inverse(factor(_shifted(system.gram, root[:, 0], system.shift)))
+        return cls(root, inverse, system.shift)
 
-    def __call__(self, right: Tensor) -> Tensor:
-        return self.root * torch.cholesky_solve(right / self.root, self.lower)
+    @staticmethod
+    def _roots(system: NewtonSystem) -> Tensor:
+        typical = system.curvature.typical()
+        return typical.clamp_min(PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny).sqrt()[:, None]
+
+    def _bordered(self, row: Tensor, root: Tensor) -> Preconditioner:
+        """Bordering: B⁻¹ of one more row and column from the inverse of the smaller matrix."""
+        m = len(self.root)
+        border = row[:m] * self.root[:, 0] * root[0, 0]
+        solved = self.inverse @ border
+        corner = self.shift + float(row[m] * root[0, 0] ** 2)
+        schur = corner - float(torch.dot(border, solved))
+        schur = max(schur, self.shift * BORDER_FLOOR)  # in exact arithmetic it is at least the shift
+        inverse = self.inverse.new_empty(m + 1, m + 1)
+        torch.addr(self.inverse, solved, solved, alpha=1 / schur, out=inverse[:m, :m])
+        inverse[:m, m] = inverse[m, :m] = solved / -schur
+        inverse[m, m] = 1 / schur
+        return Preconditioner(torch.cat([self.root, root]), inverse, self.shift, self.age + 1)
+
+    def apply(self, right: Tensor) -> tuple[Tensor, Tensor]:
+        """P r and K P r."""
+        scaled = right / self.root
+        inner = self.inverse @ scaled
+        return inner * self.root, scaled.sub_(inner, alpha=self.shift).div_(self.root)
 
 
 @dataclass(frozen=True)
