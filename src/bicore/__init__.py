@@ -20,5 +20,6 @@ from bicore.selection.bilevel import BilevelSelector
 __all__ = [
     "RBF", "BicoreError", "BilevelSelector", "Context", "ConvergenceError", "Coreset", "CrossEntropy", "CustomLoss", "Dataset",
     "InputError", "Kernel", "Laplace", "Linear", "Logistic", "MemoryLimitError", "Normalised", "NumericalError", "Nystrom",
-    "PerPoint", "Polynomial", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__", "influence", "reweight", "select",
+    "PerPoint", "Polynomial", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__", "influence", "reweight",
+    "select",
 ]  # fmt: skip

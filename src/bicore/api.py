@@ -47,7 +47,9 @@ def select(
     """
     selector = BilevelSelector(**options)
     data = _dataset(x, y, weight)
-    return selector.select(data, size, outer=_outer(outer), initial=initial, rng=seed, context=Context(runtime=runtime or Runtime()))
+    return selector.select(
+        data, size, outer=_outer(outer), initial=initial, rng=seed, context=Context(runtime=runtime or Runtime())
+    )
 
 
 def reweight(

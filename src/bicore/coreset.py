@@ -97,7 +97,7 @@ class Coreset:
         # The objectives were measured with the weights of their time; they hold for unit weights only if those were unit.
         objectives = self.objectives[:size] if self.binary else np.empty(0)
         return replace(
-            self, indices=self.indices[:size], weights=None, ids=self.ids[:size], objectives=objectives, status="complete"
+            self, indices=self.indices[:size], weights=np.ones(size), ids=self.ids[:size], objectives=objectives, status="complete"
         )
 
     def normalised(self) -> Coreset:

@@ -44,7 +44,7 @@ class Dataset:
     x: Array
     y: Array | None = None
     weight: Array | None = None
-    ids: Array | None = None
+    ids: Array = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
         x = as_features(self.x, "x")
@@ -142,8 +142,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     extra = np.setdiff1d(known, fixed)
     if len(extra):
         raise InputError(
-            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; "
-            "drop those rows or add the class."
+            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; drop those rows or add the class."
         )
     return Targets("classification", np.searchsorted(fixed, y).astype(np.int64), fixed)
 

@@ -173,7 +173,7 @@ class Blocked(KernelOperator):
         return result
 
     def diagonal(self) -> Tensor:
-        return torch.cat([self.kernel.diag(part) for part in self.row_points.split(self.block)])
+        return torch.cat([self.kernel.diag(self.row_points[top : top + self.block]) for top in range(0, self.shape[0], self.block)])
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)
@@ -223,9 +223,7 @@ def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Ten
     return result
 
 
-def _features(
-    kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int
-) -> tuple[KernelOperator, KernelOperator] | None:
+def _features(kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int) -> tuple[KernelOperator, KernelOperator] | None:
     width = kernel.features(train[:1])
     if width is None or width.shape[1] > FEATURE_SHARE * len(train):
         return None
@@ -254,7 +252,9 @@ def _precomputed(x: Array, outer_x: Array | None, runtime: Runtime) -> tuple[Ker
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
-        raise InputError(f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of the {len(x)} points is needed.")
+        raise InputError(
+            f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of the {len(x)} points is needed."
+        )
     return square, Gram(torch.from_numpy(np.array(outer_x)).to(square.matrix))
 
 

@@ -21,7 +21,7 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.support import Support
 
 #: Relative residual asked of the linear system; its error enters the scores linearly.
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 
 @dataclass(frozen=True, eq=False)

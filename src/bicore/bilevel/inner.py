@@ -8,7 +8,7 @@ Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The rela
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -35,10 +35,12 @@ class InnerProblem:
     rho: float
     loss: Loss
     preconditioner: Preconditioner | None = None
+    goal: float | None = None
 
     @property
     def tolerance(self) -> float:
-        return TOLERANCE[self.gram.dtype]
+        """The relative residual asked for: ``goal``, or what the precision allows with a margin."""
+        return TOLERANCE[self.gram.dtype] if self.goal is None else self.goal
 
     def objective(self, alpha: Tensor, predictions: Tensor) -> float:
         data = torch.dot(self.loss.value(predictions, self.targets).double(), self.weights.double())
@@ -48,8 +50,8 @@ class InnerProblem:
         """r, and its size relative to the two terms that cancel in it."""
         pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
         r = torch.add(pull, alpha, alpha=2 * self.rho)
-        scale = float(pull.norm()) + 2 * self.rho * float(alpha.norm())
-        return r, float(r.norm()) / scale if scale > 0 else 0.0
+        scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
+        return r, float(torch.linalg.vector_norm(r)) / scale if scale > 0 else 0.0
 
     def system(self, predictions: Tensor, preconditioner: Preconditioner | None = None) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
@@ -99,8 +101,10 @@ class Newton(InnerSolver):
 
     linear: LinearSolver = field(default_factory=Adaptive)
     iterations: int = 50
+    tolerance: float | None = None
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        problem = replace(problem, goal=self.tolerance)
         alpha, predictions = start, problem.gram @ start
         products = 1
         r, size = problem.residual(alpha, predictions)
@@ -180,7 +184,7 @@ class LBFGS(InnerSolver):
             "strong_wolfe" if self.line_search else None,
         )  # fmt: skip
         with torch.enable_grad():
-            optimiser.step(closure)  # type: ignore[arg-type]
+            optimiser.step(closure)  # type: ignore[no-untyped-call]
         result = alpha.data
         return _finished(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
 
@@ -197,7 +201,7 @@ def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterati
     # Rounding in K α limits what any solver can reach; a hundred times the tolerance still gives the same picks.
     if size > 100 * problem.tolerance and not lenient:
         raise ConvergenceError(
-            f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} (goal {problem.tolerance:.2g}); "
-            "use float64, a larger inner_reg, or more iterations."
+            f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} "
+            f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
         )
     return Fit(alpha, predictions, size, iterations, products)

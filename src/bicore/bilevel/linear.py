@@ -86,6 +86,7 @@ class Cholesky(LinearSolver):
 
 def factor(matrix: Tensor) -> Tensor:
     """The Cholesky factor, or an error in words."""
+    result: Tensor
     result, info = torch.linalg.cholesky_ex(matrix)
     if bool(info.any()):
         raise NumericalError(
@@ -139,14 +140,17 @@ class ConjugateGradient(LinearSolver):
     iterations : the most iterations of one solve.
     precondition : use the factor of s I + D^½ K D^½ with D a typical eigenvalue of each block.
     lenient : accept what the iterations give (the paper stops after 50) instead of raising.
+    tolerance : a relative residual of its own instead of the one the caller asks for.
     """
 
     iterations: int = 500
     precondition: bool = True
     lenient: bool = False
+    tolerance: float | None = None
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
-        goal = float(right.norm())
+        tolerance = tolerance if self.tolerance is None else self.tolerance
+        goal = float(torch.linalg.vector_norm(right))
         z = torch.zeros_like(right)
         if goal == 0:
             return LinearSolution(z, 0, 0.0)
@@ -168,7 +172,7 @@ class ConjugateGradient(LinearSolver):
             z.add_(direction, alpha=length)
             residual.add_(image, alpha=-length)
             iteration, before = iteration + 1, energy
-            reached = float(residual.norm()) / goal
+            reached = float(torch.linalg.vector_norm(residual)) / goal
         if iteration > PATIENCE:
             system.preconditioner = None
         _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
@@ -238,19 +242,21 @@ class Preconditioner:
 class Neumann(LinearSolver):
     """z = η Σ_j (I − η M)^j b with M = s I + A K; converges when 0 < η < 2/λ_max(M), slowly when s is small beside A K.
 
-    ``step`` is η; None takes 1/(s + max A · ‖K‖_∞), an upper bound of λ_max.
+    ``step`` is η; None takes 1/(s + max A · ‖K‖_∞), an upper bound of λ_max. ``tolerance`` overrides the caller's.
     """
 
     terms: int = 1000
     step: float | None = None
     lenient: bool = False
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if self.terms < 1:
             raise InputError(f"terms={self.terms} is below 1; a Neumann series needs at least one term.")
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
-        goal = float(right.norm())
+        tolerance = tolerance if self.tolerance is None else self.tolerance
+        goal = float(torch.linalg.vector_norm(right))
         z = torch.zeros_like(right)
         if goal == 0:
             return LinearSolution(z, 0, 0.0)
@@ -261,9 +267,11 @@ class Neumann(LinearSolver):
             image = system.curvature.apply(system.gram_product(residual)).add_(residual, alpha=system.shift)
             residual.add_(image, alpha=-eta)
             term += 1
-            reached = float(residual.norm()) / goal
+            reached = float(torch.linalg.vector_norm(residual)) / goal
             if not reached < 1e3:
-                raise ConvergenceError(f"the Neumann series diverges with step={eta:g} (residual {reached:.3g}); use a smaller step.")
+                raise ConvergenceError(
+                    f"the Neumann series diverges with step={eta:g} (residual {reached:.3g}); use a smaller step."
+                )
         _check("the Neumann series", reached, tolerance, term, self.lenient)
         return LinearSolution(z, term, reached)
 

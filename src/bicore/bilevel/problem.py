@@ -1,7 +1,7 @@
 """The paper's two equations and nothing else.
 
-    inner   α*(w) = argmin_α  Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),     h = K[:, S] α
-    outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, scaled to sum 1)
+inner   α*(w) = argmin_α  Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),     h = K[:, S] α
+outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, scaled to sum 1)
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Doors into other libraries, one file each; none is imported unless asked for."""

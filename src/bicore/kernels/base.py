@@ -35,7 +35,9 @@ class Kernel(ABC):
             else:
                 columns = _as_tensor(b, "b").to(rows)
                 if columns.shape[1:] != rows.shape[1:]:
-                    raise InputError(f"a has rows of shape {tuple(rows.shape[1:])} and b of {tuple(columns.shape[1:])}; they must match.")
+                    raise InputError(
+                        f"a has rows of shape {tuple(rows.shape[1:])} and b of {tuple(columns.shape[1:])}; they must match."
+                    )
                 result = kernel.evaluate(rows, columns)
         return result if isinstance(a, Tensor) else result.numpy()
 
@@ -253,11 +255,13 @@ class CallableKernel(Kernel):
         values = self.function(a, b)
         matrix = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
         if matrix.shape != (len(a), len(b)):
-            raise InputError(f"kernel={self.name} returned shape {tuple(matrix.shape)} for {len(a)} and {len(b)} rows; ({len(a)}, {len(b)}) is needed.")
+            raise InputError(
+                f"kernel={self.name} returned shape {tuple(matrix.shape)}; ({len(a)}, {len(b)}) is needed for these rows."
+            )
         return matrix.to(a)
 
     def diag(self, a: Tensor) -> Tensor:
-        rows = [self.evaluate(part, part).diagonal() for part in a.split(64)]
+        rows = [self.evaluate(a[start : start + 64], a[start : start + 64]).diagonal() for start in range(0, len(a), 64)]
         return torch.cat(rows)
 
 

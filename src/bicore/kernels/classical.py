@@ -50,7 +50,9 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         if self.degree < 1 or self.offset < 0:
-            raise InputError(f"degree={self.degree}, offset={self.offset}: degree >= 1 and offset >= 0 make it positive semi-definite.")
+            raise InputError(
+                f"degree={self.degree}, offset={self.offset}: degree >= 1 and offset >= 0 make it positive semi-definite."
+            )
 
     @property
     def name(self) -> str:
@@ -175,7 +177,8 @@ class Nystrom(Kernel):
 
     def features(self, a: Tensor) -> Tensor:
         self._ready()
-        assert self._rows is not None and self._root is not None
+        assert self._rows is not None
+        assert self._root is not None
         return self.kernel.evaluate(a, self._rows.to(a)) @ self._root.to(a)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:

@@ -93,7 +93,9 @@ class TangentKernel(Kernel):
         for layer in self.layers:
             state = layer.variance(state, notes)
         if state.nngp.dim() != 1:
-            raise InputError(f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add Flatten() before the read-out.")
+            raise InputError(
+                f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add Flatten() before the read-out."
+            )
         return _Traced(inputs, notes, self._answer(state))
 
     def _inputs(self, a: Tensor) -> Tensor:
@@ -103,7 +105,9 @@ class TangentKernel(Kernel):
         if a.dim() == 3:
             a = a[:, None]
         if a.dim() != 4:
-            raise InputError(f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, width) or (n, height, width).")
+            raise InputError(
+                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, width) or (n, height, width)."
+            )
         return a.permute(2, 3, 0, 1).contiguous()
 
     def _block(self, left: _Traced, right: _Traced) -> Tensor:

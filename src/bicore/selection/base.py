@@ -60,7 +60,9 @@ def as_size(size: int | float, n: int) -> int:
         return n
     count = int(size)
     if not 1 <= count <= n:
-        raise InputError(f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for fewer, or a fraction.")
+        raise InputError(
+            f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for fewer, or a fraction."
+        )
     return count
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bicore._version import __version__
 from bicore.bilevel.implicit import ImplicitForward
@@ -25,19 +24,9 @@ from bicore.kernels.base import Kernel
 from bicore.losses import Loss, SquaredError
 from bicore.operators import build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
-from bicore.selection.base import Selector, as_initial, as_seed, as_size, lowest, step_rng
+from bicore.selection.base import Selector, as_initial, as_seed, as_size
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
-
-
-class Forward(Protocol):
-    """What the greedy loop asks of an engine."""
-
-    indices: list[int]
-    objective: float
-
-    def add(self, k: int, weight: float = 1.0) -> None: ...
-
-    def scores(self, columns: Tensor | None = None) -> Tensor: ...
+from bicore.selection.pursuit import Forward, Plan, Pursuit
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,11 @@ class BilevelSelector(Selector):
     needs_labels = True
 
     def __post_init__(self) -> None:
-        for name, options in (("weights", ("binary", "learnt", "final")), ("rule", ("gradient", "gain")), ("first", ("best", "random"))):
+        for name, options in (
+            ("weights", ("binary", "learnt", "final")),
+            ("rule", ("gradient", "gain")),
+            ("first", ("best", "random")),
+        ):
             if getattr(self, name) not in options:
                 raise unknown_name(name, getattr(self, name), options)
         if self.candidates is not None and self.candidates < 1:
@@ -129,8 +122,26 @@ class BilevelSelector(Selector):
         points, given = as_initial(initial, len(data), count)
         with runtime.applied():
             prepared = self._prepare(data, outer, count, seed, runtime)
-            run = _Run(self, prepared, data, count, seed, clock, ProgressLine(runtime, clock, count, "selecting"))
-            return run.coreset(points, given, initial if isinstance(initial, Coreset) else None)
+            pursuit = Pursuit(self._engine(prepared, count), self._plan(count, seed), data)
+            line = ProgressLine(runtime, clock, count, "selecting")
+            outcome = pursuit.run(points, given, initial if isinstance(initial, Coreset) else None, clock, line)
+            if self.weights == "final":
+                outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser)
+            info = prepared.info(self, data, seed, clock) | outcome.info
+            return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
+
+    def _plan(self, size: int, seed: int) -> Plan:
+        optimiser = self.optimiser if self.weights == "learnt" else None
+        return Plan(size, seed, self.rule, self.first, self.candidates, optimiser)
+
+    def _engine(self, prepared: _Prepared, size: int) -> Forward:
+        """The closed form where it holds, the implicit gradient everywhere else."""
+        constant = isinstance(prepared.problem.regulariser, Constant)
+        if self._squared and self.weights != "learnt" and constant and self.inner is None:
+            return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
+        if self.rule == "gain":
+            raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
+        return prepared.implicit(size)
 
     def reweight(
         self, data: Dataset, indices: Sequence[int], *, outer: Dataset | None = None, start: Any = None,
@@ -151,9 +162,11 @@ class BilevelSelector(Selector):
             weights = state.weights.double().cpu().numpy()
             info = prepared.info(self, data, seed, clock) | {"start_objective": begin}
             kept = np.flatnonzero(weights > 0)
-            status = "complete" if len(kept) == len(points) else f"{len(points) - len(kept)} points left: their learnt weight is zero"
+            status = (
+                "complete" if len(kept) == len(points) else f"{len(points) - len(kept)} points left: their learnt weight is zero"
+            )
             chosen = np.array(points)[kept]
-            return Coreset(chosen, weights[kept], data.ids[chosen], np.array([state.objective]), status, info)  # type: ignore[index]
+            return Coreset(chosen, weights[kept], data.ids[chosen], np.array([state.objective]), status, info)
 
     def influence(
         self, data: Dataset, coreset: Coreset | Sequence[int], *, outer: Dataset | None = None, seed: int = 0,
@@ -175,7 +188,10 @@ class BilevelSelector(Selector):
         inner_loss, outer_loss = self._loss, self._outer_loss
         outputs = inner_loss.outputs(targets)
         if outer_loss.outputs(targets) != outputs:
-            raise InputError(f"loss={inner_loss.name!r} predicts {outputs} numbers and outer_loss={outer_loss.name!r} {outer_loss.outputs(targets)}; they must agree.")
+            other = outer_loss.outputs(targets)
+            raise InputError(
+                f"loss={inner_loss.name!r} predicts {outputs} numbers and outer_loss={outer_loss.name!r} {other}; they must agree."
+            )
         kernel = as_kernel(self.kernel).fitted(data.x)
         rows = len(data) + (0 if outer is None else len(outer))
         width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
@@ -203,16 +219,22 @@ class BilevelSelector(Selector):
             raise InputError("bilevel selection needs labels or targets, and data has none; give y, or a selector without labels.")
         targets = read_targets(data.y, self.task, self.classes)
         if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
-            raise InputError(f"y holds a single class ({targets.classes[0]!r}); at least two are needed (or give classes=…, task='regression').")
+            raise InputError(
+                f"y holds a single class ({targets.classes[0]!r}); at least two are needed (or give classes=…, task='regression')."
+            )
         if outer is None:
             return targets, targets
         if outer.y is None:
             raise InputError("the outer set has no labels; the outer objective needs them.")
         if outer.x.shape[1:] != data.x.shape[1:]:
-            raise InputError(f"the outer set has rows of shape {outer.x.shape[1:]} and data of {data.x.shape[1:]}; they must match.")
+            raise InputError(
+                f"the outer set has rows of shape {outer.x.shape[1:]} and data of {data.x.shape[1:]}; they must match."
+            )
         other = read_targets(outer.y, targets.task, targets.classes)
         if other.task == "regression" and other.values.shape[1] != targets.values.shape[1]:
-            raise InputError(f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match.")
+            raise InputError(
+                f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match."
+            )
         return targets, other
 
 
@@ -255,122 +277,3 @@ class _Prepared:
             "fingerprint": data.fingerprint(),
             "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
         }
-
-
-class _Run:
-    """One pass of the greedy loop; what is selected so far is whole at every moment."""
-
-    def __init__(
-        self, selector: BilevelSelector, prepared: _Prepared, data: Dataset, size: int, seed: int, clock: Clock, line: ProgressLine
-    ) -> None:
-        self.selector, self.prepared, self.data, self.size = selector, prepared, data, size
-        self.seed, self.clock, self.line = seed, clock, line
-        problem = prepared.problem
-        self.binary = selector.weights == "binary"
-        incremental = selector._squared and selector.weights != "learnt" and isinstance(problem.regulariser, Constant) and selector.inner is None
-        if incremental:
-            self.engine: Forward = RidgeForward(problem, size, exact_gain=selector.rule == "gain")
-        elif selector.rule == "gain":
-            raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
-        else:
-            self.engine = prepared.implicit(size)
-        self.empty_objective = self.engine.objective
-        self.open = data.weights > 0
-        self.objectives: list[float] = []
-        self.left: set[int] = set()
-
-    def coreset(self, points: list[int], weights: list[float], known: Coreset | None) -> Coreset:
-        status = "complete"
-        try:
-            self._start(points, weights, known)
-            status = self._grow()
-        except KeyboardInterrupt:
-            if not self.objectives:
-                raise
-            status = f"interrupted after {len(self.objectives)} of {self.size} points"
-        finally:
-            self.line.close()
-        return self._answer(status)
-
-    def _start(self, points: list[int], weights: list[float], known: Coreset | None) -> None:
-        """Take the given points; a coreset brings its objectives along and needs one fit only."""
-        if self.binary:
-            weights = [1.0] * len(points)
-        if known is not None and len(known.objectives) == len(points) and isinstance(self.engine, ImplicitForward) and points:
-            self.engine.extend(points, weights)
-            self.objectives = known.objectives.tolist()
-        else:
-            for k, weight in zip(points, weights, strict=True):
-                self.engine.add(k, weight)
-                self.objectives.append(self.engine.objective)
-        self.open[points] = False
-
-    def _grow(self) -> str:
-        while len(self.engine.indices) < self.size:
-            if self.clock.over and self.objectives:
-                return f"stopped by max_seconds after {len(self.objectives)} of {self.size} points"
-            if not self.open.any():
-                return f"{len(self.objectives)} of {self.size} points: the others were tried and their learnt weight is zero"
-            k = self._choose()
-            self.engine.add(k)
-            self.open[k] = False
-            if self.selector.weights == "learnt":
-                self._optimise(final=len(self.engine.indices) == self.size)
-            self.objectives = [*self.objectives[: len(self.engine.indices) - 1], self.engine.objective]
-            self.line.update(len(self.engine.indices), self.engine.objective)
-        return "complete"
-
-    def _choose(self) -> int:
-        step = len(self.engine.indices)
-        places = np.flatnonzero(self.open)
-        if step == 0 and self.selector.first == "random":
-            return int(step_rng(self.seed, 0).choice(places))
-        sampled = self.selector.candidates is not None and self.selector.candidates < len(places)
-        if sampled:
-            places = np.sort(step_rng(self.seed, step).choice(places, self.selector.candidates, replace=False))
-        scores = self._scores(torch.from_numpy(places) if sampled else None)
-        if not sampled:
-            scores = scores[places]
-        assert self.data.ids is not None
-        return int(places[lowest(scores, self.data.ids[places])])
-
-    def _scores(self, columns: Tensor | None) -> Array:
-        if columns is not None:
-            columns = columns.to(self.prepared.problem.train.like.device)
-        if self.selector.rule == "gain" and isinstance(self.engine, RidgeForward):
-            return -self.engine.gains(columns).cpu().numpy()
-        return self.engine.scores(columns).double().cpu().numpy()
-
-    def _optimise(self, final: bool) -> None:
-        """Optimise the weights; a point whose weight reaches zero leaves for good."""
-        assert isinstance(self.engine, ImplicitForward)
-        self.selector.optimiser.optimise(self.engine, final=final)
-        positive = (self.engine.weights > 0).cpu().numpy()
-        if not positive.all():
-            self.engine.keep(np.flatnonzero(positive).tolist())
-
-    def _answer(self, status: str) -> Coreset:
-        indices = np.array(self.engine.indices[: max(len(self.objectives), 1)], dtype=np.int64)
-        weights, objectives = self._weights(indices), list(self.objectives)
-        if self.selector.weights == "final":
-            state = self.prepared.implicit(len(indices))
-            state.extend(indices.tolist(), weights.tolist())
-            self.selector.optimiser.optimise(state, final=True)
-            weights, objectives[-1] = state.weights.double().cpu().numpy(), state.objective
-            if (weights == 0).any() and status == "complete":
-                status = f"{int((weights > 0).sum())} of {self.size} points: the learnt weight of the others is zero"
-            kept = weights > 0
-            indices, weights = indices[kept], weights[kept]
-            objectives = [*objectives[: len(indices) - 1], state.objective]
-        info = self.prepared.info(self.selector, self.data, self.seed, self.clock)
-        info["empty_objective"] = self.empty_objective
-        effort: Callable[[], dict[str, int]] | None = getattr(getattr(self.engine, "effort", None), "told", None)
-        if effort is not None:
-            info["effort"] = effort()
-        assert self.data.ids is not None
-        return Coreset(indices, weights, self.data.ids[indices], np.array(objectives), status, info)
-
-    def _weights(self, indices: Array) -> Array:
-        if isinstance(self.engine, ImplicitForward) and not self.binary:
-            return self.engine.weights.double().cpu().numpy()
-        return np.ones(len(indices))

@@ -1,0 +1,36 @@
+# make test      lint, types and tests (the README's command; at most five minutes on two cores)
+# make test-all  the same and everything marked slow
+# make bench     the benchmark tables, as JSON
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: test test-all lint types bench clean
+
+test: lint types
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: lint types
+	$(BIN)/pytest -n 2
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks selection --json
+
+# torch comes first and pinned: an open range would fetch the newest build with its CUDA packages.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

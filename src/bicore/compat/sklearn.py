@@ -1,0 +1,95 @@
+"""A scikit-learn (imbalanced-learn) style sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from bicore.data import Dataset
+from bicore.runtime import Context, Runtime
+from bicore.selection.bilevel import BilevelSelector
+
+
+class CoresetSampler(BaseEstimator):  # type: ignore[misc]
+    """Replace (X, y) by the rows that train a model almost as well.
+
+    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count or a fraction), ``random_state``
+    (a seed, a NumPy ``RandomState`` or None) and ``runtime``.
+
+    Attributes
+    ----------
+    sample_indices_ : rows chosen, in order of selection.
+    sample_weight_ : their weights, to pass on as ``sample_weight``.
+    coreset_ : the whole answer.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> sampler = CoresetSampler(size=20, kernel="rbf", inner_reg=0.1)
+    >>> X_small, y_small = sampler.fit_resample(X, y)
+    >>> X_small.shape
+    (20, 64)
+    """
+
+    def __init__(
+        self,
+        size: int | float = 0.1,
+        *,
+        kernel: Any = "ntk",
+        loss: Any = "squared",
+        outer_loss: Any = None,
+        inner_reg: Any = "auto",
+        weights: str = "binary",
+        rule: str = "gradient",
+        candidates: int | None = None,
+        first: str = "best",
+        task: str = "auto",
+        random_state: Any = 0,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.size = size
+        self.kernel = kernel
+        self.loss = loss
+        self.outer_loss = outer_loss
+        self.inner_reg = inner_reg
+        self.weights = weights
+        self.rule = rule
+        self.candidates = candidates
+        self.first = first
+        self.task = task
+        self.random_state = random_state
+        self.runtime = runtime
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoresetSampler:
+        """Choose the rows."""
+        options = self.get_params(deep=False)
+        size, state, runtime = options.pop("size"), options.pop("random_state"), options.pop("runtime")
+        data = Dataset(X, y, sample_weight)
+        context = Context(runtime=runtime or Runtime())
+        self.coreset_ = BilevelSelector(**options).select(data, size, rng=_seed(state), context=context)
+        self.sample_indices_ = self.coreset_.indices
+        self.sample_weight_ = self.coreset_.weights
+        self.n_features_in_ = int(data.x[0].size)
+        return self
+
+    def fit_resample(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
+        """Choose the rows and return them; frames stay frames."""
+        self.fit(X, y, sample_weight)
+        return _rows(X, self.sample_indices_), _rows(y, self.sample_indices_)
+
+
+def _seed(state: Any) -> int:
+    if state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if isinstance(state, np.random.RandomState):
+        return int(state.randint(2**31 - 1))
+    return int(state)
+
+
+def _rows(values: Any, rows: Any) -> Any:
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
+    return values[rows] if hasattr(values, "shape") else np.asarray(values)[rows]

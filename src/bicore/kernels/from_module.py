@@ -1,0 +1,168 @@
+"""Read a network's kernel off a torch module: what it computes is traced, not guessed from the order of its parts."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from bicore.errors import InputError, unknown_name
+from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual
+from bicore.kernels.tangent import TangentKernel
+
+_IGNORED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity)
+_POOLS = (nn.MaxPool2d,)
+
+
+def from_module(
+    module: nn.Module, *, sigma_w: float = 1.0, sigma_b: float = 0.05, kind: str = "ntk", scale: float = 1.0, pooling: str = "drop"
+) -> TangentKernel:
+    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, Dropout and sums of branches.
+
+    Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), with ``sigma_w`` and ``sigma_b`` as in the paper's
+    kernels; a layer without a bias has σ_b = 0. The module's own initialisation and widths play no part. Dropout is
+    ignored. ``pooling="drop"`` leaves max-pooling out, with a notice; ``pooling="refuse"`` raises instead.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> kernel = from_module(nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2)))
+    >>> [type(layer).__name__ for layer in kernel.layers]
+    ['Dense', 'ReLU', 'Dense']
+    """
+    if pooling not in ("drop", "refuse"):
+        raise unknown_name("pooling", pooling, ["drop", "refuse"])
+    reader = _Reader(module, sigma_w, sigma_b, pooling)
+    kernel = TangentKernel(reader.layers(), kind, scale, label=type(module).__name__)
+    if reader.dropped:
+        warnings.warn(
+            f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left out, as in the paper; "
+            "pass pooling='refuse' to make that an error.",
+            stacklevel=2,
+        )
+    return kernel
+
+
+class _Reader:
+    """Walks the traced graph from the output back to the input."""
+
+    def __init__(self, module: nn.Module, sigma_w: float, sigma_b: float, pooling: str) -> None:
+        from torch import fx
+
+        self.sigma_w, self.sigma_b, self.pooling = sigma_w, sigma_b, pooling
+        self.dropped: list[str] = []
+        try:
+            self.graph = fx.symbolic_trace(module).graph
+        except Exception as error:  # torch.fx raises many kinds, all meaning that the code depends on its input's values
+            raise InputError(
+                f"{type(module).__name__} cannot be traced ({error}); describe it with TangentKernel([...])."
+            ) from error
+        self.modules = dict(module.named_modules())
+
+    def layers(self) -> list[Layer]:
+        nodes = list(self.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        if len(inputs) != 1:
+            raise InputError(f"the module takes {len(inputs)} inputs; one is needed.")
+        return self._chain(nodes[-1].args[0], inputs[0])
+
+    def _chain(self, node: Any, stop: Any) -> list[Layer]:
+        """The layers between ``stop`` (excluded) and ``node`` (included), in order."""
+        found: list[Layer] = []
+        while node is not stop:
+            if self._is_sum(node):
+                first, second = node.args
+                fork = self._fork(first, second)
+                body, side = self._chain(first, fork), self._chain(second, fork)
+                found.append(Residual(tuple(body), tuple(side)))
+                node = fork
+                continue
+            layer = self._layer(node)
+            if layer is not None:
+                found.append(layer)
+            node = self._source(node)
+        return found[::-1]
+
+    def _is_sum(self, node: Any) -> bool:
+        return (node.op == "call_function" and node.target in (operator.add, operator.iadd, torch.add)) or (
+            node.op == "call_method" and node.target in ("add", "add_")
+        )
+
+    def _source(self, node: Any) -> Any:
+        sources = [arg for arg in node.args if hasattr(arg, "op") and not self._is_shape(arg)]
+        if node.op == "placeholder" or not sources:
+            raise InputError(
+                f"cannot follow {node.format_node()} back to the input; describe the network with TangentKernel([...])."
+            )
+        return sources[0]
+
+    @staticmethod
+    def _is_shape(node: Any) -> bool:
+        return (node.op == "call_method" and node.target == "size") or (
+            node.op == "call_function" and node.target in (getattr, operator.getitem)
+        )
+
+    def _fork(self, first: Any, second: Any) -> Any:
+        """The last node that both branches come from."""
+        behind, node = [second], second
+        while node.op != "placeholder":
+            node = self._fork(*node.args) if self._is_sum(node) else self._source(node)
+            behind.append(node)
+        node = first
+        while node not in behind:
+            node = self._fork(*node.args) if self._is_sum(node) else self._source(node)
+        return node
+
+    def _layer(self, node: Any) -> Layer | None:
+        if node.op == "call_module":
+            return self._of_module(self.modules[node.target], node.target)
+        name = node.target if isinstance(node.target, str) else node.target.__name__
+        known: dict[str, Callable[[], Layer | None]] = {
+            "relu": ReLU, "relu_": ReLU, "flatten": Flatten, "view": Flatten, "reshape": Flatten, "dropout": lambda: None,
+            "max_pool2d": lambda: self._drop("max_pool2d"), "boolean_dispatch": lambda: self._drop("max_pool2d"),
+        }  # fmt: skip
+        if name not in known:
+            raise InputError(
+                f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, Flatten, Dropout, max-pooling, sums."
+            )
+        return known[name]()
+
+    def _of_module(self, part: nn.Module, name: str) -> Layer | None:
+        if isinstance(part, nn.Linear):
+            return Dense(self.sigma_w, self._bias(part))
+        if isinstance(part, nn.Conv2d):
+            return self._conv(part)
+        if isinstance(part, nn.ReLU):
+            return ReLU()
+        if isinstance(part, nn.Flatten):
+            return Flatten()
+        if isinstance(part, _IGNORED):
+            return None
+        if isinstance(part, _POOLS):
+            return self._drop(name)
+        hint = (
+            "; batch normalisation has no fixed kernel: train without it, or use an embedding"
+            if "BatchNorm" in type(part).__name__
+            else ""
+        )
+        raise InputError(f"{type(part).__name__} ({name}) has no infinite-width kernel here{hint}.")
+
+    def _conv(self, part: nn.Conv2d) -> Conv:
+        square = len(set(part.kernel_size)) == 1 and len(set(part.stride)) == 1
+        if not square or set(part.dilation) != {1} or part.groups != 1:
+            raise InputError("Conv2d must have a square window, one stride, dilation 1 and one group to be read as a kernel.")
+        padding = part.padding if isinstance(part.padding, str) else part.padding[0]
+        return Conv(int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part))
+
+    def _bias(self, part: Any) -> float:
+        return self.sigma_b if part.bias is not None else 0.0
+
+    def _drop(self, name: str) -> Layer | None:
+        if self.pooling == "refuse":
+            raise InputError(f"{name} is max-pooling, which has no kernel here; pooling='drop' leaves it out, as the paper does.")
+        self.dropped.append(name)
+        return None

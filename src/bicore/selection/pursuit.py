@@ -1,0 +1,160 @@
+"""Matching pursuit: take the point with the best score, correct, repeat. What is selected so far is whole at every moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.ridge import RidgeForward
+from bicore.bilevel.weights import WeightOptimiser
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset
+from bicore.runtime import Clock, ProgressLine
+from bicore.selection.base import lowest, step_rng
+
+
+class Forward(Protocol):
+    """What the greedy loop asks of an engine."""
+
+    objective: float
+
+    @property
+    def indices(self) -> list[int]: ...
+
+    def add(self, k: int, weight: float = 1.0) -> None: ...
+
+    def scores(self, columns: Tensor | None = None) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a pursuit chooses. ``optimiser`` corrects the weights after every point; None keeps them at 1."""
+
+    size: int
+    seed: int
+    rule: str = "gradient"
+    first: str = "best"
+    candidates: int | None = None
+    optimiser: WeightOptimiser | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a pursuit found."""
+
+    indices: Array
+    weights: Array
+    objectives: Array
+    status: str
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def reweighted(self, state: ImplicitForward, optimiser: WeightOptimiser) -> Outcome:
+        """The same points with weights optimised once; those whose weight is zero leave."""
+        state.extend(self.indices.tolist(), self.weights.tolist())
+        try:
+            optimiser.optimise(state, final=True)
+        except KeyboardInterrupt:
+            return replace(self, status="interrupted while the weights were optimised: all points, with unit weights")
+        weights = state.weights.double().cpu().numpy()
+        kept, status = weights > 0, self.status
+        if not kept.all() and status == "complete":
+            status = f"{kept.sum()} of {len(kept)} points: the learnt weight of the others is zero"
+        objectives = np.append(self.objectives[: kept.sum() - 1], state.objective)
+        return replace(self, indices=self.indices[kept], weights=weights[kept], objectives=objectives, status=status)
+
+
+class Pursuit:
+    """One run over the data; ``engine`` holds the coreset as it grows."""
+
+    def __init__(self, engine: Forward, plan: Plan, data: Dataset) -> None:
+        self.engine, self.plan, self.ids = engine, plan, data.ids
+        self.open = data.weights > 0
+        self.objectives: list[float] = []
+        self.indices, self.weights = np.empty(0, dtype=np.int64), np.empty(0)
+        self.info: dict[str, Any] = {"empty_objective": engine.objective}
+
+    def run(self, points: list[int], weights: list[float], known: Coreset | None, clock: Clock, line: ProgressLine) -> Outcome:
+        """Take the given points, then grow to the planned size, until the time is over or the user interrupts."""
+        try:
+            self._start(points, weights, known)
+            status = self._grow(clock, line)
+        except KeyboardInterrupt:
+            if not self.objectives:
+                raise
+            status = f"interrupted after {len(self.objectives)} of {self.plan.size} points"
+        finally:
+            line.close()
+        if isinstance(self.engine, ImplicitForward):
+            self.info["effort"] = self.engine.effort.told()
+        return Outcome(self.indices, self.weights, np.array(self.objectives), status, self.info)
+
+    def _start(self, points: list[int], weights: list[float], known: Coreset | None) -> None:
+        """Take the given points; a coreset brings its objectives along and then needs one fit only."""
+        if self.plan.optimiser is None:
+            weights = [1.0] * len(points)
+        self.open[points] = False
+        if points and known is not None and len(known.objectives) == len(points) and isinstance(self.engine, ImplicitForward):
+            self.engine.extend(points, weights)
+            self.objectives = known.objectives.tolist()[:-1]
+            self._commit()
+            return
+        for k, weight in zip(points, weights, strict=True):
+            self.engine.add(k, weight)
+            self._commit()
+
+    def _grow(self, clock: Clock, line: ProgressLine) -> str:
+        while len(self.engine.indices) < self.plan.size:
+            count = len(self.objectives)
+            if clock.over and count:
+                return f"stopped by max_seconds after {count} of {self.plan.size} points"
+            if not self.open.any():
+                return f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
+            k = self._choose()
+            self.engine.add(k)
+            self.open[k] = False
+            self._correct()
+            self._commit()
+            line.update(len(self.engine.indices), self.engine.objective)
+        return "complete"
+
+    def _choose(self) -> int:
+        """The lowest score among all open points, or among a random sample of them; the first may be drawn."""
+        step, places = len(self.engine.indices), np.flatnonzero(self.open)
+        if step == 0 and self.plan.first == "random":
+            return int(step_rng(self.plan.seed, 0).choice(places))
+        wanted = self.plan.candidates
+        if wanted is not None and wanted < len(places):
+            places = np.sort(step_rng(self.plan.seed, step).choice(places, wanted, replace=False))
+            scores = self._scores(torch.from_numpy(places))
+        else:
+            scores = self._scores(None)[places]
+        return int(places[lowest(scores, self.ids[places])])
+
+    def _scores(self, columns: Tensor | None) -> Array:
+        if self.plan.rule == "gain":
+            assert isinstance(self.engine, RidgeForward)
+            return -self.engine.gains(columns).cpu().numpy()
+        return self.engine.scores(columns).double().cpu().numpy()
+
+    def _correct(self) -> None:
+        """Optimise the weights; a point whose weight reaches zero leaves for good."""
+        if self.plan.optimiser is None:
+            return
+        assert isinstance(self.engine, ImplicitForward)
+        self.plan.optimiser.optimise(self.engine, final=len(self.engine.indices) == self.plan.size)
+        positive = (self.engine.weights > 0).cpu().numpy()
+        if not positive.all():
+            self.engine.keep(np.flatnonzero(positive).tolist())
+
+    def _commit(self) -> None:
+        """Note the coreset as it stands: an interrupt in the middle of the next step falls back to this."""
+        objectives = [*self.objectives[: len(self.engine.indices) - 1], self.engine.objective]
+        weights = np.ones(len(objectives))
+        if self.plan.optimiser is not None and isinstance(self.engine, ImplicitForward):
+            weights = self.engine.weights.double().cpu().numpy()
+        self.indices, self.weights, self.objectives = np.array(self.engine.indices), weights, objectives

@@ -1,0 +1,88 @@
+"""Oracle values of network kernels, computed once with neural-tangents 0.6.5 on jax 0.5.3 in float64.
+
+    python -m venv oracle-env && oracle-env/bin/pip install jax==0.5.3 jaxlib==0.5.3 neural-tangents==0.6.5
+    oracle-env/bin/python tests/oracle/make_oracle.py
+
+neural-tangents is archived and breaks on current JAX, so it is no dependency; what it gave is stored beside this file.
+"""
+
+import pathlib
+
+import jax
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+from neural_tangents import stax  # noqa: E402
+
+
+def fully_connected():
+    dense = stax.Dense(64, 1.0, 0.05)
+    return stax.serial(dense, stax.Relu(), dense, stax.Relu(), dense)
+
+
+def conv(size, stride=1, padding="SAME", w=1.0, b=0.05):
+    return stax.Conv(16, (size, size), (stride, stride), padding, w, b)
+
+
+def cnn():
+    dense = stax.Dense(64, 1.0, 0.05)
+    return stax.serial(conv(5), stax.Relu(), conv(5), stax.Relu(), stax.Flatten(), dense, stax.Relu(), dense)
+
+
+def block(stride, project):
+    main = stax.serial(stax.Relu(), conv(3, stride, b=0.0), stax.Relu(), conv(3, b=0.0))
+    side = conv(3, stride, b=0.0) if project else stax.Identity()
+    return stax.serial(stax.FanOut(2), stax.parallel(main, side), stax.FanInSum())
+
+
+def resnet():
+    groups = [piece for stride in (1, 2, 2, 2) for piece in (block(stride, True), block(1, False))]
+    return stax.serial(conv(3, b=0.0), *groups, stax.Flatten(), stax.Dense(10, 1.0, 0.05))
+
+
+def valid_strided():
+    return stax.serial(
+        conv(3, 2, "VALID", 1.3, 0.1),
+        stax.Relu(),
+        conv(2, 1, "VALID", 0.9, 0.2),
+        stax.Relu(),
+        stax.Flatten(),
+        stax.Dense(8, 1.5, 0.3),
+    )
+
+
+def even_window():
+    return stax.serial(
+        conv(4, 2, "SAME", 1.2, 0.1),
+        stax.Relu(),
+        conv(4, 3, "SAME", 1.0, 0.0),
+        stax.Relu(),
+        stax.Flatten(),
+        stax.Dense(8, 1.0, 0.1),
+    )
+
+
+def main():
+    rng = np.random.default_rng(20)
+    vectors = rng.normal(size=(6, 20))
+    gray = rng.normal(size=(5, 28, 28, 1))
+    colour = rng.normal(size=(5, 32, 32, 3))
+    small = rng.normal(size=(5, 9, 11, 2))
+    cases = {
+        "fully_connected": (fully_connected(), vectors),
+        "cnn": (cnn(), gray),
+        "resnet18": (resnet(), colour),
+        "valid_strided": (valid_strided(), small),
+        "even_window": (even_window(), small),
+    }
+    stored = {"vectors": vectors}
+    for name, images in (("gray", gray), ("colour", colour), ("small", small)):
+        stored[name] = images.transpose(0, 3, 1, 2)
+    for name, ((_, _, kernel), inputs) in cases.items():
+        for kind in ("ntk", "nngp"):
+            stored[f"{name}_{kind}"] = np.asarray(kernel(inputs, inputs, kind))
+    np.savez_compressed(pathlib.Path(__file__).with_name("kernels.npz"), **stored)
+
+
+if __name__ == "__main__":
+    main()
