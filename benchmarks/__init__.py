@@ -1,0 +1,1 @@
+"""Speed, memory and the ablation behind the defaults. Run with ``python -m benchmarks NAME [--json]``."""

@@ -1,0 +1,57 @@
+"""``python -m benchmarks NAME``: selection, kernels, ablation; ``page`` writes docs/benchmarks.md from the records."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+
+from bicore.errors import BicoreError
+
+NAMES = ("selection", "kernels", "ablation", "page")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--data", help="folder with MNIST in torchvision's layout (or set BICORE_DATA)")
+    parser.add_argument("--json", action="store_true", help="print the record as JSON on standard output")
+    parser.add_argument("--record", action="store_true", help="keep the record under benchmarks/records")
+    parser.add_argument("--out", help="write the record to this folder")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--skip-recipe", action="store_true", help="selection: leave the slow baseline out")
+    arguments = parser.parse_args()
+    from pathlib import Path
+
+    from benchmarks.common import RECORDS, write_record
+
+    try:
+        record = importlib.import_module(f"benchmarks.{arguments.name}").run(arguments)
+    except BicoreError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    record["command"] = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
+    if arguments.record or arguments.out:
+        write_record(arguments.name, record, Path(arguments.out) if arguments.out else RECORDS)
+    if arguments.json:
+        print(json.dumps(record))
+    return 0
+
+
+def _public(words: list[str]) -> list[str]:
+    """The command as anyone would type it: folders of this machine are left out."""
+    shown, skip = [], False
+    for word in words:
+        if skip:
+            shown.append("DIR")
+        elif word != "--record":
+            shown.append(word)
+        skip = word in ("--data", "--out") and not skip
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Which loss, rule and regulariser should be the default? Judge each by what its picks train.
+
+    python -m benchmarks ablation --data DIR [--device cuda] [--seeds 5] [--out FILE]
+
+Pools of 1000 points (digits, MNIST), a fully connected NTK as the proxy, two judges a data set: kernel ridge regression,
+and a network (digits: the paper's fully connected one; MNIST: the paper's CNN). A seed draws the pool; all variants of a
+seed share it, so their differences are paired.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import judges
+from benchmarks.common import data_folder, machine, mnist_vectors
+from bicore import Dataset, PerPoint, Runtime, select
+from bicore.kernels import fully_connected
+from bicore.sources import digits
+
+POOL = 1000
+SIZES = (20, 50, 100, 200)
+
+VARIANTS: dict[str, dict[str, Any] | None] = {
+    "uniform": None,
+    "cross-entropy, PerPoint 1e-3 (paper)": {"loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 200},
+    "cross-entropy, rho 0.01": {"loss": "cross-entropy", "inner_reg": 0.01},
+    "cross-entropy, rho 0.1": {"loss": "cross-entropy", "inner_reg": 0.1},
+    "cross-entropy, auto": {"loss": "cross-entropy"},
+    "squared gradient, rho 0.001": {"loss": "squared", "inner_reg": 0.001},
+    "squared gradient, rho 0.01": {"loss": "squared", "inner_reg": 0.01},
+    "squared gradient, rho 0.1": {"loss": "squared", "inner_reg": 0.1},
+    "squared gradient, rho 1": {"loss": "squared", "inner_reg": 1.0},
+    "squared gradient, auto": {"loss": "squared"},
+    "squared gradient, auto, random first": {"loss": "squared", "first": "random"},
+    "squared gradient, auto, 200 candidates": {"loss": "squared", "candidates": 200},
+    "squared gain, rho 0.01": {"loss": "squared", "inner_reg": 0.01, "rule": "gain"},
+    "squared gain, rho 0.1": {"loss": "squared", "inner_reg": 0.1, "rule": "gain"},
+    "squared gain, auto": {"loss": "squared", "rule": "gain"},
+}
+
+
+def _digits(seed: int) -> tuple[np.ndarray, ...]:
+    x, y = digits()
+    x = (x - x.mean()) / x.std()
+    order = np.random.default_rng(seed).permutation(len(x))
+    pool, rest = order[:POOL], order[POOL:]
+    return x[pool], y[pool], x[rest], y[rest]
+
+
+def _mnist(folder: str, seed: int) -> tuple[np.ndarray, ...]:
+    x, y = mnist_vectors(folder)
+    test_x, test_y = mnist_vectors(folder, "test")
+    pool = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
+    return x[pool], y[pool], test_x, test_y
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    runtime = Runtime(device="cpu", progress=False)  # selection; the judges train on the device asked for
+    device = Runtime(device=arguments.device).torch_device
+    folder = data_folder(arguments.data)
+    rows: list[dict[str, Any]] = []
+    for name in ("digits", "mnist"):
+        build = judges.mlp(64, 10) if name == "digits" else judges.cnn(10)
+        for seed in range(arguments.seeds):
+            x, y, test_x, test_y = _digits(seed) if name == "digits" else _mnist(folder, seed)
+            picked = _selections(x, y, seed, runtime)
+            points = [torch.as_tensor(part).to(device) for part in (x, y, test_x, test_y)]
+            for size in SIZES:
+                rows += _judged(name, build, points, picked, size, seed)
+            print(name, "seed", seed, "done", flush=True)
+    return {"benchmark": "ablation", "machine": machine(), "pool": POOL, "seeds": arguments.seeds, "rows": rows}
+
+
+def _selections(x: np.ndarray, y: np.ndarray, seed: int, runtime: Runtime) -> dict[str, dict[str, Any]]:
+    """The largest coreset of each variant; the smaller ones are its prefixes."""
+    picked: dict[str, dict[str, Any]] = {}
+    data = Dataset(x, y)
+    for variant, options in VARIANTS.items():
+        start = time.perf_counter()
+        if options is None:
+            order, reg = np.random.default_rng((seed, 1)).permutation(len(x)), None
+        else:
+            coreset = select(data, size=max(SIZES), seed=seed, runtime=runtime, **options)
+            order, reg = coreset.indices, coreset.info["inner_reg"]
+        picked[variant] = {"order": order, "reg": reg, "seconds": time.perf_counter() - start}
+    return picked
+
+
+def _judged(name: str, build: Any, points: list[torch.Tensor], picked: dict[str, Any], size: int, seed: int) -> list[dict[str, Any]]:
+    x, y, test_x, test_y = points
+    rows = torch.stack([torch.as_tensor(one["order"][:size].copy()).to(x.device) for one in picked.values()])
+    network = judges.network_accuracies(build, x[rows].float(), y[rows], test_x.float(), test_y, seed)
+    kernel = fully_connected()
+    found = []
+    for place, (variant, one) in enumerate(picked.items()):
+        ridge = judges.kernel_accuracy(kernel, x[rows[place]].double(), y[rows[place]], test_x.double(), test_y, 10)
+        found.append(
+            {"data": name, "variant": variant, "size": size, "seed": seed, "network": network[place], "kernel": ridge}
+            | {"inner_reg": one["reg"], "select_seconds_200": one["seconds"]}
+        )
+    return found
