@@ -26,7 +26,12 @@ SIZES = (20, 50, 100, 200)
 
 VARIANTS: dict[str, dict[str, Any] | None] = {
     "uniform": None,
-    "cross-entropy, PerPoint 1e-3 (paper)": {"loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 200},
+    "cross-entropy, PerPoint 1e-3 (paper)": {
+        "loss": "cross-entropy",
+        "inner_reg": PerPoint(1e-3),
+        "first": "random",
+        "candidates": 200,
+    },
     "cross-entropy, rho 0.01": {"loss": "cross-entropy", "inner_reg": 0.01},
     "cross-entropy, rho 0.1": {"loss": "cross-entropy", "inner_reg": 0.1},
     "cross-entropy, auto": {"loss": "cross-entropy"},
@@ -90,7 +95,9 @@ def _selections(x: np.ndarray, y: np.ndarray, seed: int, runtime: Runtime) -> di
     return picked
 
 
-def _judged(name: str, build: Any, points: list[torch.Tensor], picked: dict[str, Any], size: int, seed: int) -> list[dict[str, Any]]:
+def _judged(
+    name: str, build: Any, points: list[torch.Tensor], picked: dict[str, Any], size: int, seed: int
+) -> list[dict[str, Any]]:
     x, y, test_x, test_y = points
     rows = torch.stack([torch.as_tensor(one["order"][:size].copy()).to(x.device) for one in picked.values()])
     network = judges.network_accuracies(build, x[rows].float(), y[rows], test_x.float(), test_y, seed)

@@ -41,11 +41,20 @@ def cnn(classes: int) -> Callable[[], nn.Module]:
 
 
 def network_accuracies(
-    build: Callable[[], nn.Module], x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, seed: int, steps: int = 1000, rate: float = 5e-4
+    build: Callable[[], nn.Module],
+    x: Tensor,
+    y: Tensor,
+    test_x: Tensor,
+    test_y: Tensor,
+    seed: int,
+    steps: int = 1000,
+    rate: float = 5e-4,
 ) -> list[float]:
     """Train one network for each row of sets x (sets, points, features), y (sets, points), all at once with Adam; test each."""
-    torch.manual_seed(seed)
-    models = [build().to(x.device) for _ in range(len(x))]
+    models = []
+    for _ in range(len(x)):
+        torch.manual_seed(seed)  # every set starts from the same weights: differences are the data's
+        models.append(build().to(x.device))
     parameters, buffers = stack_module_state(models)
     template = models[0].train()
 
@@ -66,7 +75,9 @@ def network_accuracies(
 @torch.no_grad()
 def _accuracies(template: nn.Module, parameters: dict[str, Any], test_x: Tensor, test_y: Tensor) -> list[float]:
     predict = vmap(lambda weights, inputs: functional_call(template, (weights, {}), (inputs,)).argmax(1), in_dims=(0, None))
-    right = sum((predict(parameters, part) == labels).sum(1) for part, labels in zip(test_x.split(500), test_y.split(500), strict=True))
+    right = sum(
+        (predict(parameters, part) == labels).sum(1) for part, labels in zip(test_x.split(500), test_y.split(500), strict=True)
+    )
     return (right / len(test_x)).tolist()
 
 
