@@ -139,6 +139,12 @@ def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> i
     return count
 
 
+def encoded(targets: Targets, like: Tensor) -> Tensor:
+    """One-hot rows for labels, the numbers themselves for regression."""
+    values = torch.from_numpy(targets.values)
+    return (values if targets.classes is None else F.one_hot(values, len(targets.classes))).to(like)
+
+
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
     """Softmax cross-entropy, −log p_y with p = softmax(h): ∇ = p − e_y, ∇² = diag p − p pᵀ."""
@@ -149,7 +155,8 @@ class CrossEntropy(Loss):
         return _needs_classes(self.name, targets)
 
     def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
-        return F.one_hot(torch.from_numpy(targets.values), self.outputs(reference)).to(like)
+        self.outputs(targets)
+        return encoded(targets, like)
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
         return torch.logsumexp(prediction, 1) - (prediction * target).sum(1)
@@ -176,16 +183,11 @@ class SquaredError(Loss):
         return targets.outputs
 
     def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
-        rows = self._encode(targets, like)
+        rows = encoded(targets, like)
         if not self.centre:
             return rows
-        base = rows if targets is reference else self._encode(reference, like)
+        base = rows if targets is reference else encoded(reference, like)
         return rows - (weights / weights.sum()) @ base
-
-    @staticmethod
-    def _encode(targets: Targets, like: Tensor) -> Tensor:
-        values = torch.from_numpy(targets.values)
-        return (values if targets.classes is None else F.one_hot(values, len(targets.classes))).to(like)
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
         return (prediction - target).square().sum(1)
@@ -226,8 +228,8 @@ class Logistic(Loss):
 class CustomLoss(Loss):
     """A loss given as a function of one prediction (C,) and one target; derivatives by ``torch.func``.
 
-    The target is a class number (a 0-dimensional integer tensor) for labels and a vector (targets,) for regression.
-    The function must be written in torch operations, twice differentiable and convex in the prediction.
+    The target is a one-hot vector (classes,) for labels and a vector (targets,) for regression. The function must be written
+    in torch operations that ``torch.func`` can transform, twice differentiable and convex in the prediction.
 
     Examples
     --------
@@ -242,8 +244,7 @@ class CustomLoss(Loss):
         return self.output_count if self.output_count is not None else targets.outputs
 
     def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
-        values = torch.from_numpy(targets.values)
-        return values.to(like.device) if targets.classes is not None else values.to(like)
+        return encoded(targets, like)
 
     @cached_property
     def _derivatives(self) -> tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[..., Tensor]]:

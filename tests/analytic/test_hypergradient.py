@@ -1,0 +1,120 @@
+"""The implicit gradient against finite differences of G(w): every loss, inner and linear solver, in and out of the support."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bicore import BilevelSelector, CrossEntropy, CustomLoss, Dataset, Logistic, PerPoint, SquaredError
+from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
+from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
+
+SUPPORT = [3, 11, 0, 7, 20]
+WEIGHTS = [1.0, 0.5, 2.0, 1.3, 0.2]
+LINEAR = {
+    "cholesky": Cholesky(),
+    "cg": ConjugateGradient(tolerance=1e-12),
+    "plain cg": ConjugateGradient(precondition=False, tolerance=1e-12),
+    "neumann": Neumann(terms=100_000, tolerance=1e-12),
+}
+INNER = {
+    "newton": lambda: Newton(Cholesky(), tolerance=1e-12),
+    "newton-cg": lambda: Newton(ConjugateGradient(tolerance=1e-10), tolerance=1e-12),
+    "lbfgs": lambda: LBFGS(),
+    "ridge": lambda: Ridge(),
+}
+LOSSES = {
+    "cross-entropy": (CrossEntropy(), blobs),
+    "squared labels": (SquaredError(), blobs),
+    "squared targets": (SquaredError(), line),
+    "logistic": (Logistic(), lambda: blobs(classes=2)),
+    "custom": (HUBER, line),
+    "custom labels": (CustomLoss(softmax_loss), blobs),
+}
+PAIRS = [(loss, inner) for loss in LOSSES for inner in INNER if inner != "ridge" or loss.startswith("squared")]
+
+
+def weighted(data: Dataset) -> Dataset:
+    weight = np.linspace(0.5, 2, len(data))
+    return dataclasses.replace(data, weight=weight)
+
+
+def objective(selector, data, outer, k, shift):
+    """G with the weight of point k nudged; a point outside the support joins with that weight."""
+    points, weights = list(SUPPORT), list(WEIGHTS)
+    if k in points:
+        weights[points.index(k)] += shift
+    else:
+        points, weights = [*points, k], [*weights, shift]
+    return state_of(selector, data, points, weights, outer).objective
+
+
+def slope_by_differences(selector, data, outer, k):
+    if k in SUPPORT:
+        step = 1e-4
+        return (objective(selector, data, outer, k, step) - objective(selector, data, outer, k, -step)) / (2 * step)
+    # A weight cannot be negative: the one-sided difference of second order.
+    step = 2e-4
+    start, near, far = (objective(selector, data, outer, k, s) for s in (0.0, step, 2 * step))
+    return (-3 * start + 4 * near - far) / (2 * step)
+
+
+@pytest.mark.parametrize("linear", LINEAR)
+@pytest.mark.parametrize(("loss", "inner"), PAIRS)
+def test_gradient_of_every_combination(loss, inner, linear):
+    built, make = LOSSES[loss]
+    data = weighted(make())
+    selector = BilevelSelector(kernel="rbf", loss=built, inner_reg=0.3, inner=INNER[inner](), linear=LINEAR[linear])
+    exact = BilevelSelector(kernel="rbf", loss=built, inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13))
+    scores = state_of(selector, data, SUPPORT, WEIGHTS).scores().numpy()
+    for k in (3, 20, 1, 30):
+        assert scores[k] == pytest.approx(slope_by_differences(exact, data, None, k), rel=2e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("linear", ["cholesky", "cg"])
+def test_gradient_with_a_separate_weighted_outer_set(loss, linear):
+    built, make = LOSSES[loss]
+    data, outer = make(), weighted(make())[np.arange(5, 35)]
+    inner = Newton(Cholesky(), tolerance=1e-13)
+    selector = BilevelSelector(kernel="laplace", loss=built, inner_reg=0.2, inner=inner, linear=LINEAR[linear])
+    state = state_of(selector, data, SUPPORT, WEIGHTS, outer)
+    scores = state.scores().numpy()
+    for k in (3, 20, 1, 30):
+        assert scores[k] == pytest.approx(slope_by_differences(selector, data, outer, k), rel=2e-4, abs=1e-8)
+    np.testing.assert_allclose(state.weight_gradient().numpy(), scores[SUPPORT], rtol=1e-6)
+
+
+def test_gradient_when_outer_and_inner_loss_differ():
+    data = blobs()
+    selector = BilevelSelector(
+        kernel="rbf", loss="squared", outer_loss="cross-entropy", inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13)
+    )
+    scores = state_of(selector, data, SUPPORT, WEIGHTS).scores().numpy()
+    for k in (3, 1, 30):
+        assert scores[k] == pytest.approx(slope_by_differences(selector, data, None, k), rel=2e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", [float, PerPoint])
+def test_derivative_in_the_regulariser(loss, form):
+    built, make = LOSSES[loss]
+    data, rho = weighted(make()), 0.3
+    inner = Newton(Cholesky(), tolerance=1e-13)
+
+    def value(reg):
+        return state_of(BilevelSelector(kernel="rbf", loss=built, inner_reg=form(reg), inner=inner), data, SUPPORT, WEIGHTS)
+
+    step = 1e-5
+    slope = (value(rho + step).objective - value(rho - step).objective) / (2 * step)
+    size = len(SUPPORT) if form is PerPoint else 1  # dρ/dλ
+    assert value(rho).rho_gradient() * size == pytest.approx(slope, rel=1e-5)
+
+
+def test_scores_of_a_sample_of_candidates_are_those_of_all():
+    data = blobs()
+    state = state_of(BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.3), data, SUPPORT, WEIGHTS)
+    import torch
+
+    some = torch.tensor([1, 30, 3])
+    np.testing.assert_allclose(state.scores(some).numpy(), state.scores().numpy()[some], rtol=1e-5)

@@ -1,0 +1,32 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+from bicore import Dataset
+from tests.helpers import blobs, line
+
+settings.register_profile("bicore", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("bicore")
+torch.set_num_threads(1)  # the tests run in two processes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a GPU are skipped where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def classes_data() -> Dataset:
+    return blobs()
+
+
+@pytest.fixture
+def regression_data() -> Dataset:
+    return line()

@@ -1,0 +1,66 @@
+"""Building blocks of the analytic tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore import BilevelSelector, CustomLoss, Dataset, Runtime
+from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.problem import Problem
+
+
+def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:
+    """Overlapping Gaussian classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    centres = rng.normal(size=(classes, features)) * 1.5
+    return Dataset(centres[y] + rng.normal(size=(n, features)), y)
+
+
+def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dataset:
+    """Noisy linear targets."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, features))
+    return Dataset(x, x @ rng.normal(size=(features, targets)) + 0.3 * rng.normal(size=(n, targets)))
+
+
+def problem_of(selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64") -> Problem:
+    """The tensors a selector would work on."""
+    return selector._prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
+
+
+def state_of(selector: BilevelSelector, data: Dataset, points: list[int], weights: Any, outer: Dataset | None = None) -> ImplicitForward:
+    """The fit of a selector on given points."""
+    state = selector._prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(len(points))
+    state.extend(points, [float(w) for w in weights])
+    return state
+
+
+def with_reg(problem: Problem, regulariser: Any) -> Problem:
+    return replace(problem, regulariser=regulariser)
+
+
+def pseudo_huber(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """A smooth robust loss of regression targets."""
+    return (torch.sqrt(1 + (prediction - target) ** 2) - 1).sum()
+
+
+def softmax_loss(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy written by hand, for comparison with the built-in one."""
+    return torch.logsumexp(prediction, 0) - (prediction * target).sum()
+
+
+HUBER = CustomLoss(pseudo_huber, name="pseudo-huber")
+
+
+def central_difference(function: Any, place: float, step: float) -> float:
+    return float((function(place + step) - function(place - step)) / (2 * step))
+
+
+def kernel_ridge(gram: np.ndarray, targets: np.ndarray, weights: np.ndarray, rho: float) -> np.ndarray:
+    """α of Σ w‖h − t‖² + ρ tr(αᵀKα), from its normal equations: (W K + ρ I) α = W t."""
+    return np.linalg.solve(weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets)
