@@ -51,7 +51,7 @@ class InnerProblem:
         pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
         r = torch.add(pull, alpha, alpha=2 * self.rho)
         scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
-        return r, float(torch.linalg.vector_norm(r)) / scale if scale > 0 else 0.0
+        return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
 
     def system(self, predictions: Tensor, preconditioner: Preconditioner | None = None) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)

@@ -105,9 +105,9 @@ class RidgeForward:
         self.problem, self.rho = problem, problem.regulariser.value
         self.indices: list[int] = []
         self.objective = problem.outer_value(torch.zeros_like(problem.outer_targets))
-        self.outer_residual = problem.outer_targets.double()
+        self.outer_residual = problem.outer_targets.double().clone()
         self.same = problem.cross is problem.train
-        self.residual = self.outer_residual if self.same else problem.inner_targets.double()
+        self.residual = self.outer_residual if self.same else problem.inner_targets.double().clone()
         self.posterior = _posterior(problem, capacity)
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()

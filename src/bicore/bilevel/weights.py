@@ -61,11 +61,12 @@ class ProjectedGradient(WeightOptimiser):
         for _ in range(HALVINGS):
             trial = (weights - length * gradient).clamp_min(0)
             promised = float((gradient * (trial - weights)).sum())
-            if -promised <= FLAT * abs(value) or not bool((trial > 0).any()):
+            if -promised <= FLAT * abs(value):
                 return None
-            state.reweigh(trial)
-            if state.objective <= value + ARMIJO * promised:
-                return trial
+            if bool((trial > 0).any()):
+                state.reweigh(trial)
+                if state.objective <= value + ARMIJO * promised:
+                    return trial
             length /= 2
         return None
 

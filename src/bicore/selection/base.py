@@ -10,7 +10,7 @@ import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError
+from bicore.errors import InputError, NumericalError
 from bicore.runtime import Context
 
 #: Scores this close, relative to the best, are a tie; the smallest id wins.
@@ -104,6 +104,6 @@ def lowest(scores: Array, ids: Array) -> int:
     """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
     best = scores.min()
     if not np.isfinite(best):
-        raise InputError(f"a selection score is {best}; use float64, a larger inner_reg, or scale x.")
+        raise NumericalError(f"a selection score is {best}; use float64, a larger inner_reg, or scale x.")
     tied = np.flatnonzero(scores <= best + TIE * abs(best))
     return int(tied[ids[tied].argmin()])

@@ -1,0 +1,143 @@
+"""Linear and inner solvers: agreement, honesty about failure, and the paper's own recipe."""
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import BilevelSelector, ConvergenceError, CrossEntropy, InputError, NumericalError, PerPoint, Runtime
+from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
+from bicore.bilevel.inner import InnerProblem
+from bicore.bilevel.linear import NewtonSystem, Preconditioner
+from bicore.losses import Blocks, Isotropic, Softmax
+from tests.helpers import blobs, problem_of
+
+M, C = 9, 3
+
+
+def generator():
+    return torch.Generator().manual_seed(5)
+
+
+def system(kind: str, zero: bool = False) -> NewtonSystem:
+    root = torch.randn(M, M + 2, dtype=torch.float64, generator=generator())
+    weights = torch.linspace(0.0 if zero else 0.2, 2, M, dtype=torch.float64)
+    if kind == "isotropic":
+        curvature = Isotropic(torch.full((M,), 2.0, dtype=torch.float64)).scaled(weights)
+    elif kind == "softmax":
+        p = torch.softmax(torch.randn(M, C, dtype=torch.float64, generator=generator()), 1)
+        curvature = Softmax(p, p).scaled(weights)
+    else:
+        half = torch.randn(M, C, C, dtype=torch.float64, generator=generator())
+        curvature = Blocks(half @ half.transpose(1, 2)).scaled(weights)
+    return NewtonSystem(root @ root.T / M, curvature, 0.4)
+
+
+def dense_solution(given: NewtonSystem, right: torch.Tensor) -> torch.Tensor:
+    """The mC × mC system written out."""
+    blocks = given.curvature.blocks(C)
+    product = torch.einsum("iab,ij->iajb", blocks, given.gram).reshape(M * C, M * C)
+    full = product + given.shift * torch.eye(M * C, dtype=torch.float64)
+    return torch.linalg.solve(full, right.reshape(-1)).reshape(M, C)
+
+
+SOLVERS = [
+    Cholesky(),
+    ConjugateGradient(tolerance=1e-12),
+    ConjugateGradient(precondition=False, tolerance=1e-12),
+    Neumann(terms=20_000, tolerance=1e-12),
+    Adaptive(largest=0, iterative=ConjugateGradient(tolerance=1e-12)),
+]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("kind", ["isotropic", "softmax", "blocks"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_solvers_agree_with_the_dense_system(solver, kind, zero):
+    given = system(kind, zero)
+    right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    torch.testing.assert_close(solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
+    expected = dense_solution(given, given.curvature.apply(right))
+    torch.testing.assert_close(solver.solve_range(given, right, 1e-12).z, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_conjugate_gradients_handle_a_singular_kernel_matrix():
+    given = system("softmax")
+    given.gram = torch.ones(M, M, dtype=torch.float64)  # rank one: duplicates of one point
+    right = torch.randn(M, C, dtype=torch.float64, generator=generator())
+    for solver in (ConjugateGradient(tolerance=1e-12), ConjugateGradient(precondition=False, tolerance=1e-12)):
+        torch.testing.assert_close(solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-6, atol=1e-8)
+
+
+def test_bordered_preconditioner_is_the_fresh_one():
+    whole = system("softmax")
+    part = NewtonSystem(whole.gram[:-1, :-1], Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]), whole.shift)
+    whole.preconditioner = Preconditioner.for_system(part)
+    grown = Preconditioner.for_system(whole)
+    assert grown.age == 1
+    whole.preconditioner = None
+    fresh = Preconditioner.for_system(whole)
+    torch.testing.assert_close(grown.inverse, fresh.inverse)
+    residual = torch.randn(M, C, dtype=torch.float64, generator=generator())
+    step, gram_step = grown.apply(residual)
+    torch.testing.assert_close(gram_step, whole.gram @ step)  # K P r without a product by K
+
+
+def test_solvers_say_when_they_do_not_converge():
+    given = system("softmax")
+    right = torch.randn(M, C, dtype=torch.float64, generator=generator())
+    with pytest.raises(ConvergenceError, match=r"conjugate gradients stopped after 2 iterations"):
+        ConjugateGradient(iterations=2, precondition=False).solve(given, right, 1e-10)
+    with pytest.raises(ConvergenceError, match=r"Neumann series stopped after 3"):
+        Neumann(terms=3).solve(given, right, 1e-10)
+    with pytest.raises(ConvergenceError, match=r"diverges with step=10"):
+        Neumann(step=10.0).solve(given, right, 1e-10)
+    assert ConjugateGradient(iterations=2, precondition=False, lenient=True).solve(given, right, 1e-10).iterations == 2
+
+
+def inner_problem(loss=None, rho: float = 0.1) -> InnerProblem:
+    problem = problem_of(BilevelSelector(kernel="rbf", loss=loss or CrossEntropy(), inner_reg=rho), blobs())
+    points = torch.arange(0, 40, 3)
+    gram = problem.train.columns(points)[points]
+    weights = torch.linspace(0.3, 2, len(points), dtype=torch.float64)
+    return InnerProblem(gram, problem.inner_targets[points], weights, rho, problem.inner_loss)
+
+
+@pytest.mark.parametrize("solver", [Newton(tolerance=1e-10), Newton(ConjugateGradient(), tolerance=1e-10), LBFGS()])
+def test_inner_solvers_reach_stationarity(solver):
+    problem = inner_problem()
+    fit = solver.solve(problem, torch.zeros(len(problem.gram), 3, dtype=torch.float64))
+    reference = Newton(Cholesky(), tolerance=1e-12).solve(problem, torch.zeros(len(problem.gram), 3, dtype=torch.float64))
+    torch.testing.assert_close(fit.predictions, reference.predictions, rtol=1e-5, atol=1e-6)
+    assert problem.residual(fit.alpha, fit.predictions)[1] < 1e-5
+
+
+def test_inner_solvers_say_when_they_do_not_converge():
+    start = torch.zeros(14, 3, dtype=torch.float64)
+    with pytest.raises(ConvergenceError, match="inner problem stopped"):
+        Newton(iterations=1).solve(inner_problem(rho=1e-4), start)
+    with pytest.raises(ConvergenceError, match="inner problem stopped"):
+        LBFGS(iterations=2).solve(inner_problem(rho=1e-4), start)
+    with pytest.raises(InputError, match="squared error"):
+        Ridge().solve(inner_problem(), start)
+
+
+def test_a_diverged_fit_never_passes_as_solved():
+    """Too long a step without a line search runs away: the authors' code went on with NaN."""
+    problem = inner_problem(rho=10.0)
+    runaway = LBFGS(step=100.0, iterations=50, line_search=False, lenient=True)
+    with pytest.raises(NumericalError):
+        runaway.solve(problem, torch.zeros(14, 3, dtype=torch.float64))
+
+
+def test_the_papers_recipe_is_a_combination_of_these():
+    """Float32, L-BFGS 0.25 × 200, 50 CG steps, 200 candidates, a per-point regulariser: it runs and is close to exact."""
+    data = blobs(120)
+    options = {"kernel": "rbf", "loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 50}
+    from bicore import Context
+
+    recipe = BilevelSelector(**options, inner=LBFGS.paper(), linear=ConjugateGradient(50, precondition=False, lenient=True))
+    told = recipe.select(data, 15, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32")))
+    exact = BilevelSelector(**options).select(data, 15, rng=3)
+    assert told.objective == pytest.approx(exact.objective, rel=0.05)
+    assert told.info["effort"]["inner_iterations"] > 15
+    assert np.intersect1d(told.indices, exact.indices).size >= 8

@@ -1,0 +1,82 @@
+"""Learnt weights: never worse than where they started, zero weights leave, and the optimum of a case known in closed form."""
+
+import numpy as np
+import pytest
+
+from bicore import BilevelSelector, Coreset, Dataset, InputError, reweight, select
+from bicore.bilevel import Adam, ProjectedGradient
+from tests.helpers import blobs, line, state_of
+
+
+@pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam(), Adam(rate=5.0)])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_reweighting_never_ends_worse(optimiser, loss, seed):
+    data = blobs(50, seed=seed)
+    rng = np.random.default_rng(seed)
+    points = rng.choice(50, 8, replace=False)
+    start = rng.uniform(0.1, 3, 8)
+    learnt = reweight(data, indices=points, start=start, kernel="rbf", loss=loss, inner_reg=0.1, optimiser=optimiser)
+    assert learnt.objective <= learnt.info["start_objective"] + 1e-12
+    again = state_of(BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1), data, learnt.indices.tolist(), learnt.weights)
+    assert again.objective == pytest.approx(learnt.objective, rel=1e-6)  # the weights returned are those measured
+
+
+def test_projected_gradient_reaches_a_stationary_point():
+    data = blobs(50)
+    points = [0, 7, 13, 22, 31]
+    learnt = reweight(data, indices=points, kernel="rbf", inner_reg=0.1, optimiser=ProjectedGradient(final_steps=2000))
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    state = state_of(selector, data, points, [learnt.weights[learnt.indices.tolist().index(k)] if k in learnt.indices else 0.0 for k in points])
+    slope, weights = state.weight_gradient().numpy(), state.weights.numpy()
+    assert np.abs(slope[weights > 0]).max() < 2e-3
+    assert (slope[weights == 0] >= -1e-9).all()
+
+
+def test_one_point_has_the_weight_calculus_gives_it():
+    """K = [[1]] everywhere, targets t: h = w t₁/(w + ρ); the best w makes h the mean target, or is unbounded."""
+    y = np.array([2.0, 0.0, 1.0, 0.6])
+    data = Dataset(np.ones((4, 1)), y)
+    learnt = reweight(
+        data, indices=[0], kernel=lambda a, b: a @ b.T, inner_reg=0.5, loss=_plain(), optimiser=ProjectedGradient(final_steps=3000)
+    )
+    mean, rho = y.mean(), 0.5
+    assert learnt.weights[0] == pytest.approx(rho * mean / (2.0 - mean), rel=1e-3)
+
+
+def _plain():
+    from bicore import SquaredError
+
+    return SquaredError(centre=False)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("mode", ["learnt", "final"])
+def test_learnt_weights_beat_binary_ones(loss, mode):
+    data = blobs(60)
+    binary = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5)
+    learnt = select(data, size=10, kernel="rbf", loss=loss, inner_reg=0.5, weights=mode)
+    assert learnt.objective < binary.objective
+    assert not learnt.binary
+    assert (learnt.weights > 0).all()
+
+
+def test_points_of_zero_weight_leave_and_the_status_says_why():
+    """Two identical inputs with opposite labels: no weights on both help, so points drop out and fewer come back."""
+    x = np.repeat([[0.0], [4.0]], 3, axis=0)
+    y = np.array([0, 0, 1, 1, 1, 0])
+    coreset = select(x, y, size=6, kernel="rbf", inner_reg=0.1, weights="learnt")
+    if len(coreset) < 6:
+        assert "learnt weight" in coreset.status
+    assert (coreset.weights > 0).all()
+    assert len(np.unique(coreset.indices)) == len(coreset)
+
+
+def test_reweight_accepts_both_forms_and_refuses_nothing_at_all():
+    data = line()
+    first = reweight(data, indices=[1, 2, 3], kernel="rbf", inner_reg=0.1)
+    second = reweight(data.x, data.y, [1, 2, 3], kernel="rbf", inner_reg=0.1)
+    assert isinstance(first, Coreset)
+    np.testing.assert_array_equal(first.weights, second.weights)
+    with pytest.raises(InputError, match="indices is empty"):
+        reweight(data, indices=[], kernel="rbf", inner_reg=0.1)
