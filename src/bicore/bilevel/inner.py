@@ -196,8 +196,12 @@ def _small_numbers(like: Tensor) -> Tensor:
 
 def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterations: int, products: int, lenient: bool) -> Fit:
     size = problem.residual(alpha, predictions)[1]
-    if size != size:
-        raise NumericalError("the inner problem diverged to NaN; use float64, a larger inner_reg, or inner=Newton().")
+    zeros = torch.zeros_like(alpha)
+    if size != size or (lenient and problem.objective(alpha, predictions) > problem.objective(zeros, zeros)):
+        raise NumericalError(
+            "the inner problem diverged: its fit is NaN or worse than predicting nothing; use float64, a larger inner_reg, "
+            "or inner=Newton()."
+        )
     # Rounding in K α limits what any solver can reach; a hundred times the tolerance still gives the same picks.
     if size > 100 * problem.tolerance and not lenient:
         raise ConvergenceError(

@@ -1,0 +1,220 @@
+"""Kernels: the oracle, symmetry, positive semi-definiteness, exact diagonals, blocks, combinations, and finite networks."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from bicore import RBF, InputError, Laplace, Linear, Normalised, NumericalError, Nystrom, Polynomial, TangentKernel
+from bicore.kernels import CallableKernel, Conv, Dense, Flatten, ReLU, Residual, cnn, from_module, fully_connected, resnet18
+from bicore.kernels import tangent as tangent_module
+
+ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
+NETWORKS = {
+    "fully_connected": (lambda kind: fully_connected(kind=kind), "vectors"),
+    "cnn": (lambda kind: cnn(kind=kind), "gray"),
+    "resnet18": (lambda kind: resnet18(kind=kind, scale=1.0), "colour"),
+    "valid_strided": (
+        lambda kind: TangentKernel([Conv(3, 2, "valid", 1.3, 0.1), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), ReLU(), Flatten(), Dense(1.5, 0.3)], kind),
+        "small",
+    ),
+    "even_window": (
+        lambda kind: TangentKernel([Conv(4, 2, "same", 1.2, 0.1), ReLU(), Conv(4, 3, "same"), ReLU(), Flatten(), Dense(1.0, 0.1)], kind),
+        "small",
+    ),
+}
+VECTORS = np.random.default_rng(0).normal(size=(17, 5))
+IMAGES = np.random.default_rng(1).normal(size=(7, 2, 6, 5))
+ALL = {
+    "linear": (Linear(bias=0.5), VECTORS),
+    "polynomial": (Polynomial(), VECTORS),
+    "rbf": (RBF(), VECTORS),
+    "laplace": (Laplace(), VECTORS),
+    "nystrom": (Nystrom(RBF(), 8), VECTORS),
+    "sum": (RBF() + Linear(), VECTORS),
+    "product": (RBF() * Polynomial(2), VECTORS),
+    "scaled": (3.0 * Laplace(), VECTORS),
+    "normalised": (Normalised(Polynomial()), VECTORS),
+    "callable": (CallableKernel(lambda a, b: (a @ b.T) ** 2), VECTORS),
+    "ntk": (fully_connected(), VECTORS),
+    "nngp": (fully_connected(kind="nngp"), VECTORS),
+    "cntk": (cnn(), IMAGES),
+    "resnet": (resnet18(), IMAGES),
+}
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_kernels_agree_with_the_oracle(name, kind):
+    build, inputs = NETWORKS[name]
+    kernel, expected = build(kind), ORACLE[f"{name}_{kind}"]
+    np.testing.assert_allclose(kernel(ORACLE[inputs]), expected, rtol=1e-7)
+    off = ~np.eye(len(expected), dtype=bool)
+    np.testing.assert_allclose(kernel(ORACLE[inputs], ORACLE[inputs])[off], expected[off], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float32_agrees_with_float64(name):
+    build, inputs = NETWORKS[name]
+    x = ORACLE[inputs]
+    exact, single = build("ntk")(x), build("ntk")(x.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gram_is_symmetric_positive_and_exact_on_the_diagonal(name):
+    kernel, x = ALL[name]
+    fitted = kernel.fitted(x)
+    gram = fitted(x)
+    np.testing.assert_array_equal(gram, gram.T)
+    assert np.linalg.eigvalsh(gram)[0] > -1e-10 * np.abs(gram).max()
+    np.testing.assert_array_equal(np.diagonal(gram), fitted.diag(torch.from_numpy(x)).numpy())
+    off = ~np.eye(len(x), dtype=bool)
+    np.testing.assert_allclose(gram[off], fitted(x, x)[off], rtol=1e-9)
+    np.testing.assert_allclose(np.diagonal(fitted(x, x)), np.diagonal(gram), rtol=2e-7)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_block_size_changes_nothing(name, monkeypatch):
+    kernel, x = ALL[name]
+    fitted, points = kernel.fitted(x), torch.from_numpy(x)
+    whole = fitted.gram(points)
+    monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", 100)
+    torch.testing.assert_close(fitted.gram(points, block=3), whole, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(fitted.evaluate(points[:5], points[5:]), whole[:5, 5:], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_explicit_features_reproduce_the_kernel(name):
+    kernel, x = ALL[name]
+    fitted, points = kernel.fitted(x), torch.from_numpy(x)
+    features = fitted.features(points)
+    if features is not None:
+        torch.testing.assert_close(features @ features.T, fitted.gram(points))
+
+
+def test_classical_kernels_are_their_formulas():
+    a, b = VECTORS[:3], VECTORS[3:5]
+    square = ((a[:, None] - b[None]) ** 2).sum(-1)
+    np.testing.assert_allclose(RBF(0.3)(a, b), np.exp(-0.3 * square))
+    np.testing.assert_allclose(Laplace(0.3)(a, b), np.exp(-0.3 * np.abs(a[:, None] - b[None]).sum(-1)))
+    np.testing.assert_allclose(Linear()(a, b), a @ b.T)
+    np.testing.assert_allclose(Polynomial(2, 0.5, 2.0)(a, b), (0.5 * a @ b.T + 2) ** 2)
+    np.testing.assert_allclose((RBF(0.3) * 2.0 + Linear())(a, b), 2 * np.exp(-0.3 * square) + a @ b.T)
+
+
+def test_median_heuristic():
+    square = ((VECTORS[:, None] - VECTORS[None]) ** 2).sum(-1)[np.triu_indices(17, 1)]
+    assert RBF().fitted(VECTORS).gamma == pytest.approx(1 / (2 * torch.tensor(square).median().item()))
+    assert RBF().fitted(np.ones((4, 2))).gamma == 1.0  # all rows equal
+    with pytest.raises(InputError, match=r"fitted\(x\)"):
+        RBF()(VECTORS, VECTORS)
+
+
+def test_all_landmarks_make_nystrom_exact():
+    np.testing.assert_allclose(Nystrom(RBF(0.2), 17)(VECTORS), RBF(0.2)(VECTORS), atol=1e-7)
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["same", "valid", 0, 1, 2]))
+def test_window_sums_are_those_of_a_convolution_with_ones(size, stride, window, padding):
+    """Torch's convolution for integer padding and "valid"; XLA's rule written out for "same"."""
+    layer = Conv(window, stride, padding)
+    image = torch.randn(size, size, 1, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
+    low = high = 0
+    if padding == "same":
+        total = max((-(-size // stride) - 1) * stride + window - size, 0)
+        low, high = total // 2, total - total // 2
+    elif padding != "valid":
+        low = high = padding
+    padded = nn.functional.pad(image[None, None, :, :, 0, 0], (low, high, low, high))
+    if padded.shape[-1] < window:
+        with pytest.raises(InputError, match="smaller than the window"):
+            layer._gather(image)
+        return
+    expected = nn.functional.conv2d(padded, torch.ones(1, 1, window, window, dtype=torch.float64), stride=stride) / window**2
+    torch.testing.assert_close(layer._gather(image)[:, :, 0, 0], expected[0, 0])
+
+
+def wide_network(width: int) -> nn.Module:
+    """Residual, strided and padded, so that the tracing is tested too."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(2, width, 3, stride=2, padding=1)
+            self.inside = nn.Conv2d(width, width, 3, padding=1, bias=False)
+            self.last = nn.Linear(width * 9, 1)
+
+        def forward(self, x):
+            h = torch.relu(self.first(x))
+            h = h + self.inside(nn.functional.dropout(h, 0.3, self.training))
+            return self.last(torch.relu(h).flatten(1))
+
+    return Net().eval()
+
+
+def test_from_module_follows_the_code_and_a_wide_network_has_this_tangent_kernel():
+    """The empirical NTK of a wide network in the NTK parametrisation is near the infinite-width kernel."""
+    sigma_w, sigma_b = 1.4, 0.3
+    net = wide_network(400).double()
+    kernel = from_module(net, sigma_w=sigma_w, sigma_b=sigma_b)
+    expected_layers = (Conv(3, 2, 1, sigma_w, sigma_b), ReLU(), Residual((), (Conv(3, 1, 1, sigma_w, 0.0),)), ReLU(), Flatten(), Dense(sigma_w, sigma_b))
+    assert kernel.layers == expected_layers
+    x = torch.randn(3, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    scales = {}
+    for name, value in net.named_parameters():
+        nn.init.normal_(value)
+        fan_in = value[0].numel() if name.endswith("weight") else 1
+        scales[name] = sigma_w / fan_in**0.5 if name.endswith("weight") else sigma_b
+    from torch.func import functional_call, jacrev
+
+    plain = {name: value.detach() for name, value in net.named_parameters()}
+
+    def output(parameters):
+        return functional_call(net, {name: value * scales[name] for name, value in parameters.items()}, (x,))[:, 0]
+
+    jacobian = jacrev(output)(plain)
+    empirical = sum(part.reshape(3, -1) @ part.reshape(3, -1).T for part in jacobian.values())
+    np.testing.assert_allclose(empirical.numpy(), kernel(x).numpy(), rtol=0.15, atol=0.05 * float(empirical.abs().max()))
+
+
+def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
+    layers = [nn.Conv2d(1, 8, 5), nn.Dropout(), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)]
+    with pytest.warns(UserWarning, match="max-pooling"):
+        kernel = from_module(nn.Sequential(*layers))
+    assert [type(layer).__name__ for layer in kernel.layers] == ["Conv", "ReLU", "Flatten", "Dense", "ReLU", "Dense"]
+    with pytest.raises(InputError, match="max-pooling"):
+        from_module(nn.Sequential(*layers), pooling="refuse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_module(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+
+
+@pytest.mark.parametrize("part", [nn.BatchNorm1d(4), nn.Tanh(), nn.Conv2d(1, 1, (2, 3)), nn.AvgPool2d(2)])
+def test_from_module_refuses_what_it_cannot_read(part):
+    with pytest.raises(InputError):
+        from_module(nn.Sequential(nn.Linear(3, 4), part))
+
+
+def test_bad_kernels_are_refused_in_words():
+    with pytest.raises(InputError, match="not symmetric"):
+        CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted(VECTORS)
+    with pytest.raises(NumericalError, match="not finite"):
+        CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fitted(VECTORS)
+    with pytest.raises(InputError, match="returned shape"):
+        CallableKernel(lambda a, b: a).fitted(VECTORS)
+    with pytest.raises(InputError, match="images"):
+        cnn()(VECTORS)
+    with pytest.raises(InputError, match="Flatten"):
+        TangentKernel([Conv(3), ReLU(), Dense()])
+    with pytest.raises(InputError, match="gamma=-1"):
+        RBF(-1)
+    with pytest.raises(InputError, match="rows of shape"):
+        Linear()(VECTORS, VECTORS[:, :2])
