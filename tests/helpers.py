@@ -33,7 +33,9 @@ def problem_of(selector: BilevelSelector, data: Dataset, outer: Dataset | None =
     return selector._prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
 
 
-def state_of(selector: BilevelSelector, data: Dataset, points: list[int], weights: Any, outer: Dataset | None = None) -> ImplicitForward:
+def state_of(
+    selector: BilevelSelector, data: Dataset, points: list[int], weights: Any, outer: Dataset | None = None
+) -> ImplicitForward:
     """The fit of a selector on given points."""
     state = selector._prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(len(points))
     state.extend(points, [float(w) for w in weights])

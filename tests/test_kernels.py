@@ -20,11 +20,15 @@ NETWORKS = {
     "cnn": (lambda kind: cnn(kind=kind), "gray"),
     "resnet18": (lambda kind: resnet18(kind=kind, scale=1.0), "colour"),
     "valid_strided": (
-        lambda kind: TangentKernel([Conv(3, 2, "valid", 1.3, 0.1), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), ReLU(), Flatten(), Dense(1.5, 0.3)], kind),
+        lambda kind: TangentKernel(
+            [Conv(3, 2, "valid", 1.3, 0.1), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), ReLU(), Flatten(), Dense(1.5, 0.3)], kind
+        ),
         "small",
     ),
     "even_window": (
-        lambda kind: TangentKernel([Conv(4, 2, "same", 1.2, 0.1), ReLU(), Conv(4, 3, "same"), ReLU(), Flatten(), Dense(1.0, 0.1)], kind),
+        lambda kind: TangentKernel(
+            [Conv(4, 2, "same", 1.2, 0.1), ReLU(), Conv(4, 3, "same"), ReLU(), Flatten(), Dense(1.0, 0.1)], kind
+        ),
         "small",
     ),
 }
@@ -45,6 +49,7 @@ ALL = {
     "nngp": (fully_connected(kind="nngp"), VECTORS),
     "cntk": (cnn(), IMAGES),
     "resnet": (resnet18(), IMAGES),
+    "dense residual": (TangentKernel([Dense(1.1, 0.2), Residual((Dense(0.7, 0.1), ReLU(), Dense(1.2)), (Dense(0.9),)), ReLU(), Dense()]), VECTORS),
 }
 
 
@@ -152,8 +157,8 @@ def wide_network(width: int) -> nn.Module:
             self.last = nn.Linear(width * 9, 1)
 
         def forward(self, x):
-            h = torch.relu(self.first(x))
-            h = h + self.inside(nn.functional.dropout(h, 0.3, self.training))
+            h = self.first(x)
+            h = h + self.inside(nn.functional.dropout(torch.relu(h), 0.3, self.training))
             return self.last(torch.relu(h).flatten(1))
 
     return Net().eval()
@@ -164,7 +169,13 @@ def test_from_module_follows_the_code_and_a_wide_network_has_this_tangent_kernel
     sigma_w, sigma_b = 1.4, 0.3
     net = wide_network(400).double()
     kernel = from_module(net, sigma_w=sigma_w, sigma_b=sigma_b)
-    expected_layers = (Conv(3, 2, 1, sigma_w, sigma_b), ReLU(), Residual((), (Conv(3, 1, 1, sigma_w, 0.0),)), ReLU(), Flatten(), Dense(sigma_w, sigma_b))
+    expected_layers = (
+        Conv(3, 2, 1, sigma_w, sigma_b),
+        Residual((), (ReLU(), Conv(3, 1, 1, sigma_w, 0.0))),
+        ReLU(),
+        Flatten(),
+        Dense(sigma_w, sigma_b),
+    )
     assert kernel.layers == expected_layers
     x = torch.randn(3, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)
@@ -185,8 +196,31 @@ def test_from_module_follows_the_code_and_a_wide_network_has_this_tangent_kernel
     np.testing.assert_allclose(empirical.numpy(), kernel(x).numpy(), rtol=0.15, atol=0.05 * float(empirical.abs().max()))
 
 
+def test_from_module_gives_notice_of_a_shortcut_that_is_not_gaussian():
+    class Post(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            h = torch.relu(self.first(x))
+            return h + self.second(h)
+
+    with pytest.warns(UserWarning, match="not Gaussian"):
+        from_module(Post())
+
+
 def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
-    layers = [nn.Conv2d(1, 8, 5), nn.Dropout(), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)]
+    layers = [
+        nn.Conv2d(1, 8, 5),
+        nn.Dropout(),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+        nn.ReLU(),
+        nn.Linear(4, 2),
+    ]
     with pytest.warns(UserWarning, match="max-pooling"):
         kernel = from_module(nn.Sequential(*layers))
     assert [type(layer).__name__ for layer in kernel.layers] == ["Conv", "ReLU", "Flatten", "Dense", "ReLU", "Dense"]

@@ -70,7 +70,9 @@ def test_conjugate_gradients_handle_a_singular_kernel_matrix():
 
 def test_bordered_preconditioner_is_the_fresh_one():
     whole = system("softmax")
-    part = NewtonSystem(whole.gram[:-1, :-1], Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]), whole.shift)
+    part = NewtonSystem(
+        whole.gram[:-1, :-1], Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]), whole.shift
+    )
     whole.preconditioner = Preconditioner.for_system(part)
     grown = Preconditioner.for_system(whole)
     assert grown.age == 1

@@ -27,7 +27,9 @@ def test_projected_gradient_reaches_a_stationary_point():
     points = [0, 7, 13, 22, 31]
     learnt = reweight(data, indices=points, kernel="rbf", inner_reg=0.1, optimiser=ProjectedGradient(final_steps=2000))
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
-    state = state_of(selector, data, points, [learnt.weights[learnt.indices.tolist().index(k)] if k in learnt.indices else 0.0 for k in points])
+    state = state_of(
+        selector, data, points, [learnt.weights[learnt.indices.tolist().index(k)] if k in learnt.indices else 0.0 for k in points]
+    )
     slope, weights = state.weight_gradient().numpy(), state.weights.numpy()
     assert np.abs(slope[weights > 0]).max() < 2e-3
     assert (slope[weights == 0] >= -1e-9).all()

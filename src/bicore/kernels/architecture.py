@@ -205,7 +205,7 @@ class Residual(Layer):
         return any(layer.spatial for layer in self.body + self.shortcut)
 
     def variance(self, state: State, notes: Notes) -> State:
-        main, side = state, state
+        main, side = state.copy(), state
         for layer in self.body:
             main = layer.variance(main, notes)
         for layer in self.shortcut:

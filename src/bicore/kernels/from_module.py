@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,6 +39,15 @@ def from_module(
         raise unknown_name("pooling", pooling, ["drop", "refuse"])
     reader = _Reader(module, sigma_w, sigma_b, pooling)
     kernel = TangentKernel(reader.layers(), kind, scale, label=type(module).__name__)
+    if any(
+        isinstance(before, ReLU) and isinstance(layer, Residual) and not (layer.body and layer.shortcut)
+        for before, layer in pairwise(kernel.layers)
+    ):
+        warnings.warn(
+            "an identity shortcut carries the output of a ReLU, which is not Gaussian at infinite width: the kernel is an "
+            "approximation there (pre-activation blocks, or a convolution on the shortcut, are exact).",
+            stacklevel=2,
+        )
     if reader.dropped:
         warnings.warn(
             f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left out, as in the paper; "
