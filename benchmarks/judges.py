@@ -55,7 +55,7 @@ def network_accuracies(
     for _ in range(len(x)):
         torch.manual_seed(seed)  # every set starts from the same weights: differences are the data's
         models.append(build().to(x.device))
-    parameters, buffers = stack_module_state(models)
+    parameters, _ = stack_module_state(models)
     template = models[0].train()
 
     def loss(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:

@@ -49,7 +49,10 @@ ALL = {
     "nngp": (fully_connected(kind="nngp"), VECTORS),
     "cntk": (cnn(), IMAGES),
     "resnet": (resnet18(), IMAGES),
-    "dense residual": (TangentKernel([Dense(1.1, 0.2), Residual((Dense(0.7, 0.1), ReLU(), Dense(1.2)), (Dense(0.9),)), ReLU(), Dense()]), VECTORS),
+    "dense residual": (
+        TangentKernel([Dense(1.1, 0.2), Residual((Dense(0.7, 0.1), ReLU(), Dense(1.2)), (Dense(0.9),)), ReLU(), Dense()]),
+        VECTORS,
+    ),
 }
 
 

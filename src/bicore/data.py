@@ -209,6 +209,12 @@ def as_ids(ids: Any, n: int) -> Array:
     return array.astype(np.int64)
 
 
+def as_tensor(array: Array) -> torch.Tensor:
+    """The array as a tensor, without a copy where torch can share its memory."""
+    shareable = array.flags.writeable and array.flags.c_contiguous
+    return torch.from_numpy(array if shareable else np.array(array, order="C"))
+
+
 def _to_numpy(value: Any, name: str) -> Array:
     if isinstance(value, torch.Tensor):
         return np.asarray(value.detach().cpu().numpy())

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import Array
+from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.base import Kernel, Precomputed
 from bicore.runtime import Runtime, human_bytes
@@ -23,8 +23,10 @@ from bicore.runtime import Runtime, human_bytes
 FEATURE_SHARE = 0.5
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
-#: A Gram matrix may be asymmetric, or have negative eigenvalues, up to this share of its largest diagonal entry.
+#: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
+#: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32 rounding can do.
+PSD_TOLERANCE = 2e-7
 #: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond, on a sample this large.
 PSD_ROWS = 2000
 
@@ -192,8 +194,8 @@ def build_operators(
     """
     if isinstance(kernel, Precomputed):
         return _precomputed(x, outer_x, runtime)
-    train = torch.from_numpy(np.ascontiguousarray(x)).to(runtime.torch_device, runtime.torch_dtype)
-    outer = None if outer_x is None else torch.from_numpy(np.ascontiguousarray(outer_x)).to(train)
+    train = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
+    outer = None if outer_x is None else as_tensor(outer_x).to(train)
     n, rows = len(train), 0 if outer is None else len(outer)
     limit = runtime.memory_bytes()
     features = _features(kernel, train, outer, limit - reserved)
@@ -248,14 +250,14 @@ def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
 
 def _precomputed(x: Array, outer_x: Array | None, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
     check_gram(x)
-    square = Gram(torch.from_numpy(np.array(x)).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
+    square = Gram(as_tensor(x).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
         raise InputError(
             f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of the {len(x)} points is needed."
         )
-    return square, Gram(torch.from_numpy(np.array(outer_x)).to(square.matrix))
+    return square, Gram(as_tensor(outer_x).to(square.matrix))
 
 
 def check_gram(matrix: Array) -> None:
@@ -270,7 +272,7 @@ def check_gram(matrix: Array) -> None:
     if len(matrix) > PSD_ROWS:
         rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
         sample = matrix[np.ix_(rows, rows)]
-    smallest = _smallest_eigenvalue(sample.astype(np.float64), GRAM_TOLERANCE * scale * len(sample))
+    smallest = _smallest_eigenvalue(sample.astype(np.float64), PSD_TOLERANCE * scale * len(sample))
     if smallest < 0:
         raise InputError(
             f"the Gram matrix is not positive semi-definite: its smallest eigenvalue is {smallest:.6g}; "

@@ -116,7 +116,9 @@ def _softmax(system: NewtonSystem, curvature: Softmax, values: Tensor) -> Tensor
     parts = inverse.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))  # E_c, (C, m, m)
     right = values.T.unsqueeze(-1)
     single = parts @ right
-    common = torch.cholesky_solve(single.sum(0), factor(parts.sum(0)))
+    total = parts.sum(0)  # positive definite but for rounding, when some weights are tiny beside others
+    total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
+    common = torch.cholesky_solve(single.sum(0), factor(total))
     return (single - parts @ common).squeeze(-1).T
 
 

@@ -17,6 +17,10 @@ ARMIJO = 1e-4
 HALVINGS = 25
 #: The search ends when the projected step promises less than this share of the objective.
 FLAT = 1e-9
+#: The first step changes no weight by more than about this share of itself.
+FIRST_STEP = 0.5
+#: Added to every weight in the metric, as a share of the mean weight, so that a weight of zero can grow again.
+METRIC_FLOOR = 0.01
 
 
 class WeightOptimiser(ABC):
@@ -29,37 +33,47 @@ class WeightOptimiser(ABC):
 
 @dataclass(frozen=True)
 class ProjectedGradient(WeightOptimiser):
-    """w ← max(w − η ∂G/∂w, 0) with Barzilai–Borwein steps and backtracking: every accepted step lowers G.
+    """w ← P(w − η M ∂G/∂w) with P the projection on 0 ≤ w ≤ ``largest``; every accepted step lowers G.
 
-    ``steps`` after each point, ``final_steps`` when the support is complete.
+    The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each weight's own size, as if
+    log w were optimised, and still lets a weight reach zero and come back; η is the Barzilai–Borwein step in that metric
+    with backtracking. ``largest`` bounds the weights because the open cone has no minimum: a common factor on the weights
+    is a smaller regulariser. ``steps`` after each point, ``final_steps`` when the support is complete.
     """
 
     steps: int = 10
     final_steps: int = 100
+    largest: float = 100.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.final_steps < 1:
-            raise InputError(f"steps={self.steps}, final_steps={self.final_steps}; both must be at least 1.")
+        if self.steps < 1 or self.final_steps < 1 or self.largest < 1:
+            raise InputError(
+                f"steps={self.steps}, final_steps={self.final_steps}, largest={self.largest}; each must be at least 1."
+            )
 
     def optimise(self, state: ImplicitForward, final: bool = False) -> None:
         weights, value = state.weights, state.objective
         gradient = state.weight_gradient()
-        length = 0.5 / max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
+        metric = _metric(weights)
+        tiny = torch.finfo(gradient.dtype).tiny
+        length = FIRST_STEP / max(float((metric.sqrt() * gradient).abs().max()), tiny)
         for _ in range(self.final_steps if final else self.steps):
-            moved = self._descend(state, weights, value, gradient, length)
+            moved = self._descend(state, weights, value, metric * gradient, gradient, length)
             if moved is None:
                 break
-            fresh = state.weight_gradient()
-            length = _spectral(moved - weights, fresh - gradient, length)
-            weights, value, gradient = moved, state.objective, fresh
+            step, fresh = moved - weights, state.weight_gradient()
+            along = float((step * (fresh - gradient)).sum())
+            length = float((step.square() / metric).sum()) / along if along > 0 else 2 * length
+            weights, value, gradient, metric = moved, state.objective, fresh, _metric(moved)
         if state.weights is not weights:
             state.reweigh(weights)
 
-    @staticmethod
-    def _descend(state: ImplicitForward, weights: Tensor, value: float, gradient: Tensor, length: float) -> Tensor | None:
+    def _descend(
+        self, state: ImplicitForward, weights: Tensor, value: float, direction: Tensor, gradient: Tensor, length: float
+    ) -> Tensor | None:
         """The first point along the projected path that lowers G enough; None when there is none."""
         for _ in range(HALVINGS):
-            trial = (weights - length * gradient).clamp_min(0)
+            trial = (weights - length * direction).clamp_(0, self.largest)
             promised = float((gradient * (trial - weights)).sum())
             if -promised <= FLAT * abs(value):
                 return None
@@ -71,10 +85,8 @@ class ProjectedGradient(WeightOptimiser):
         return None
 
 
-def _spectral(step: Tensor, change: Tensor, before: float) -> float:
-    """⟨s, s⟩/⟨s, y⟩, the step of a quadratic with this curvature; doubled where the curvature is not positive."""
-    along = float((step * change).sum())
-    return float((step * step).sum()) / along if along > 0 else 2 * before
+def _metric(weights: Tensor) -> Tensor:
+    return (weights + METRIC_FLOOR * weights.mean()).square()
 
 
 @dataclass(frozen=True)

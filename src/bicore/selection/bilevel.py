@@ -18,7 +18,7 @@ from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.data import Array, Dataset, Targets, as_tensor, read_targets
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss, SquaredError
@@ -59,7 +59,7 @@ class BilevelSelector(Selector):
     >>> from bicore import BilevelSelector, Dataset
     >>> x = np.arange(12.0)[:, None]
     >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices.tolist()
-    [7, 3]
+    [1, 8]
     """
 
     kernel: Any = "ntk"
@@ -197,8 +197,8 @@ class BilevelSelector(Selector):
         width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
         reserved = (rows * (width + 8 * outputs) + 2 * width * width) * runtime.itemsize
         train, cross = build_operators(kernel, data.x, None if outer is None else outer.x, reserved, runtime)
-        weights = torch.from_numpy(data.weights).to(train.like)
-        outer_weights = weights if outer is None else torch.from_numpy(outer.weights).to(train.like)
+        weights = as_tensor(data.weights).to(train.like)
+        outer_weights = weights if outer is None else as_tensor(outer.weights).to(train.like)
         problem = Problem(
             train, cross, inner_loss, outer_loss,
             inner_loss.prepare(targets, targets, weights, train.like),

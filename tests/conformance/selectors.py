@@ -1,0 +1,44 @@
+"""Every selector of the package, found by walking it, with the configurations under which it is tested."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import bicore
+from bicore import BilevelSelector, PerPoint, Selector
+
+#: Configurations of each selector class. A class without one fails the battery.
+CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
+    BilevelSelector: {
+        "squared": BilevelSelector(kernel="rbf", inner_reg=0.1),
+        "squared gain": BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain"),
+        "squared, features": BilevelSelector(kernel="linear", inner_reg=0.1),
+        "squared, automatic": BilevelSelector(kernel="ntk"),
+        "squared, per point": BilevelSelector(kernel="laplace", inner_reg=PerPoint(1e-2)),
+        "squared, learnt": BilevelSelector(kernel="rbf", inner_reg=0.1, weights="learnt"),
+        "cross-entropy": BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05),
+        "cross-entropy, final": BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05, weights="final"),
+        "cross-entropy, candidates": BilevelSelector(
+            kernel="rbf", loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
+        ),
+    },
+}
+#: Configurations that draw at random over rows: there the order of the rows does matter.
+DRAWS = {"cross-entropy, candidates", "squared, automatic"}
+#: Configurations in which a point may leave again, so that prefixes need not be nested and fewer points may come back.
+CORRECTED = {"squared, learnt", "cross-entropy, final"}
+
+
+def found() -> list[type[Selector]]:
+    """Every concrete selector class under the package."""
+    classes: set[type[Selector]] = set()
+    for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
+        for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if issubclass(thing, Selector) and not inspect.isabstract(thing) and thing.__module__.startswith("bicore."):
+                classes.add(thing)
+    return sorted(classes, key=lambda thing: thing.__name__)
+
+
+CASES = {name: selector for configurations in CONFIGURATIONS.values() for name, selector in configurations.items()}

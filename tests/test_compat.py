@@ -1,0 +1,83 @@
+"""The two doors into other people's code."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from torch.utils.data import DataLoader, TensorDataset
+
+from bicore import Coreset, Dataset, InputError, Runtime, select
+from bicore.compat.sklearn import CoresetSampler
+from bicore.compat.torch import WeightedSubset
+from bicore.sources import digits
+from tests.helpers import blobs
+
+
+def test_sampler_is_a_scikit_learn_estimator():
+    sampler = CoresetSampler(size=7, kernel="rbf", inner_reg=0.1, weights="final", random_state=3)
+    again = clone(sampler)
+    assert again.get_params() == sampler.get_params()
+    assert again.set_params(size=5).size == 5
+    assert not hasattr(again, "sample_indices_")
+    assert "size=7" in repr(sampler)
+
+
+def test_fit_resample_returns_the_rows_in_order_with_weights():
+    data = blobs()
+    sampler = CoresetSampler(size=7, kernel="rbf", inner_reg=0.1, weights="final")
+    x, y = sampler.fit_resample(data.x, data.y)
+    np.testing.assert_array_equal(x, data.x[sampler.sample_indices_])
+    np.testing.assert_array_equal(y, data.y[sampler.sample_indices_])
+    assert sampler.sample_weight_.shape == sampler.sample_indices_.shape
+    assert sampler.n_features_in_ == 4
+    direct = select(data, size=7, kernel="rbf", inner_reg=0.1, weights="final")
+    assert sampler.sample_indices_.tolist() == direct.indices.tolist()
+    model = LogisticRegression().fit(x, y, sample_weight=sampler.sample_weight_)
+    assert model.score(data.x, data.y) > 0.6
+
+
+def test_frames_stay_frames_and_fractions_are_sizes():
+    data = blobs()
+    frame, labels = pd.DataFrame(data.x, index=np.arange(40) + 500), pd.Series(data.y, index=np.arange(40) + 500)
+    x, y = CoresetSampler(size=0.1, kernel="rbf", inner_reg=0.1).fit_resample(frame, labels)
+    assert isinstance(x, pd.DataFrame)
+    assert len(x) == 4
+    assert (x.index == y.index).all()
+
+
+@pytest.mark.parametrize("state", [0, np.random.RandomState(0), None])
+def test_random_state_as_scikit_learn_has_it(state):
+    data = blobs()
+    sampler = CoresetSampler(size=3, kernel="rbf", inner_reg=0.1, first="random", random_state=state, runtime=Runtime(device="cpu"))
+    assert len(sampler.fit(data.x, data.y.tolist(), np.ones(40)).sample_indices_) == 3
+
+
+def test_bad_parameters_are_refused_when_fitting():
+    with pytest.raises(InputError, match="kernel='rfb'"):
+        CoresetSampler(kernel="rfb").fit(blobs().x, blobs().y)
+
+
+def test_weighted_subset_feeds_a_loader():
+    x, y = digits()
+    coreset = select(x[:200], y[:200], size=10, kernel="rbf", inner_reg=0.1, weights="final")
+    tensors = TensorDataset(torch.from_numpy(x[:200]).float(), torch.from_numpy(y[:200]))
+    subset = WeightedSubset(tensors, coreset, normalise=True)
+    inputs, labels, weights = next(iter(DataLoader(subset, batch_size=10)))
+    assert inputs.shape == (10, 64)
+    assert labels.tolist() == y[coreset.indices].tolist()
+    assert weights.mean() == pytest.approx(1.0)
+    assert weights.dtype == torch.float32
+
+
+def test_weighted_subset_of_a_bicore_dataset():
+    data = Dataset(blobs().x, np.array(["a", "b", "c"])[blobs().y])
+    x, label, weight = WeightedSubset(data, Coreset(np.array([4, 2])))[1]
+    assert x.dtype == torch.float32
+    assert label == "c"
+    assert float(weight) == 1.0
+    with pytest.raises(InputError, match="beyond the 40 items"):
+        WeightedSubset(data, Coreset(np.array([40])))
+    with pytest.raises(InputError, match="no labels"):
+        WeightedSubset(Dataset(blobs().x), Coreset(np.array([4])))[0]

@@ -1,0 +1,248 @@
+"""What goes in: errors that name argument, value, bound and mend, and inputs that must simply work."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime, select
+from bicore.runtime import human_bytes, parse_bytes
+from tests.helpers import blobs, line
+
+X, Y = blobs().x, blobs().y
+OK = {"kernel": "rbf", "inner_reg": 0.1}
+
+
+def spoilt(value, row=3, column=1):
+    x = X.copy()
+    x[row, column] = value
+    return x
+
+
+def gram(change=None):
+    k = X @ X.T
+    if change is not None:
+        change(k)
+    return k
+
+
+REFUSED = {
+    "size below one": (lambda: select(X, Y, 0, **OK), r"size=0 is outside 1 … 40"),
+    "size beyond n": (lambda: select(X, Y, 41, **OK), r"size=41 is outside 1 … 40"),
+    "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is not a number"),
+    "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
+    "nan": (lambda: select(spoilt(np.nan), Y, 3, **OK), r"x holds nan at row 3, column 1; .*fill or drop"),
+    "infinity": (lambda: select(spoilt(np.inf), Y, 3, **OK), r"x holds inf at row 3, column 1"),
+    "lengths": (lambda: select(X, Y[:-1], 3, **OK), r"y has 39 rows and x has 40"),
+    "single class": (lambda: select(X, np.zeros(40, int), 3, **OK), r"single class \(.*0.*\); at least two"),
+    "single class, cross-entropy": (lambda: select(X, ["a"] * 40, 3, loss="cross-entropy", **OK), r"single class"),
+    "missing label": (lambda: select(X, [None, *["a"] * 39], 3, **OK), r"y\[0\] = None cannot be a label"),
+    "mixed labels": (
+        lambda: select(X, pd.Series(["a", 1] * 20, dtype=object), 3, **OK),
+        r"y\[1\] = 1 cannot be a label beside 'a'",
+    ),
+    "nan target": (lambda: select(X, spoilt(np.nan)[:, 1], 3, **OK), r"y holds nan at row 3"),
+    "label columns": (lambda: select(X, np.stack([Y, Y], 1), 3, **OK), r"y has shape \(40, 2\) and cannot be a column of labels"),
+    "dates": (lambda: select(X, np.array(["2020-01-01"] * 40, dtype="datetime64[D]"), 3, **OK), r"cannot be a label"),
+    "fractions as classes": (lambda: select(X, Y + 0.5, 3, task="classification", **OK), r"y\[0\] = 0.5 cannot be a class label"),
+    "text as target": (lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK), r"cannot be a target"),
+    "no labels": (lambda: select(X, None, 3, **OK), r"needs labels or targets"),
+    "text features": (lambda: select([["a"], ["b"]], [0, 1], 1, **OK), r"x has dtype .*give numbers"),
+    "object features": (
+        lambda: select(np.array([["a"], [1]], dtype=object), [0, 1], 1, **OK),
+        r"x holds values that are not numbers",
+    ),
+    "sparse": (lambda: select(sparse.eye(3, format="csr"), [0, 1, 1], 1, **OK), r"sparse matrix.*toarray"),
+    "ragged": (lambda: select([[1.0], [1.0, 2.0]], [0, 1], 1, **OK), r"rectangular"),
+    "empty": (lambda: select(np.empty((0, 2)), [], 1, **OK), r"at least one row"),
+    "unknown kernel": (lambda: select(X, Y, 3, kernel="rfb"), r"kernel='rfb' is not known.*Did you mean 'rbf'"),
+    "kernel of no kind": (lambda: select(X, Y, 3, kernel=3.0), r"kernel=3.0 is neither"),
+    "unknown loss": (
+        lambda: select(X, Y, 3, loss="crossentropy"),
+        r"loss='crossentropy' is not known.*Did you mean 'cross-entropy'",
+    ),
+    "unknown outer loss": (lambda: select(X, Y, 3, outer_loss="hinge"), r"outer_loss='hinge' is not known"),
+    "unknown weights": (lambda: select(X, Y, 3, weights="learned"), r"weights='learned' is not known.*'learnt'"),
+    "unknown rule": (lambda: select(X, Y, 3, rule="gains"), r"rule='gains'.*'gain'"),
+    "unknown task": (lambda: select(X, Y, 3, task="regress"), r"task='regress'.*'regression'"),
+    "gain of cross-entropy": (
+        lambda: select(X, Y, 3, rule="gain", loss="cross-entropy"),
+        r"rule='gain' is exact for the squared error",
+    ),
+    "outputs differ": (
+        lambda: select(X, Y % 2, 3, loss="logistic", outer_loss="cross-entropy", **OK),
+        r"predicts 1 numbers .* 2; they must agree",
+    ),
+    "loss of targets": (lambda: select(X, line().y, 3, loss="cross-entropy", **OK), r"needs class labels"),
+    "gram not square": (lambda: select(gram()[:, :5], Y, 3, kernel="precomputed"), r"square Gram matrix.*\(40, 5\)"),
+    "gram not symmetric": (
+        lambda: select(gram(lambda k: k.__setitem__((0, 1), 9e3)), Y, 3, kernel="precomputed"),
+        r"not symmetric",
+    ),
+    "gram not psd": (lambda: select(gram() - 50 * np.eye(40), Y, 3, kernel="precomputed"), r"smallest eigenvalue is -50"),
+    "negative weight": (lambda: select(X, Y, 3, weight=np.r_[-1.0, np.ones(39)], **OK), r"weight\[0\] = -1.0 is negative"),
+    "zero weights": (lambda: select(X, Y, 3, weight=np.zeros(40), **OK), r"weight is zero for all 40 rows"),
+    "weight length": (lambda: select(X, Y, 3, weight=np.ones(4), **OK), r"weight has shape \(4,\)"),
+    "more than weighted": (lambda: select(X, Y, 5, weight=np.r_[np.ones(4), np.zeros(36)], **OK), r"size=5 is outside 1 … 4"),
+    "regulariser": (lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0), r"inner_reg=0.0 is not a positive number"),
+    "regulariser a text": (lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"), r"inner_reg='big' is neither"),
+    "candidates": (lambda: select(X, Y, 3, candidates=0, **OK), r"candidates=0 is below 1"),
+    "initial outside": (lambda: select(X, Y, 3, initial=[40], **OK), r"initial holds row 40, outside 0 … 39"),
+    "initial twice": (lambda: select(X, Y, 3, initial=[1, 1], **OK), r"initial holds a row twice"),
+    "initial too long": (lambda: select(X, Y, 1, initial=[1, 2], **OK), r"initial holds 2 points and size=1"),
+    "seed": (lambda: select(X, Y, 3, seed=-1, **OK), r"seed=-1 is not a whole number"),
+    "outer shape": (lambda: select(X, Y, 3, outer=(X[:, :2], Y), **OK), r"outer set has rows of shape"),
+    "outer class": (lambda: select(X, Y, 3, outer=(X, Y + 1), **OK), r"y holds the class .*3.* not among the 3 known"),
+    "outer without labels": (lambda: select(X, Y, 3, outer=Dataset(X), **OK), r"outer set has no labels"),
+    "device": (lambda: select(X, Y, 3, runtime=Runtime(device="gpu9"), **OK), r"device='gpu9'"),
+    "dtype": (lambda: Runtime(dtype="float16"), r"dtype='float16' is not known"),
+    "threads": (lambda: Runtime(threads=0), r"threads=0 is below 1"),
+    "memory": (lambda: Runtime(memory="lots"), r"memory='lots' is not a size"),
+    "seconds": (lambda: Runtime(max_seconds=0), r"max_seconds=0 is not positive"),
+    "ids twice": (lambda: Dataset(X, Y, ids=[0] * 40), r"ids holds a value twice"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_in_words(name):
+    call, words = REFUSED[name]
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_an_absent_gpu_is_named():
+    with pytest.raises(InputError, match="torch sees no GPU"):
+        select(X, Y, 3, runtime=Runtime(device="cuda"), **OK)
+
+
+def test_memory_is_predicted_before_it_is_allocated():
+    """n = 100 000: a stored Gram matrix would take 80 GB, so products are blocked; below what those need, an error."""
+    x = np.zeros((100_000, 2))
+    x[:, 0] = np.arange(100_000)
+    y = x[:, 0] % 2 == 0
+    with pytest.raises(MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"):
+        select(x, y, 100, runtime=Runtime(memory="1MB"), **OK)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_points_run_in_blocks():
+    x = np.random.default_rng(0).normal(size=(100_000, 2))
+    coreset = select(x, x[:, 0] > 0, 2, runtime=Runtime(memory="2GB", dtype="float32"), **OK)
+    assert coreset.info["operator"] == "blocked"
+    assert len(coreset) == 2
+
+
+def test_a_hundred_thousand_points_with_features():
+    x = np.random.default_rng(0).normal(size=(100_000, 8))
+    coreset = select(x, x[:, 0] > 0, 20, kernel="linear", inner_reg=1.0, runtime=Runtime(memory="200MB"))
+    assert coreset.info["operator"] == "features"
+
+
+def test_sizes_of_memory():
+    assert parse_bytes("1.5 GB") == 1_500_000_000
+    assert parse_bytes("2kB") == 2000
+    assert parse_bytes(10) == 10
+    assert human_bytes(8e10) == "80 GB"
+
+
+BASE = BilevelSelector(**OK).select(Dataset(X, Y), 6).indices.tolist()
+
+
+def frozen(array):
+    array = array.copy()
+    array.setflags(write=False)
+    return array
+
+
+SAME = {
+    "lists": (X.tolist(), Y.tolist()),
+    "tensors": (torch.from_numpy(X), torch.from_numpy(Y)),
+    "gradient-tracking tensors": (torch.from_numpy(X).requires_grad_(), torch.from_numpy(Y)),
+    "frames": (pd.DataFrame(X, columns=list("abcd")), pd.Series(Y)),
+    "object frame": (pd.DataFrame(X).astype(object), pd.Series(Y).astype(object)),
+    "read-only": (frozen(X), frozen(Y)),
+    "not contiguous": (np.asfortranarray(X), np.repeat(Y, 2)[::2]),
+    "reversed views": (X[::-1][::-1], Y[::-1][::-1]),
+    "strings": (X, np.array(["ant", "bee", "cat"])[Y]),
+    "string series": (X, pd.Series(np.array(["ant", "bee", "cat"])[Y])),
+    "categories": (X, pd.Series(np.array(["ant", "bee", "cat"])[Y]).astype("category")),
+    "labels with gaps": (X, Y * 7 - 3),
+    "unsigned labels": (X, Y.astype(np.uint8)),
+    "label column": (X, Y[:, None]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_data_in_any_form_gives_the_same_answer(name):
+    x, y = SAME[name]
+    coreset = select(x, y, 6, **OK)
+    assert coreset.indices.tolist() == BASE
+    assert coreset.info["task"] == "classification"
+
+
+WORKS = {
+    "one point": (np.ones((1, 2)), [1], 1),
+    "all points": (X, Y, 40),
+    "duplicates": (np.repeat(X[:5], 8, axis=0), np.repeat(Y[:5], 8), 12),
+    "all rows equal": (np.ones((10, 3)), [0, 1] * 5, 4),
+    "constant feature": (np.c_[X, np.ones(40)], Y, 5),
+    "one feature": (X[:, 0], Y, 5),
+    "float16": (X.astype(np.float16), Y, 5),
+    "integers": ((X * 10).astype(np.int32), Y, 5),
+    "booleans": (X > 0, Y, 5),
+    "boolean labels": (X, Y > 0, 5),
+    "rare class": (X, np.r_[0, np.ones(39, int)], 5),
+    "one target": (X, X[:, 0], 5),
+    "many targets": (X, X, 5),
+    "fraction": (X, Y, 0.1),
+}
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("reg", [0.1, "auto"])
+@pytest.mark.parametrize("name", WORKS)
+def test_unusual_input_simply_works(name, reg, loss):
+    x, y, size = WORKS[name]
+    if loss == "cross-entropy" and "target" in name:
+        pytest.skip("targets have no classes")
+    coreset = select(x, y, size, kernel="rbf", inner_reg=reg, loss=loss)
+    assert len(coreset) == (size if size >= 1 else 4)
+    assert np.isfinite(coreset.objectives).all()
+    assert coreset.status == "complete"
+
+
+@pytest.mark.parametrize("name", ["ntk", "nngp", "laplace", "linear", "polynomial"])
+def test_every_named_kernel_runs_on_duplicates_and_constants(name):
+    coreset = select(np.repeat(np.c_[X[:6], np.ones(6)], 5, axis=0), np.repeat(Y[:6], 5), 10, kernel=name, inner_reg=0.1)
+    assert len(coreset) == 10
+
+
+def test_images_run_with_the_convolutional_kernels():
+    images = np.random.default_rng(0).normal(size=(12, 3, 8, 8))
+    for name in ("cntk", "resnet18"):
+        assert len(select(images, np.arange(12) % 2, 4, kernel=name)) == 4
+
+
+def test_task_is_decided_by_the_kind_of_label_and_shown():
+    assert select(X, Y, 2, **OK).info["task"] == "classification"
+    assert select(X, Y.astype(float), 2, **OK).info["task"] == "regression"
+    assert select(X, Y.astype(float), 2, task="classification", **OK).indices.tolist() == BASE[:2]
+    assert "task=regression" in repr(select(X, Y.astype(float), 2, **OK))
+
+
+def test_known_classes_allow_a_part_without_some_of_them():
+    part = np.flatnonzero(Y == 0)
+    coreset = select(X[part], Y[part], 3, classes=[0, 1, 2], loss="cross-entropy", **OK)
+    assert coreset.info["classes"] == [0, 1, 2]
+
+
+def test_data_slices_every_column_together():
+    data = Dataset(X, Y, np.arange(1.0, 41), np.arange(100, 140))
+    part = data[[5, 2]]
+    assert (part.y.tolist(), part.weight.tolist(), part.ids.tolist()) == ([Y[5], Y[2]], [6.0, 3.0], [105, 102])
+    np.testing.assert_array_equal(part.x, X[[5, 2]])
+    assert len(data[:7]) == 7
+    assert data.fingerprint() != part.fingerprint()

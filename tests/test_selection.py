@@ -1,0 +1,273 @@
+"""The selector's promises: order, prefixes, continuation, candidates, interruption, time limits, influence, regularisers."""
+
+import numpy as np
+import pytest
+
+from bicore import (
+    BilevelSelector,
+    Context,
+    Coreset,
+    CustomLoss,
+    Dataset,
+    InputError,
+    Logistic,
+    PerPoint,
+    Runtime,
+    SquaredError,
+    influence,
+    select,
+)  # fmt: skip
+from bicore.sources import digits
+from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
+
+OPTIONS = {
+    "squared": {"loss": "squared", "inner_reg": 0.1},
+    "squared gain": {"loss": "squared", "inner_reg": 0.1, "rule": "gain"},
+    "cross-entropy": {"loss": "cross-entropy", "inner_reg": 0.05},
+    "per point": {"loss": "cross-entropy", "inner_reg": PerPoint(1e-3)},
+    "candidates": {"loss": "cross-entropy", "inner_reg": 0.05, "candidates": 15, "first": "random"},
+    "automatic": {"loss": "squared", "inner_reg": "auto"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
+    data = blobs(80)
+    selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
+    small, large = selector.select(data, 8, rng=4), selector.select(data, 20, rng=4)
+    assert large.prefix(8).indices.tolist() == small.indices.tolist()
+    continued = selector.select(data, 20, rng=4, initial=small)
+    assert continued.indices.tolist() == large.indices.tolist()
+    np.testing.assert_allclose(continued.objectives, large.objectives, rtol=1e-6)
+    by_rows = selector.select(data, 20, rng=4, initial=small.indices)
+    assert by_rows.indices.tolist() == large.indices.tolist()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_objective_told_is_that_of_a_fresh_fit(name):
+    data = blobs(60)
+    options = OPTIONS[name]
+    coreset = BilevelSelector(kernel="rbf", **options).select(data, 9)
+    reg = PerPoint(coreset.info["inner_reg"]) if coreset.info["inner_reg_form"] == "per point" else coreset.info["inner_reg"]
+    fresh = BilevelSelector(kernel="rbf", loss=options["loss"], inner_reg=reg)
+    assert coreset.objective == pytest.approx(state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6)
+    assert len(coreset.objectives) == len(coreset.gains) == 9
+    assert coreset.gains.sum() == pytest.approx(coreset.info["empty_objective"] - coreset.objective)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy", "logistic", "custom", "custom labels", "outer differs"])
+def test_each_point_is_the_one_with_the_lowest_gradient(loss):
+    """Algorithm 1, step by step, with every gradient taken afresh."""
+    classes = 2 if loss == "logistic" else 3
+    data = line() if loss == "custom" else blobs(classes=classes)
+    made = {
+        "custom": HUBER,
+        "custom labels": CustomLoss(softmax_loss),
+        "logistic": Logistic(),
+        "outer differs": SquaredError(),
+    }.get(loss, loss)
+    selector = BilevelSelector(
+        kernel="rbf", loss=made, inner_reg=0.2, outer_loss="cross-entropy" if loss == "outer differs" else None
+    )
+    chosen = selector.select(data, 6).indices.tolist()
+    for size in range(1, 6):
+        scores = influence(data, coreset=chosen[:size], kernel="rbf", loss=made, outer_loss=selector.outer_loss, inner_reg=0.2)
+        scores[chosen[:size]] = -np.inf
+        assert chosen[size] == scores.argmax()
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_influence_is_what_retraining_with_a_nudged_weight_gives(loss):
+    """Section 3.4: I(k) = −∂/∂ε of the outer objective when ε ℓ_k joins the inner problem."""
+    data = blobs()
+    selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.3)
+    coreset = selector.select(data, 6)
+    scores = influence(data, coreset=coreset, kernel="rbf", loss=loss, inner_reg=0.3)
+    assert scores.shape == (40,)
+    base = state_of(selector, data, coreset.indices.tolist(), coreset.weights).objective
+    for k in (2, 15, 33):
+        if k in coreset.indices:
+            continue
+        moved = state_of(selector, data, [*coreset.indices.tolist(), k], [*coreset.weights, 1e-4]).objective
+        assert scores[k] == pytest.approx((base - moved) / 1e-4, rel=5e-3, abs=1e-6)
+
+
+def test_influence_of_a_separate_outer_set_differs():
+    data, outer = blobs(), blobs(20, seed=9)
+    own = influence(data, coreset=[0, 1, 2], kernel="rbf", inner_reg=0.3)
+    other = influence(data, coreset=[0, 1, 2], kernel="rbf", inner_reg=0.3, outer=(outer.x, outer.y))
+    assert not np.allclose(own, other)
+
+
+def test_an_interrupt_returns_the_prefix(monkeypatch):
+    data = blobs(60)
+    for loss in ("squared", "cross-entropy"):
+        selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1)
+        whole = selector.select(data, 12)
+
+        def stop(step):
+            if step.done == 7:
+                raise KeyboardInterrupt
+
+        part = selector.select(data, 12, context=Context(runtime=Runtime(progress=stop)))
+        assert part.status == "interrupted after 7 of 12 points"
+        assert part.indices.tolist() == whole.indices[:7].tolist()
+        assert selector.select(data, 12, initial=part).indices.tolist() == whole.indices.tolist()
+
+
+def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
+    from bicore.bilevel.ridge import RidgeForward
+
+    data, plain, calls = blobs(60), RidgeForward.scores, []
+
+    def scores(self, columns=None):
+        calls.append(1)
+        if len(calls) == 5:
+            self.indices.append(59)  # half-made
+            raise KeyboardInterrupt
+        return plain(self, columns)
+
+    whole = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
+    monkeypatch.setattr(RidgeForward, "scores", scores)
+    part = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
+    assert part.indices.tolist() == whole.indices[:4].tolist()
+
+
+def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
+    from bicore.bilevel.ridge import RidgeForward
+
+    def scores(self, columns=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RidgeForward, "scores", scores)
+    with pytest.raises(KeyboardInterrupt):
+        BilevelSelector(kernel="rbf", inner_reg=0.1).select(blobs(), 3)
+
+
+def test_a_time_limit_returns_the_prefix():
+    data = blobs(60)
+    part = select(data, size=50, kernel="rbf", loss="cross-entropy", inner_reg=0.1, runtime=Runtime(max_seconds=1e-6))
+    assert len(part) == 1
+    assert part.status == "stopped by max_seconds after 1 of 50 points"
+
+
+def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
+    steps = []
+    data = blobs(60)
+    select(data, size=5, kernel="rbf", inner_reg=0.1)
+    select(data, size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=steps.append))
+    assert capsys.readouterr() == ("", "")
+    assert [step.done for step in steps] == [1, 2, 3, 4, 5]
+    assert steps[-1].seconds_left == 0
+    assert steps[-1].objective > 0
+
+
+def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
+    monkeypatch.setattr("bicore.runtime.PROGRESS_AFTER_SECONDS", -1.0)
+    select(blobs(60), size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=True))
+    written = capsys.readouterr().err
+    assert "selecting 1/5  objective" in written
+    assert written.endswith("\r")
+
+
+def test_random_first_point_follows_the_seed():
+    data = blobs(60)
+    firsts = {select(data, size=1, kernel="rbf", inner_reg=0.1, first="random", seed=s).indices[0] for s in range(20)}
+    assert len(firsts) > 5
+
+
+def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
+    data = blobs(80)
+    one, two = select(data, size=5, kernel="rbf"), select(data, size=20, kernel="rbf")
+    assert one.info["inner_reg_auto"]
+    assert one.info["inner_reg"] == two.info["inner_reg"] > 0  # whatever the size: prefixes stay nested
+    explicit = select(data, size=20, kernel="rbf", inner_reg=two.info["inner_reg"])
+    assert explicit.indices.tolist() == two.indices.tolist()
+
+
+def test_automatic_regulariser_grows_with_the_noise():
+    x = np.random.default_rng(0).normal(size=(150, 3))
+    clean = np.sin(x).sum(1)
+    noisy = clean + 3 * np.random.default_rng(1).normal(size=150)
+    assert select(x, noisy, size=3, kernel="rbf").info["inner_reg"] > 3 * select(x, clean, size=3, kernel="rbf").info["inner_reg"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
+    """The regret of the rule on a held-out judge: fits on fresh random subsets, a fine grid of ρ."""
+    data = blobs(150, seed=seed)
+    chosen = select(data, size=2, kernel="rbf").info["inner_reg"]
+    rng, grid = np.random.default_rng(seed + 10), 10.0 ** np.arange(-4, 1.1, 0.5)
+    subsets = [rng.choice(150, 75, replace=False).tolist() for _ in range(5)]
+
+    def mean_objective(reg):
+        selector = BilevelSelector(kernel="rbf", inner_reg=float(reg))
+        return np.mean([state_of(selector, data, points, np.ones(75)).objective for points in subsets])
+
+    assert mean_objective(chosen) <= 1.05 * min(mean_objective(reg) for reg in grid)
+
+
+def test_beats_uniform_sampling_on_digits():
+    """The reason to exist: fitted on 50 points, the proxy predicts the rest better than from random ones."""
+    x, y = digits()
+    x, y = x[:600], y[:600]
+    coreset = select(x, y, size=50, inner_reg=0.01)
+    rng = np.random.default_rng(0)
+    selector = BilevelSelector(inner_reg=0.01)
+    uniform = [
+        state_of(selector, Dataset(x, y), rng.choice(600, 50, replace=False).tolist(), np.ones(50)).objective for _ in range(5)
+    ]
+    assert coreset.objective < 0.8 * min(uniform)
+    assert len(set(y[coreset.indices[:20]])) == 10
+
+
+def test_coreset_file_round_trip_and_refusals(tmp_path):
+    data = Dataset(blobs().x, np.array(["a", "b", "c"])[blobs().y], np.linspace(1, 2, 40), np.arange(100, 140))
+    coreset = select(data, size=5, kernel="rbf", inner_reg=0.1, weights="final")
+    loaded = Coreset.load(coreset.save(tmp_path / "c.npz"))
+    for name in ("indices", "weights", "ids", "objectives"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(coreset, name))
+    assert loaded.info == coreset.info
+    assert loaded.info["fingerprint"] == data.fingerprint()
+    assert loaded.info["classes"] == ["a", "b", "c"]
+    assert loaded.ids.tolist() == (loaded.indices + 100).tolist()
+    assert np.load(tmp_path / "c.npz", allow_pickle=False)["indices"].tolist() == coreset.indices.tolist()
+    (tmp_path / "bad.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
+    for wrong in ("bad.npz", "text.npz"):
+        (tmp_path / "text.npz").write_text("hello")
+        with pytest.raises(InputError, match=wrong):
+            Coreset.load(tmp_path / wrong)
+    with pytest.raises(FileNotFoundError):
+        Coreset.load(tmp_path / "none.npz")
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = Coreset(np.array([1])).save(tmp_path / "c.npz")
+    before = path.read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numpy.savez", full)
+    with pytest.raises(OSError, match="space"):
+        Coreset(np.array([2])).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_coreset_object():
+    coreset = Coreset(np.array([3, 1, 2]), np.array([2.0, 1.0, 0.0]), objectives=np.array([3.0, 2.0, 1.0]))
+    assert coreset.normalised().weights.mean() == 1
+    assert coreset.prefix(2).weights.tolist() == [1, 1]
+    assert coreset.prefix(2).objectives.size == 0  # measured with other weights
+    assert coreset.of(blobs()).weight.tolist() == [2.0, 1.0, 0.0]
+    assert coreset.of(blobs()).ids.tolist() == [3, 1, 2]
+    assert "learnt" in repr(coreset)
+    for bad in (0, 4):
+        with pytest.raises(InputError, match="outside 1 … 3"):
+            coreset.prefix(bad)
+    with pytest.raises(InputError, match="twice"):
+        Coreset(np.array([1, 1]))
+    with pytest.raises(InputError, match="beyond"):
+        Coreset(np.array([50])).of(blobs())

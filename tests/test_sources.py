@@ -1,0 +1,63 @@
+"""Data sources: small real files written by the tests."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+
+from bicore import InputError
+from bicore.sources import digits, mnist
+
+PIXELS = np.random.default_rng(0).integers(0, 256, size=(6, 28, 28), dtype=np.uint8)
+LABELS = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    return struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for split in ("train", "t10k"):
+        (raw / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(PIXELS)))
+        (raw / f"{split}-labels-idx1-ubyte").write_bytes(idx(LABELS))
+    return tmp_path
+
+
+def test_mnist_is_read_gzipped_or_not_and_standardised(folder):
+    x, y = mnist(folder)
+    assert x.shape == (6, 1, 28, 28)
+    np.testing.assert_allclose(x[:, 0], (PIXELS / 255 - 0.1307) / 0.3081, rtol=1e-5)
+    assert y.tolist() == LABELS.tolist()
+    assert len(mnist(folder, "test", limit=4)[0]) == 4
+
+
+def test_mnist_refusals(folder, tmp_path):
+    with pytest.raises(InputError, match=r"does not hold train-images.*torchvision"):
+        mnist(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="split='valid'"):
+        mnist(folder, "valid")
+    path = folder / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"train-images.*truncated"):
+        mnist(folder)
+    path.write_bytes(gzip.compress(idx(PIXELS)[:-5]))
+    with pytest.raises(InputError, match="truncated"):
+        mnist(folder)
+    path.write_bytes(gzip.compress(idx(LABELS) + b"0" * 9))
+    with pytest.raises(InputError, match="not an IDX file of 3 dimensions"):
+        mnist(folder)
+    path.write_bytes(gzip.compress(idx(PIXELS[:3])))
+    with pytest.raises(InputError, match="3 images and 6 labels"):
+        mnist(folder)
+
+
+def test_digits():
+    x, y = digits()
+    assert x.shape == (1797, 64)
+    assert 0 <= x.min() < x.max() == 1
+    assert sorted(set(y)) == list(range(10))
