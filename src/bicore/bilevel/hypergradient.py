@@ -55,7 +55,8 @@ def implicit_gradient(problem: Problem, point: Point, linear: LinearSolver, colu
     solved, rho = _correction(point, linear, right)
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    gradients = problem.inner_loss.gradient(rows.T @ point.alpha, targets)
+    shown = point.predictions if columns is None and problem.cross is problem.train else rows.T @ point.alpha
+    gradients = problem.inner_loss.gradient(shown, targets)
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 

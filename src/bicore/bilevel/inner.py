@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem, Preconditioner
+from bicore.bilevel.linear import Adaptive, Cholesky, Factor, LinearSolver, NewtonSystem, Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Isotropic, Loss
 
@@ -21,6 +21,8 @@ from bicore.losses import Isotropic, Loss
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
 #: Share of the predicted decrease that a step of a line search must achieve.
 ARMIJO = 1e-4
+#: Below this relative residual Newton's method goes on with the last direct factor.
+CHORD = 1e-3
 #: A line search gives up after this many halvings.
 HALVINGS = 40
 
@@ -53,9 +55,11 @@ class InnerProblem:
         scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
         return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
 
-    def system(self, predictions: Tensor, preconditioner: Preconditioner | None = None) -> NewtonSystem:
+    def system(
+        self, predictions: Tensor, preconditioner: Preconditioner | None = None, factor: Factor | None = None
+    ) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
-        return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner)
+        return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,15 +113,16 @@ class Newton(InnerSolver):
         products = 1
         r, size = problem.residual(alpha, predictions)
         value = problem.objective(alpha, predictions)
-        shared = problem.preconditioner
+        shared, factor = problem.preconditioner, None
         for iteration in range(self.iterations):
             if size <= problem.tolerance:
                 return Fit(alpha, predictions, size, iteration, products, shared)
-            system = problem.system(predictions, shared)
+            # Close to the solution the curvature hardly moves: a factor of the step before does for the last ones.
+            system = problem.system(predictions, shared, factor if size < CHORD else None)
             # The forcing term keeps Newton's fast convergence without solving early systems further than they deserve.
             step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
             moved = system.gram_product(step)
-            products, shared = products + system.products, system.preconditioner
+            products, shared, factor = products + system.products, system.preconditioner, system.factor
             alpha, predictions, better = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
             previous, stalled, value = size, better >= value, better
             r, size = problem.residual(alpha, predictions)

@@ -31,12 +31,17 @@ BORDER_FLOOR = 0.5
 
 @dataclass(eq=False)
 class NewtonSystem:
-    """The operator z ↦ s z + A K z; counts its products by K, and carries a preconditioner from one solve to the next."""
+    """The operator z ↦ s z + A K z; counts its products by K.
+
+    A preconditioner travels from one solve to the next. A factor serves the solves of this system, and those of a later one
+    that is given it on purpose.
+    """
 
     gram: Tensor
     curvature: Curvature
     shift: float
     preconditioner: Preconditioner | None = None
+    factor: Factor | None = None
     products: int = 0
 
     def gram_product(self, z: Tensor) -> Tensor:
@@ -65,6 +70,14 @@ class LinearSolver(ABC):
         return self.solve(system, system.curvature.apply(values), tolerance)
 
 
+class Factor(ABC):
+    """(s I + A K)⁻¹ A for a curvature A that was factorised once."""
+
+    @abstractmethod
+    def apply(self, values: Tensor) -> Tensor:
+        """(s I + A K)⁻¹ A · values."""
+
+
 @dataclass(frozen=True)
 class Cholesky(LinearSolver):
     """Direct: one factor (isotropic curvature), C + 1 factors (softmax), or one of size m·C (any other loss)."""
@@ -74,17 +87,21 @@ class Cholesky(LinearSolver):
         return LinearSolution(z, 1, 0.0)
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+        if system.factor is None:
+            system.factor = self._factorised(system, values.shape[1])
+        return LinearSolution(system.factor.apply(values), 1, 0.0)
+
+    @staticmethod
+    def _factorised(system: NewtonSystem, outputs: int) -> Factor:
         curvature = system.curvature
         if isinstance(curvature, Isotropic):
-            z = _isotropic(system, curvature, values)
-        elif isinstance(curvature, Softmax):
-            z = _softmax(system, curvature, values)
-        else:
-            z = _general(system, curvature.blocks(values.shape[1]), values)
-        return LinearSolution(z, 1, 0.0)
+            return IsotropicFactor.of(system, curvature)
+        if isinstance(curvature, Softmax):
+            return SoftmaxFactor.of(system, curvature)
+        return GeneralFactor.of(system, curvature.blocks(outputs))
 
 
-def factor(matrix: Tensor) -> Tensor:
+def lower_factor(matrix: Tensor) -> Tensor:
     """The Cholesky factor, or an error in words."""
     result: Tensor
     result, info = torch.linalg.cholesky_ex(matrix)
@@ -103,34 +120,65 @@ def _shifted(gram: Tensor, root: Tensor, shift: float) -> Tensor:
     return matrix
 
 
-def _isotropic(system: NewtonSystem, curvature: Isotropic, values: Tensor) -> Tensor:
-    root = curvature.scale.clamp_min(0).sqrt()
-    lower = factor(_shifted(system.gram, root, system.shift))
-    return root[:, None] * torch.cholesky_solve(root[:, None] * values, lower)
+@dataclass(frozen=True, eq=False)
+class IsotropicFactor(Factor):
+    """A = diag(a): A^½ (s I + A^½ K A^½)⁻¹ A^½."""
+
+    root: Tensor
+    lower: Tensor
+
+    @classmethod
+    def of(cls, system: NewtonSystem, curvature: Isotropic) -> IsotropicFactor:
+        root = curvature.scale.clamp_min(0).sqrt()
+        return cls(root[:, None], lower_factor(_shifted(system.gram, root, system.shift)))
+
+    def apply(self, values: Tensor) -> Tensor:
+        return self.root * torch.cholesky_solve(self.root * values, self.lower)
 
 
-def _softmax(system: NewtonSystem, curvature: Softmax, values: Tensor) -> Tensor:
-    weighted = curvature.weighted.T.contiguous()
-    root = weighted.clamp_min(_CURVATURE_FLOOR * float(weighted.max())).sqrt()
-    inverse = torch.cholesky_inverse(factor(_shifted(system.gram, root, system.shift)))
-    parts = inverse.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))  # E_c, (C, m, m)
-    right = values.T.unsqueeze(-1)
-    single = parts @ right
-    total = parts.sum(0)  # positive definite but for rounding, when some weights are tiny beside others
-    total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
-    common = torch.cholesky_solve(single.sum(0), factor(total))
-    return (single - parts @ common).squeeze(-1).T
+@dataclass(frozen=True, eq=False)
+class SoftmaxFactor(Factor):
+    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R the sum over classes."""
+
+    parts: Tensor
+    lower: Tensor
+
+    @classmethod
+    def of(cls, system: NewtonSystem, curvature: Softmax) -> SoftmaxFactor:
+        weighted = curvature.weighted.T.contiguous()
+        root = weighted.clamp_min(_CURVATURE_FLOOR * float(weighted.max())).sqrt()
+        parts = torch.cholesky_inverse(lower_factor(_shifted(system.gram, root, system.shift)))
+        parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
+        total = parts.sum(0)  # positive definite but for rounding, when some weights are tiny beside others
+        total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
+        return cls(parts, lower_factor(total))
+
+    def apply(self, values: Tensor) -> Tensor:
+        single = self.parts @ values.T.unsqueeze(-1)
+        common = torch.cholesky_solve(single.sum(0), self.lower)
+        return (single - self.parts @ common).squeeze(-1).T
 
 
-def _general(system: NewtonSystem, blocks: Tensor, values: Tensor) -> Tensor:
-    m, outputs = values.shape
-    eigenvalues, vectors = torch.linalg.eigh(blocks)
-    root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]  # A = root rootᵀ
-    matrix = torch.einsum("iab,ij,jac->ibjc", root, system.gram, root).reshape(m * outputs, m * outputs)
-    matrix.diagonal().add_(system.shift)
-    right = torch.einsum("mab,ma->mb", root, values).reshape(-1, 1)
-    inner = torch.cholesky_solve(right, factor(matrix)).reshape(m, outputs)
-    return torch.einsum("mab,mb->ma", root, inner)
+@dataclass(frozen=True, eq=False)
+class GeneralFactor(Factor):
+    """Any blocks A = root rootᵀ: one factor of size m·C."""
+
+    root: Tensor
+    lower: Tensor
+
+    @classmethod
+    def of(cls, system: NewtonSystem, blocks: Tensor) -> GeneralFactor:
+        m, outputs = blocks.shape[:2]
+        eigenvalues, vectors = torch.linalg.eigh(blocks)
+        root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
+        matrix = torch.einsum("iab,ij,jac->ibjc", root, system.gram, root).reshape(m * outputs, m * outputs)
+        matrix.diagonal().add_(system.shift)
+        return cls(root, lower_factor(matrix))
+
+    def apply(self, values: Tensor) -> Tensor:
+        right = torch.einsum("mab,ma->mb", self.root, values)
+        inner = torch.cholesky_solve(right.reshape(-1, 1), self.lower).reshape(right.shape)
+        return torch.einsum("mab,mb->ma", self.root, inner)
 
 
 @dataclass(frozen=True)
@@ -140,7 +188,9 @@ class ConjugateGradient(LinearSolver):
     Parameters
     ----------
     iterations : the most iterations of one solve.
-    precondition : use the factor of s I + D^½ K D^½ with D a typical eigenvalue of each block.
+    precondition : use the inverse of s I + D^½ K D^½ with D a typical eigenvalue of each block.
+    euclidean : run on the symmetric form K (s I + A K) z = K b in the ordinary inner product instead, as the paper's code
+        does: two products an iteration and the square of the condition number.
     lenient : accept what the iterations give (the paper stops after 50) instead of raising.
     tolerance : a relative residual of its own instead of the one the caller asks for.
     """
@@ -149,9 +199,12 @@ class ConjugateGradient(LinearSolver):
     precondition: bool = True
     lenient: bool = False
     tolerance: float | None = None
+    euclidean: bool = False
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
         tolerance = tolerance if self.tolerance is None else self.tolerance
+        if self.euclidean:
+            return self._solve_euclidean(system, right, tolerance)
         goal = float(torch.linalg.vector_norm(right))
         z = torch.zeros_like(right)
         if goal == 0:
@@ -177,6 +230,23 @@ class ConjugateGradient(LinearSolver):
             reached = float(torch.linalg.vector_norm(residual)) / goal
         if iteration > PATIENCE:
             system.preconditioner = None
+        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
+        return LinearSolution(z, iteration, reached)
+
+    def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        residual = system.gram_product(right)
+        goal = float(torch.linalg.vector_norm(residual))
+        z, direction = torch.zeros_like(right), residual.clone()
+        energy, reached, iteration = goal**2, 1.0 if goal > 0 else 0.0, 0
+        while iteration < self.iterations and reached > tolerance:
+            half = system.curvature.apply(system.gram_product(direction)).add_(direction, alpha=system.shift)
+            image = system.gram_product(half)
+            length = energy / float(torch.dot(direction.view(-1), image.view(-1)))
+            z.add_(direction, alpha=length)
+            residual.add_(image, alpha=-length)
+            before, energy = energy, float(torch.dot(residual.view(-1), residual.view(-1)))
+            direction.mul_(energy / before).add_(residual)
+            iteration, reached = iteration + 1, energy**0.5 / goal
         _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
         return LinearSolution(z, iteration, reached)
 
@@ -211,7 +281,7 @@ class Preconditioner:
         if carried is not None and len(carried.root) == size - 1 and carried.age < REFRESH:
             return carried._bordered(system.gram[-1], cls._roots(system)[-1:])
         root = cls._roots(system)
-        inverse = torch.cholesky_inverse(factor(_shifted(system.gram, root[:, 0], system.shift)))
+        inverse = torch.cholesky_inverse(lower_factor(_shifted(system.gram, root[:, 0], system.shift)))
         return cls(root, inverse, system.shift)
 
     @staticmethod

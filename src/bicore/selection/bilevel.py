@@ -122,12 +122,13 @@ class BilevelSelector(Selector):
         points, given = as_initial(initial, len(data), count)
         with runtime.applied():
             prepared = self._prepare(data, outer, count, seed, runtime)
+            preparation = clock.seconds
             pursuit = Pursuit(self._engine(prepared, count), self._plan(count, seed), data)
             line = ProgressLine(runtime, clock, count, "selecting")
             outcome = pursuit.run(points, given, initial if isinstance(initial, Coreset) else None, clock, line)
             if self.weights == "final":
                 outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser)
-            info = prepared.info(self, data, seed, clock) | outcome.info
+            info = prepared.info(self, data, seed, clock) | outcome.info | {"preparation_seconds": preparation}
             return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
 
     def _plan(self, size: int, seed: int) -> Plan:
