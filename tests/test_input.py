@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, Runtime, select
+from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, PerPoint, Runtime, reweight, select
 from bicore.runtime import human_bytes, parse_bytes
 from tests.helpers import blobs, line
 
@@ -74,6 +74,9 @@ REFUSED = {
         lambda: select(X, Y % 2, 3, loss="logistic", outer_loss="cross-entropy", **OK),
         r"predicts 1 numbers .* 2; they must agree",
     ),
+    "gain per point": (lambda: select(X, Y, 3, rule="gain", inner_reg=PerPoint(0.1)), r"rule='gain' needs a constant inner_reg"),
+    "start weights": (lambda: reweight(X, Y, [1, 2], start=[1.0, -1.0], **OK), r"start\[1\] = -1.0 is negative"),
+    "start length": (lambda: reweight(X, Y, [1, 2], start=[1.0], **OK), r"start has shape \(1,\)"),
     "loss of targets": (lambda: select(X, line().y, 3, loss="cross-entropy", **OK), r"needs class labels"),
     "gram not square": (lambda: select(gram()[:, :5], Y, 3, kernel="precomputed"), r"square Gram matrix.*\(40, 5\)"),
     "gram not symmetric": (

@@ -243,6 +243,8 @@ def test_from_module_refuses_what_it_cannot_read(part):
 def test_bad_kernels_are_refused_in_words():
     with pytest.raises(InputError, match="not symmetric"):
         CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted(VECTORS)
+    with pytest.raises(InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"):
+        CallableKernel(lambda a, b: -(a @ b.T)).fitted(VECTORS)
     with pytest.raises(NumericalError, match="not finite"):
         CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fitted(VECTORS)
     with pytest.raises(InputError, match="returned shape"):

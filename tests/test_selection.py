@@ -151,6 +151,13 @@ def test_a_time_limit_returns_the_prefix():
     assert part.status == "stopped by max_seconds after 1 of 50 points"
 
 
+def test_a_time_limit_also_ends_the_search_for_weights():
+    data = blobs(60)
+    part = select(data, size=10, kernel="rbf", inner_reg=0.1, weights="final", runtime=Runtime(max_seconds=1e-6))
+    assert part.binary  # no time was left to learn any
+    assert "max_seconds" in part.status
+
+
 def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
     steps = []
     data = blobs(60)

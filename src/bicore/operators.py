@@ -184,21 +184,29 @@ class Blocked(KernelOperator):
         return total
 
 
+@dataclass(frozen=True)
+class Reserve:
+    """Bytes the engine will allocate beside a matrix (stored or blocked), and beside explicit features."""
+
+    beside_matrix: int
+    beside_features: int
+
+
 def build_operators(
-    kernel: Kernel, x: Array, outer_x: Array | None, reserved: int, runtime: Runtime
+    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
 ) -> tuple[KernelOperator, KernelOperator]:
     """The training operator and the outer one (the same object when there is no outer set).
 
-    Bytes are predicted before anything is allocated: features or stored matrices while they fit the limit beside the
-    ``reserved`` bytes of the engine, otherwise blocked products, otherwise an error that names the number.
+    Bytes are predicted before anything is allocated: features or stored matrices while they fit the limit beside what the
+    engine itself needs, otherwise blocked products, otherwise an error that names the number.
     """
     if isinstance(kernel, Precomputed):
         return _precomputed(x, outer_x, runtime)
     train = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     n, rows = len(train), 0 if outer is None else len(outer)
-    limit = runtime.memory_bytes()
-    features = _features(kernel, train, outer, limit - reserved)
+    limit, reserved = runtime.memory_bytes(), reserve.beside_matrix
+    features = _features(kernel, train, outer, limit - reserve.beside_features)
     if features is not None:
         return features
     stored = n * (n + rows) * runtime.itemsize

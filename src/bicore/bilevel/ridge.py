@@ -23,6 +23,9 @@ from bicore.bilevel.problem import Constant, Problem
 from bicore.errors import NumericalError
 from bicore.operators import Features
 
+#: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
+ROUNDING = 1e4
+
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -112,6 +115,10 @@ class RidgeForward:
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()
         self.variance = problem.train.diagonal().double().clone()
+        rounding = torch.finfo(problem.train.like.dtype).eps
+        self.allowed = (
+            ROUNDING * rounding * float(self.variance.abs().max()) * max(1.0, float(self.variance.abs().max()) / self.rho)
+        )
         # (K'DK')_kk, which only the gain rule reads.
         self.energy = problem.cross.weighted_column_norms(problem.outer_weights) if exact_gain else None
 
@@ -130,7 +137,7 @@ class RidgeForward:
         if self.energy is not None:
             self.energy.addcmul_(train, image, value=-2 / divisor).addcmul_(train, train, value=spread / divisor**2)
             self.energy.clamp_min_(0)
-        self.variance.addcmul_(train, train, value=-1 / divisor).clamp_min_(0)
+        self._lower_variance(train, divisor)
         self.residual.addr_(train, own, alpha=-1 / divisor)
         if not self.same:
             self.outer_residual.addr_(outer, own, alpha=-1 / divisor)
@@ -138,6 +145,16 @@ class RidgeForward:
         self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
         if self.objective != self.objective:
             raise NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
+
+    def _lower_variance(self, column: Tensor, divisor: float) -> None:
+        """K'_kk ← K'_kk − c_k²/d. It cannot fall below zero but by rounding; further means that K is no kernel matrix."""
+        self.variance.addcmul_(column, column, value=-1 / divisor)
+        if float(self.variance.min()) < -self.allowed:
+            raise NumericalError(
+                f"the posterior variance of a point fell to {float(self.variance.min()):.3g}: the kernel matrix is not positive "
+                "semi-definite at this precision; use float64, a larger inner_reg, or another kernel."
+            )
+        self.variance.clamp_min_(0)
 
     def scores(self, columns: Tensor | None = None) -> Tensor:
         """∂G/∂w of every training point (or of ``columns``)."""

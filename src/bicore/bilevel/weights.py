@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bicore.bilevel.implicit import ImplicitForward
 from bicore.errors import InputError
+from bicore.runtime import Clock
 
 #: Share of the predicted decrease that a step must achieve.
 ARMIJO = 1e-4
@@ -27,8 +28,8 @@ class WeightOptimiser(ABC):
     """Lowers G(w) over w >= 0 with the support fixed."""
 
     @abstractmethod
-    def optimise(self, state: ImplicitForward, final: bool = False) -> None:
-        """Change the weights of ``state`` in place of the old ones; ``final`` allows the longer search at the end."""
+    def optimise(self, state: ImplicitForward, final: bool = False, clock: Clock | None = None) -> None:
+        """Give ``state`` better weights; ``final`` allows the longer search at the end, ``clock`` may end it early."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ class ProjectedGradient(WeightOptimiser):
                 f"steps={self.steps}, final_steps={self.final_steps}, largest={self.largest}; each must be at least 1."
             )
 
-    def optimise(self, state: ImplicitForward, final: bool = False) -> None:
+    def optimise(self, state: ImplicitForward, final: bool = False, clock: Clock | None = None) -> None:
         weights, value = state.weights, state.objective
         gradient = state.weight_gradient()
         metric = _metric(weights)
         tiny = torch.finfo(gradient.dtype).tiny
         length = FIRST_STEP / max(float((metric.sqrt() * gradient).abs().max()), tiny)
         for _ in range(self.final_steps if final else self.steps):
+            if clock is not None and clock.over:
+                break
             moved = self._descend(state, weights, value, metric * gradient, gradient, length)
             if moved is None:
                 break
@@ -100,10 +103,12 @@ class Adam(WeightOptimiser):
     second_decay: float = 0.999
     epsilon: float = 1e-8
 
-    def optimise(self, state: ImplicitForward, final: bool = False) -> None:
+    def optimise(self, state: ImplicitForward, final: bool = False, clock: Clock | None = None) -> None:
         best, best_value = state.weights, state.objective
         weights, mean, square = best.clone(), torch.zeros_like(best), torch.zeros_like(best)
         for step in range(1, (self.final_steps if final else self.steps) + 1):
+            if clock is not None and clock.over:
+                break
             gradient = state.weight_gradient()
             mean = self.decay * mean + (1 - self.decay) * gradient
             square = self.second_decay * square + (1 - self.second_decay) * gradient**2

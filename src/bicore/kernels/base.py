@@ -241,7 +241,7 @@ class CallableKernel(Kernel):
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def fitted(self, x: Any) -> Kernel:
-        """Try the function on a few rows: shape, finiteness and symmetry are checked before anything relies on them."""
+        """Try the function on a few rows: shape, finiteness, symmetry and sign are checked before anything relies on them."""
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
         if not torch.isfinite(values).all():
@@ -249,6 +249,12 @@ class CallableKernel(Kernel):
         gap = (values - values.T).abs().max() / values.abs().max().clamp_min(torch.finfo(values.dtype).tiny)
         if gap > _PROBE_TOLERANCE:
             raise InputError(f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} relative.")
+        smallest = float(torch.linalg.eigvalsh((values + values.T).double() / 2)[0])
+        if smallest < -_PROBE_TOLERANCE * float(values.abs().max()) * len(probe):
+            raise InputError(
+                f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is {smallest:.6g} "
+                f"on the first {len(probe)} rows."
+            )
         return self
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:

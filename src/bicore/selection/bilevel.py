@@ -18,11 +18,11 @@ from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, as_tensor, read_targets
+from bicore.data import Array, Dataset, Targets, as_tensor, as_weights, read_targets
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss, SquaredError
-from bicore.operators import build_operators
+from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
@@ -93,6 +93,8 @@ class BilevelSelector(Selector):
             as_loss(self.outer_loss, "outer_loss")
         if self.rule == "gain" and not (self._squared and self.weights != "learnt"):
             raise InputError("rule='gain' is exact for the squared error with binary or final weights only; use rule='gradient'.")
+        if self.rule == "gain" and (isinstance(self.inner_reg, PerPoint) or self.inner is not None):
+            raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
 
     @property
     def _squared(self) -> bool:
@@ -127,7 +129,7 @@ class BilevelSelector(Selector):
             line = ProgressLine(runtime, clock, count, "selecting")
             outcome = pursuit.run(points, given, initial if isinstance(initial, Coreset) else None, clock, line)
             if self.weights == "final":
-                outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser)
+                outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser, clock)
             info = prepared.info(self, data, seed, clock) | outcome.info | {"preparation_seconds": preparation}
             return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
 
@@ -140,8 +142,6 @@ class BilevelSelector(Selector):
         constant = isinstance(prepared.problem.regulariser, Constant)
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
             return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
-        if self.rule == "gain":
-            raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
         return prepared.implicit(size)
 
     def reweight(
@@ -151,23 +151,24 @@ class BilevelSelector(Selector):
         """Optimise the weights of the points given; the outer objective never ends above that of the starting weights."""
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
-        points, ones = as_initial(indices, len(data), max(len(indices), 1))
+        points, weights = as_initial(indices, len(data), max(len(indices), 1))
         if not points:
             raise InputError("indices is empty; give at least one row number.")
+        if start is not None:
+            weights = as_weights(start, len(points), "start").tolist()
         with runtime.applied():
             prepared = self._prepare(data, outer, len(points), seed, runtime)
             state = prepared.implicit(len(points))
-            state.extend(points, ones if start is None else [float(w) for w in start])
+            state.extend(points, weights)
             begin = state.objective
-            self.optimiser.optimise(state, final=True)
-            weights = state.weights.double().cpu().numpy()
-            info = prepared.info(self, data, seed, clock) | {"start_objective": begin}
-            kept = np.flatnonzero(weights > 0)
-            status = (
-                "complete" if len(kept) == len(points) else f"{len(points) - len(kept)} points left: their learnt weight is zero"
-            )
+            self.optimiser.optimise(state, final=True, clock=clock)
+            learnt = state.weights.double().cpu().numpy()
+            info = prepared.info(self, data, seed, clock) | {"weights": "learnt", "start_objective": begin}
+            kept = np.flatnonzero(learnt > 0)
+            lost = len(points) - len(kept)
+            status = f"{len(kept)} of {len(points)} points: the learnt weight of the others is zero" if lost else "complete"
             chosen = np.array(points)[kept]
-            return Coreset(chosen, weights[kept], data.ids[chosen], np.array([state.objective]), status, info)
+            return Coreset(chosen, learnt[kept], data.ids[chosen], np.array([state.objective]), status, info)
 
     def influence(
         self, data: Dataset, coreset: Coreset | Sequence[int], *, outer: Dataset | None = None, seed: int = 0,
@@ -196,8 +197,8 @@ class BilevelSelector(Selector):
         kernel = as_kernel(self.kernel).fitted(data.x)
         rows = len(data) + (0 if outer is None else len(outer))
         width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
-        reserved = (rows * (width + 8 * outputs) + 2 * width * width) * runtime.itemsize
-        train, cross = build_operators(kernel, data.x, None if outer is None else outer.x, reserved, runtime)
+        reserve = self._reserve(rows, width, outputs, runtime)
+        train, cross = build_operators(kernel, data.x, None if outer is None else outer.x, reserve, runtime)
         weights = as_tensor(data.weights).to(train.like)
         outer_weights = weights if outer is None else as_tensor(outer.weights).to(train.like)
         problem = Problem(
@@ -214,6 +215,13 @@ class BilevelSelector(Selector):
             chosen = automatic(problem, eligible, prepared.inner, prepared.linear, seed)
             prepared = replace(prepared, problem=replace(problem, regulariser=chosen))
         return prepared
+
+    def _reserve(self, rows: int, width: int, outputs: int, runtime: Runtime) -> Reserve:
+        """The engine's own memory: kernel rows of the chosen points, a few vectors a data point, a few m×m matrices."""
+        vectors, squares = 8 * rows * outputs * 8, 3 * width * width * runtime.itemsize
+        factor = rows * width * runtime.itemsize * (2 if self.weights == "final" else 1)
+        closed = self._squared and self.weights == "binary" and as_regulariser(self.inner_reg) is not None
+        return Reserve(factor + vectors + squares, vectors if closed else factor + vectors + squares)
 
     def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
         if data.y is None:

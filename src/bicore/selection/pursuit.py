@@ -53,11 +53,11 @@ class Outcome:
     status: str
     info: dict[str, Any] = field(default_factory=dict)
 
-    def reweighted(self, state: ImplicitForward, optimiser: WeightOptimiser) -> Outcome:
+    def reweighted(self, state: ImplicitForward, optimiser: WeightOptimiser, clock: Clock) -> Outcome:
         """The same points with weights optimised once; those whose weight is zero leave."""
         state.extend(self.indices.tolist(), self.weights.tolist())
         try:
-            optimiser.optimise(state, final=True)
+            optimiser.optimise(state, final=True, clock=clock)
         except KeyboardInterrupt:
             return replace(self, status="interrupted while the weights were optimised: all points, with unit weights")
         weights = state.weights.double().cpu().numpy()
