@@ -73,8 +73,8 @@ def _selection(record: dict[str, Any]) -> str:
 The first 1000 MNIST training images, standardised, the paper's fully connected kernel, λ = 1e-3 per point, binary weights, one
 thread; seconds of the selection alone, best of several. *Recipe* is the combination of bicore's own parts that does what the
 authors' code does (cold L-BFGS of step 0.25 and at most 200 iterations, 50 conjugate-gradient steps in the ordinary inner
-product, 200 candidates, float32): {_effort(recipes)}. *Loss* is the outer cross-entropy of the per-point problem fitted on the
-picks, whatever engine made them.
+product, 200 candidates, float32): {_effort(recipes)}.
+*Loss* is the outer cross-entropy of the per-point problem fitted on the picks, whatever engine made them.
 
 {_table(["engine", "precision", "seconds", "loss", "× recipe", "× authors, scaled"], rows)}
 *× authors, scaled*: the authors' own code needed {authors["100"]["seconds"]:.0f} s (loss {authors["100"]["loss"]:.2f}) for 100
@@ -114,7 +114,7 @@ def _kernels(record: dict[str, Any]) -> str:
 
 The 1000 × 1000 matrix of MNIST images, float32, {record["threads"]} threads; neural-tangents 0.6.5 on jax 0.5.3 on the same machine
 (`benchmarks/neural_tangents_timing.py`, an environment of its own), compiled before it is timed. A symmetric matrix is computed
-once here and twice there, which is half of the ratio; on the small fully connected kernel a compiled loop is no slower than ours.
+once here and twice there, which is a factor of two in both ratios.
 
 {_table(["preset", "bicore", "neural-tangents", "ratio"], rows)}"""
 
