@@ -1,5 +1,6 @@
 # make test      lint, types and tests (the README's command; at most five minutes on two cores)
 # make test-all  the same and everything marked slow
+# make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
 PYTHON ?= python3
 VENV := .venv

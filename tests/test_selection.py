@@ -17,6 +17,7 @@ from bicore import (
     influence,
     select,
 )  # fmt: skip
+from bicore.selection.base import lowest
 from bicore.sources import digits
 from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
 
@@ -261,6 +262,12 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         Coreset(np.array([2])).save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_scores_within_rounding_are_a_tie_and_the_smallest_id_wins():
+    scores, ids = np.array([-1.0, -1.0 - 1e-12, -0.5]), np.array([3, 8, 1])
+    assert lowest(scores, ids) == 0
+    assert lowest(np.array([-1.0, -1.0 - 1e-8, -0.5]), ids) == 1
 
 
 def test_coreset_object():

@@ -22,6 +22,17 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
     assert again.objective == pytest.approx(learnt.objective, rel=1e-6)  # the weights returned are those measured
 
 
+@pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam()])
+def test_a_search_that_finds_nothing_puts_the_weights_back(optimiser, monkeypatch):
+    """With the gradient's sign turned every step goes uphill: the state must end exactly where it began."""
+    state = state_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(50), [0, 7, 13], [1.0, 0.5, 2.0])
+    begin, slope = state.objective, state.weight_gradient
+    monkeypatch.setattr(state, "weight_gradient", lambda: -slope())
+    optimiser.optimise(state, final=True)
+    assert state.weights.tolist() == [1.0, 0.5, 2.0]
+    assert state.objective == pytest.approx(begin, rel=1e-12)
+
+
 def test_projected_gradient_reaches_a_stationary_point():
     data = blobs(50)
     points = [0, 7, 13, 22, 31]

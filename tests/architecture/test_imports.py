@@ -17,8 +17,9 @@ LAYERS = [
     ["operators"],
     ["bilevel"],
     ["selection"],
-    ["api", "compat"],
-    ["__init__"],
+    ["api", "compat", "report"],
+    ["cli"],
+    ["__init__", "__main__"],
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 #: Arrows that must not exist although the layers would allow them.

@@ -8,6 +8,7 @@ import pkgutil
 
 import bicore
 from bicore import BilevelSelector, PerPoint, Selector
+from bicore.selection.pointwise import Uniform
 
 #: Configurations of each selector class. A class without one fails the battery.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
@@ -24,9 +25,10 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
             kernel="rbf", loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
     },
+    Uniform: {"uniform": Uniform()},
 }
 #: Configurations that draw at random over rows: there the order of the rows does matter.
-DRAWS = {"cross-entropy, candidates", "squared, automatic"}
+DRAWS = {"cross-entropy, candidates", "squared, automatic", "uniform"}
 #: Configurations in which a point may leave again, so that prefixes need not be nested and fewer points may come back.
 CORRECTED = {"squared, learnt", "cross-entropy, final"}
 

@@ -1,0 +1,225 @@
+"""``bicore select``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bicore._version import __version__
+from bicore.cli.options import (
+    Device,
+    Folder,
+    Force,
+    KernelName,
+    Labels,
+    Limit,
+    Memory,
+    Precision,
+    Quiet,
+    Scale,
+    SourceWord,
+    Target,
+    Threads,
+    check_output,
+    read_regulariser,
+    read_size,
+)  # fmt: skip
+from bicore.cli.progress import bar
+from bicore.coreset import Coreset
+from bicore.errors import InputError, unknown_name
+from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.classical import Nystrom
+from bicore.report.pictures import draw
+from bicore.runtime import Context, Runtime, human_bytes
+from bicore.selection.base import Selector
+from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.names import as_kernel
+from bicore.selection.pointwise import Uniform
+from bicore.sources.base import Source
+from bicore.sources.opening import open_source
+from bicore.sources.tables import write_rows
+
+METHODS = ("bilevel", "uniform")
+#: Landmarks of the Nyström features that stand in for a Gram matrix beyond the memory limit.
+LANDMARKS = 1000
+INTERRUPTED = 130
+
+
+def select(
+    source: SourceWord,
+    size: Annotated[str, typer.Option(metavar="M", help="How many points: a count, a fraction (0.05) or a percentage (5%).")],
+    target: Target = None,
+    labels: Labels = None,
+    data_weights: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")] = None,
+    data: Folder = None,
+    limit: Limit = None,
+    scale: Scale = None,
+    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
+    method: Annotated[str, typer.Option(help="bilevel or uniform.")] = "bilevel",
+    kernel: KernelName = "ntk",
+    loss: Annotated[str, typer.Option(help="squared, cross-entropy or logistic.")] = "squared",
+    weights: Annotated[str, typer.Option(help="binary or learnt.")] = "binary",
+    rule: Annotated[str, typer.Option(help="gradient or gain.")] = "gradient",
+    inner_reg: Annotated[str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = "auto",
+    candidates: Annotated[int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")] = None,
+    initial: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz, or .csv/.parquet with the chosen rows.")] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of whatever is drawn at random.")] = 0,
+    device: Device = "auto",
+    dtype: Precision = "float64",
+    memory: Memory = None,
+    threads: Threads = None,
+    max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Return what is selected after S seconds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Choose the points that train a model almost as well as all of them.
+
+    Example: bicore select table.csv --target label --size 5% --out picks.csv
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    check_output(out, force, (".npz", ".csv", ".parquet"), "--out")
+    check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+    count, regulariser = read_size(size), read_regulariser(inner_reg)
+    runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
+    opened = open_source(source, target=target, labels=labels, weight=data_weights, folder=data, scale=scale, limit=limit)
+    if out is not None and out.suffix != ".npz" and opened.table is None:
+        raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
+    chosen_kernel, note = _affordable(as_kernel(kernel), opened, runtime, exact)
+    notes = [*opened.notes, *([note] if note else [])]
+    if not quiet:
+        _say(opened, notes)
+    selector: Selector = Uniform()
+    if method == "bilevel":
+        selector = BilevelSelector(
+            chosen_kernel, loss, inner_reg=regulariser, weights=weights, rule=rule, candidates=candidates, task=task
+        )
+    begun = _initial(initial, opened)
+    with bar("selecting", quiet or as_json) as progress:
+        context = Context(runtime=replace(runtime, progress=progress))
+        try:
+            coreset = selector.select(opened.data, count, initial=begun, rng=seed, context=context)
+        except KeyboardInterrupt:
+            print("bicore: interrupted before the first point; there is nothing to keep.", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+    coreset = replace(
+        coreset, info={**coreset.info, "source": opened.name, "scale": opened.scale, "notes": notes, "command": _command()}
+    )
+    _finish(opened, coreset, out, picture, as_json, quiet)
+
+
+def _affordable(kernel: Kernel, source: Source, runtime: Runtime, exact: bool) -> tuple[Kernel, str | None]:
+    """The kernel itself, or Nyström features of it where its Gram matrix is beyond the memory limit."""
+    n = len(source.data)
+    stored, limit = n * n * runtime.itemsize, runtime.memory_bytes()
+    if exact or stored <= limit or isinstance(kernel, Precomputed) or kernel.name.startswith("linear"):
+        return kernel, None
+    words = (
+        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are allowed, so {LANDMARKS} Nyström "
+        "landmarks stand in for it (--exact computes it block by block instead)"
+    )
+    return Nystrom(kernel, LANDMARKS), words
+
+
+def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
+    if path is None:
+        return ()
+    if not path.exists():
+        raise InputError(f"--initial {path} does not exist; give a file written by --out.")
+    begun = Coreset.load(path)
+    known = begun.info.get("fingerprint")
+    if known is not None and known != source.data.fingerprint():
+        raise InputError(
+            f"--initial {path} was selected from other data, or under another scaling, than {source.name}; use the same source."
+        )
+    return begun
+
+
+def _say(source: Source, notes: list[str]) -> None:
+    n, shape = len(source.data), "×".join(map(str, source.data.x.shape[1:]))
+    print(f"{source.name}: {n} points of {shape} features", file=sys.stderr)
+    for note in notes:
+        print(f"  {note}", file=sys.stderr)
+
+
+def _command() -> str:
+    return shlex.join(["bicore", *sys.argv[1:]])
+
+
+def _finish(source: Source, coreset: Coreset, out: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write files first, words after; an interrupted run keeps its prefix even when no file was asked for."""
+    stopped = coreset.status.startswith("interrupted")
+    kept = out if out is not None or not stopped else _free(Path("bicore-partial.npz"))
+    if kept is not None:
+        if kept.suffix == ".npz":
+            coreset.save(kept)
+        else:
+            write_rows(kept, source.table, coreset.indices, coreset.weights)
+    if picture is not None:
+        draw(source, coreset, picture)
+    if as_json:
+        print(json.dumps(_answer(coreset)))
+    elif not quiet or out is None:
+        _report(source, coreset, [path for path in (kept, picture) if path is not None])
+    if stopped and kept is not None:
+        again = f"{_command()} --initial {kept}" if kept.suffix == ".npz" else "start anew (.npz files can be continued)"
+        print(f"bicore: {coreset.status}; kept in {kept}. To go on: {again} (with another --out, or --force)", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"bicore-partial-{number}.npz")
+    return path
+
+
+def _answer(coreset: Coreset) -> dict[str, Any]:
+    info = coreset.info
+    return {
+        "indices": coreset.indices.tolist(),
+        "weights": coreset.weights.tolist(),
+        "objective": coreset.objective,
+        "seconds": info["seconds"],
+        "size": len(coreset),
+        "n": info["n"],
+        "method": info["method"],
+        "kernel": info.get("kernel"),
+        "loss": info.get("loss"),
+        "inner_reg": info.get("inner_reg"),
+        "seed": info["seed"],
+        "classes": info.get("classes"),
+        "status": coreset.status,
+        "version": __version__,
+    }
+
+
+def _report(source: Source, coreset: Coreset, written: list[Path]) -> None:
+    info = coreset.info
+    how = f" by {info['loss']}, {info['kernel']}, inner_reg {info['inner_reg']:.3g}" if "loss" in info else ""
+    how += " (auto)" if info.get("inner_reg_auto") else ""
+    kind = f"{info['method']}, {info['task']}" if "task" in info else info["method"]
+    value = f", objective {coreset.objective:.5g}" if coreset.objective is not None else ""
+    print(f"{len(coreset)} of {info['n']} points ({kind}){how}{value}, {info['seconds']:.2f} s")
+    if coreset.status != "complete":
+        print(f"status: {coreset.status}")
+    if info.get("classes") and source.data.y is not None:
+        counts = Counter(str(label) for label in source.data.y[coreset.indices].ravel().tolist())
+        shown = [f"{label}: {counts.get(str(label), 0)}" for label in info["classes"][:20]]
+        print(f"by class: {', '.join(shown)}{' …' if len(info['classes']) > 20 else ''}")
+    first = ", ".join(map(str, coreset.indices[:15].tolist()))
+    print(f"rows, best first: {first}{' …' if len(coreset) > 15 else ''}")
+    for path in written:
+        print(f"written: {path}")

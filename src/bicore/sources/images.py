@@ -1,0 +1,60 @@
+"""A folder of images with a subfolder a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError
+from bicore.sources.base import Source
+
+ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+def image_folder(folder: Path) -> Source:
+    """Every image below the class folders, in order of name; all of one size; grey when all of them are."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
+    files = _files(folder)
+    arrays: list[Array] = []
+    colour = False
+    for path in files:
+        try:
+            with Image.open(path) as image:
+                image.load()
+                colour = colour or image.mode not in ("1", "L", "I", "I;16", "F")
+                pixels = np.asarray(image.convert("RGB"), dtype=np.float32) / 255
+        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            raise InputError(f"{path} cannot be decoded as an image ({error}); mend or remove it.") from error
+        if arrays and pixels.shape != arrays[0].shape:
+            raise InputError(f"{path} is {_extent(pixels)} and {files[0]} is {_extent(arrays[0])}; bring all images to one size.")
+        arrays.append(pixels)
+    shown = np.stack(arrays)
+    if not colour:
+        shown = shown[..., 0]
+    x = shown[:, None] if not colour else shown.transpose(0, 3, 1, 2)
+    y = np.array([path.parent.name for path in files])
+    notes = (
+        f"{len(files)} {'colour' if colour else 'grey'} images of {shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
+    )
+    table = [["file", "label"], *([str(path.relative_to(folder)), str(label)] for path, label in zip(files, y, strict=True))]
+    return Source(folder.name, Dataset(np.ascontiguousarray(x), y), "standard", notes, images=shown, table=table)
+
+
+def _extent(pixels: Array) -> str:
+    return f"{pixels.shape[1]}×{pixels.shape[0]}"
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        classes = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
+        files = [path for place in classes for path in sorted(place.iterdir()) if path.suffix.lower() in ENDINGS]
+    except PermissionError as error:
+        raise InputError(f"{error.filename} cannot be read: no permission; change its mode or copy it.") from error
+    if not files:
+        raise InputError(f"{folder} holds no images in class folders; lay them out as {folder.name}/CLASS/IMAGE.png.")
+    return files

@@ -1,0 +1,77 @@
+"""From a word on the command line to data."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from bicore.data import Dataset
+from bicore.errors import InputError
+from bicore.sources.arrays import npy, npz
+from bicore.sources.base import Source
+from bicore.sources.builtin import digits
+from bicore.sources.cifar10 import cifar10_pixels, standard_cifar10
+from bicore.sources.images import image_folder
+from bicore.sources.mnist import MEAN, STD, mnist
+from bicore.sources.tables import csv_table, parquet_table, table_source
+
+KINDS = "digits, mnist, cifar10, FILE.npz, FILE.npy, FILE.csv, FILE.parquet, a folder of images, or - for CSV on standard input"
+
+
+def open_source(
+    word: str,
+    *,
+    target: str | None = None,
+    labels: str | None = None,
+    weight: str | None = None,
+    folder: str | None = None,
+    scale: str | None = None,
+    limit: int | None = None,
+) -> Source:
+    """Read ``word``: a built-in name, a file, a folder of images, or ``-``."""
+    source = _open(word, target, labels, weight, folder, limit)
+    if limit is not None and len(source.data) > limit:
+        source = _first(source, limit)
+    return source.scaled(scale)
+
+
+def _open(word: str, target: str | None, labels: str | None, weight: str | None, folder: str | None, limit: int | None) -> Source:
+    if word in ("digits", "mnist", "cifar10"):
+        return _named(word, folder, limit)
+    if word == "-":
+        return table_source("standard input", csv_table(None), target, weight)
+    path = Path(word)
+    if path.is_dir():
+        return image_folder(path)
+    if not path.exists():
+        raise InputError(f"{word!r} is neither a file nor a known source; give {KINDS}.")
+    ending = path.suffix.lower()
+    if ending == ".npz":
+        return npz(path, weight)
+    if ending == ".npy":
+        return npy(path, None if labels is None else Path(labels))
+    if ending == ".csv":
+        return table_source(path.name, csv_table(path), target, weight)
+    if ending in (".parquet", ".pq"):
+        return table_source(path.name, parquet_table(path), target, weight)
+    raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
+
+
+def _named(word: str, folder: str | None, limit: int | None) -> Source:
+    if word == "digits":
+        x, y = digits()
+        return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
+    place = folder or os.environ.get("BICORE_DATA")
+    if place is None:
+        raise InputError(f"{word} is read from a folder in torchvision's layout; give --data DIR or set BICORE_DATA.")
+    if word == "mnist":
+        x, y = mnist(place, limit=limit)
+        return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
+    pixels, y = cifar10_pixels(place, limit=limit)
+    x = standard_cifar10(pixels)
+    return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
+
+
+def _first(source: Source, limit: int) -> Source:
+    return replace(source, data=source.data[:limit], images=None if source.images is None else source.images[:limit])

@@ -1,0 +1,197 @@
+"""Tables with a header: CSV (also on standard input) and Parquet.
+
+Columns become features by these rules, and the notes name what each column became:
+
+* numbers: as they are; a missing one becomes the column's median.
+* text or booleans with few distinct values (at most 20, or 5% of the rows): an indicator a value; a missing one has none set.
+* any other text, and columns without a single value: left out.
+
+The target must have a value in every row. Integers, text and booleans are classes, other numbers are targets.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, unknown_name
+from bicore.sources.arrays import unreadable
+from bicore.sources.base import Source
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+FEW_VALUES, FEW_SHARE = 20, 0.05
+#: Above this many classes an integer target is more likely an amount; the notes say how to treat it as one.
+MANY_CLASSES = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows as they were written: names, and a list of cells for each column."""
+
+    names: list[str]
+    columns: list[list[Any]]
+
+    def rows(self, indices: Iterable[int]) -> Iterable[list[Any]]:
+        return ([column[i] for column in self.columns] for i in indices)
+
+
+def csv_table(path: Path | None) -> Table:
+    """A CSV file, or standard input when there is no path; the delimiter is found among comma, semicolon, tab and bar."""
+    where = path or "standard input"
+    try:
+        text = sys.stdin.read() if path is None else path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(Path(str(where)), "CSV file", error) from error
+    if "\0" in text[:4096] or text.startswith("PAR1"):
+        raise InputError(f"{where} is not a text file; give a CSV file, or the right ending.")
+    first = text.split("\n", 1)[0]
+    delimiter = max(",;\t|", key=first.count)
+    rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
+    if len(rows) < 2:
+        raise InputError(f"{where} holds no rows below its header; give a CSV file with a header line and at least one row.")
+    names = [name.strip() for name in rows[0]]
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(names):
+            raise InputError(
+                f"{where}: line {number} has {len(row)} cells and the header has {len(names)}; the file may be truncated."
+            )
+    return Table(names, [list(column) for column in zip(*rows[1:], strict=True)])
+
+
+def parquet_table(path: Path) -> Table:
+    """A Parquet file, by pyarrow."""
+    pyarrow, parquet = _pyarrow()
+    try:
+        read = parquet.read_table(path)
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise unreadable(path, "Parquet file", error) from error
+    return Table(list(read.column_names), [column.to_pylist() for column in read.columns])
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("Parquet needs pyarrow: pip install 'bicore[tables]'.") from error
+    return pyarrow, parquet
+
+
+def table_source(name: str, table: Table, target: str | None, weight: str | None) -> Source:
+    """Features, target and weights from a table."""
+    for argument, column in (("target", target), ("data-weights", weight)):
+        if column is not None and column not in table.names:
+            raise unknown_name(argument, column, table.names)
+    if target is None:
+        raise InputError(f"a table needs --target COLUMN; {name} holds {', '.join(table.names)}.")
+    if len(set(table.names)) != len(table.names):
+        raise InputError(f"{name} has two columns of one name; rename one.")
+    cells = dict(zip(table.names, table.columns, strict=True))
+    y = _target(target, cells[target])
+    weights = None if weight is None else _numbers(weight, cells[weight])
+    if weights is not None and np.isnan(weights).any():
+        raise InputError(
+            f"the weight column {weight!r} has no value in row {int(np.isnan(weights).argmax())}; every row needs one."
+        )
+    x, keep, notes = _features({key: column for key, column in cells.items() if key not in (target, weight)})
+    if y.dtype.kind in "iU" and len(np.unique(y)) > MANY_CLASSES and y.dtype.kind == "i":
+        notes.append(f"target {target!r}: {len(np.unique(y))} integer classes; if these are amounts, pass --task regression")
+    return Source(name, Dataset(x, y, weights), "standard", tuple(notes), table=table, keep=keep)
+
+
+def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
+    parts: list[Array] = []
+    indicator: list[bool] = []
+    told: dict[str, list[str]] = {"numeric": [], "categorical": [], "left out": []}
+    for name, column in cells.items():
+        values = _numbers_or_none(column)
+        if values is not None and not np.isnan(values).all():
+            filled = int(np.isnan(values).sum())
+            parts.append(np.where(np.isnan(values), np.nanmedian(values), values)[:, None])
+            indicator.append(False)
+            told["numeric"].append(name + (f" ({filled} missing → median)" if filled else ""))
+            continue
+        texts = [None if _missing(cell) else str(cell) for cell in column]
+        known = sorted({text for text in texts if text is not None})
+        if known and len(known) <= max(FEW_VALUES, FEW_SHARE * len(column)):
+            parts.append(np.array([[text == value for value in known] for text in texts], dtype=np.float64))
+            indicator += [True] * len(known)
+            told["categorical"].append(f"{name} ({len(known)} values)")
+        else:
+            told["left out"].append(f"{name} ({f'text, {len(known)} values' if known else 'empty'})")
+    if not parts:
+        raise InputError(f"no column can serve as a feature: {', '.join(told['left out'] or ['there is none'])}.")
+    notes = [f"{kind} columns: {', '.join(names)}" for kind, names in told.items() if names]
+    return np.hstack(parts), np.array(indicator), notes
+
+
+def _missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and cell != cell) or (isinstance(cell, str) and cell.strip().lower() in MISSING)
+
+
+def _numbers_or_none(column: list[Any]) -> Array | None:
+    """The column as floats with NaN where missing; None when a cell is no number."""
+    try:
+        return np.array([np.nan if _missing(cell) else _number(cell) for cell in column])
+    except (TypeError, ValueError):
+        return None
+
+
+def _number(cell: Any) -> float:
+    if isinstance(cell, bool):
+        raise TypeError("booleans are categories")
+    return float(cell)
+
+
+def _numbers(name: str, column: list[Any]) -> Array:
+    values = _numbers_or_none(column)
+    if values is None:
+        raise InputError(f"the weight column {name!r} holds values that are not numbers.")
+    return values
+
+
+def _target(name: str, column: list[Any]) -> Array:
+    lost = [row for row, cell in enumerate(column) if _missing(cell)]
+    if lost:
+        raise InputError(
+            f"the target column {name!r} has no value in row {lost[0]} (and {len(lost) - 1} more); fill or drop those rows."
+        )
+    values = _numbers_or_none(column)
+    if values is None:
+        return np.array([str(cell).strip() for cell in column])
+    whole = all(isinstance(cell, int) or (isinstance(cell, str) and "." not in cell and "e" not in cell.lower()) for cell in column)
+    return values.astype(np.int64) if whole else values
+
+
+def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weights: Array) -> None:
+    """The chosen rows with a weight column, as .csv or .parquet; written beside and renamed."""
+    if isinstance(table, list):
+        table = Table(table[0], [list(column) for column in zip(*table[1:], strict=True)])
+    names = [*table.names, _free_name(table.names)]
+    rows = [[*row, float(weight)] for row, weight in zip(table.rows(indices), weights, strict=True)]
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.suffix == ".parquet":
+            pyarrow, parquet = _pyarrow()
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), beside)
+        else:
+            with open(beside, "w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([names, *rows])
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _free_name(names: list[str]) -> str:
+    return next(name for name in ("weight", "bicore_weight", "bicore_weight_2") if name not in names)
