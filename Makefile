@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-all lint types bench clean
+.PHONY: demo test test-all lint types bench clean
 
 test: lint types
 	$(BIN)/pytest -n 2 -m "not slow"
@@ -22,6 +22,9 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks selection --json

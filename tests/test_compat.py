@@ -47,7 +47,7 @@ def test_frames_stay_frames_and_fractions_are_sizes():
     assert (x.index == y.index).all()
 
 
-@pytest.mark.parametrize("state", [0, np.random.RandomState(0), None])
+@pytest.mark.parametrize("state", [0, np.random.RandomState(0), np.random.default_rng(0), None])
 def test_random_state_as_scikit_learn_has_it(state):
     data = blobs()
     sampler = CoresetSampler(size=3, kernel="rbf", inner_reg=0.1, first="random", random_state=state, runtime=Runtime(device="cpu"))

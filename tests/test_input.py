@@ -8,6 +8,7 @@ from scipy import sparse
 
 from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, PerPoint, Runtime, reweight, select
 from bicore.runtime import human_bytes, parse_bytes
+from bicore.sources import digits
 from tests.helpers import blobs, line
 
 X, Y = blobs().x, blobs().y
@@ -90,7 +91,17 @@ REFUSED = {
     "more than weighted": (lambda: select(X, Y, 5, weight=np.r_[np.ones(4), np.zeros(36)], **OK), r"size=5 is outside 1 … 4"),
     "regulariser": (lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0), r"inner_reg=0.0 is not a positive number"),
     "regulariser a text": (lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"), r"inner_reg='big' is neither"),
-    "candidates": (lambda: select(X, Y, 3, candidates=0, **OK), r"candidates=0 is below 1"),
+    "candidates a part": (lambda: select(X, Y, 3, candidates=2.5, **OK), r"candidates=2.5 is not a whole number"),
+    "labels beside a data set": (lambda: select(Dataset(X, Y), Y, 3, **OK), r"x is a Dataset and carries its own"),
+    "weights beside a data set": (lambda: select(Dataset(X, Y), size=3, weight=np.ones(40), **OK), r"carries its own"),
+    "unknown option": (lambda: select(X, Y, 3, kernal="rbf"), r"the option='kernal' is not known.*Did you mean 'kernel'"),
+    "outer an array": (lambda: select(X, Y, 3, outer=X, **OK), r"outer is not a separate set"),
+    "initial fractions": (lambda: select(X, Y, 3, initial=[0.7, 1.9], **OK), r"initial holds .*0.7.*whole row numbers"),
+    "initial a mask": (lambda: select(X, Y, 3, initial=Y == 1, **OK), r"np.flatnonzero\(mask\)"),
+    "indices outside": (lambda: reweight(X, Y, [0, 40], **OK), r"indices holds row 40, outside 0 … 39"),
+    "initial of other data": (lambda: select(X + 1, Y, 9, initial=select(X, Y, 3, **OK), **OK), r"selected from other data"),
+    "loss of a vector": (lambda: select(X, X[:, 0], 3, loss=lambda h, t: (h - t) ** 2, **OK), r"must return a single number"),
+    "candidates": (lambda: select(X, Y, 3, candidates=0, **OK), r"candidates=0 is not a whole number >= 1"),
     "initial outside": (lambda: select(X, Y, 3, initial=[40], **OK), r"initial holds row 40, outside 0 … 39"),
     "initial twice": (lambda: select(X, Y, 3, initial=[1, 1], **OK), r"initial holds a row twice"),
     "initial too long": (lambda: select(X, Y, 1, initial=[1, 2], **OK), r"initial holds 2 points and size=1"),
@@ -175,6 +186,8 @@ SAME = {
     "labels with gaps": (X, Y * 7 - 3),
     "unsigned labels": (X, Y.astype(np.uint8)),
     "label column": (X, Y[:, None]),
+    "big-endian": (X.astype(">f8"), Y.astype(">i8")),
+    "long doubles": (X.astype(np.longdouble), Y),
 }
 
 
@@ -227,6 +240,21 @@ def test_images_run_with_the_convolutional_kernels():
     images = np.random.default_rng(0).normal(size=(12, 3, 8, 8))
     for name in ("cntk", "resnet18"):
         assert len(select(images, np.arange(12) % 2, 4, kernel=name)) == 4
+
+
+def test_a_data_set_may_be_followed_by_the_size():
+    assert select(Dataset(X, Y), 6, **OK).indices.tolist() == BASE
+    assert select(torch.from_numpy(X).to(torch.bfloat16), Y, 3, **OK).status == "complete"
+    assert select(X, Y, 3, kernel="rbf", inner_reg=np.float32(0.1)).info["inner_reg"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("kernel", ["ntk", "rbf", "linear", "polynomial", "laplace"])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_all_defaults_run_in_float32(kernel, loss):
+    x, y = digits()
+    coreset = select(x[:300], y[:300], 20, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32"))
+    double = select(x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.info["inner_reg"])
+    assert coreset.objective == pytest.approx(double.objective, rel=0.1)
 
 
 def test_task_is_decided_by_the_kind_of_label_and_shown():

@@ -257,3 +257,54 @@ def test_bad_kernels_are_refused_in_words():
         RBF(-1)
     with pytest.raises(InputError, match="rows of shape"):
         Linear()(VECTORS, VECTORS[:, :2])
+
+
+class Plain(nn.Module):
+    """A network given as a function of its two linear layers and the input."""
+
+    def __init__(self, forward) -> None:
+        super().__init__()
+        self.a, self.b, self.run = nn.Linear(3, 3), nn.Linear(3, 3), forward
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+UNREADABLE = {
+    "uneven padding": nn.Sequential(nn.Conv2d(1, 4, 3, padding=(0, 1)), nn.Flatten()),
+    "circular padding": nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.Flatten()),
+    "weighted sum": Plain(lambda net, x: torch.add(net.a(x), net.b(x), alpha=0.1)),
+    "added to itself": Plain(lambda net, x: (lambda h: h + h)(net.a(x))),
+    "a constant added": Plain(lambda net, x: net.a(x) + 1.0),
+    "shared weights": Plain(lambda net, x: net.a(torch.relu(net.a(x)))),
+    "another view": Plain(lambda net, x: net.a(x.view(-1, 1, 3))),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_from_module_never_reads_one_network_as_another(name):
+    with pytest.raises(InputError):
+        from_module(UNREADABLE[name])
+
+
+def test_a_leading_flatten_takes_vectors_and_images():
+    kernel = from_module(nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.ReLU(), nn.Linear(8, 2)))
+    np.testing.assert_allclose(kernel(IMAGES[:, :1]), kernel(IMAGES[:, :1].reshape(7, -1)))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.1), Laplace(0.1)])
+def test_distances_do_not_suffer_from_an_offset(kernel):
+    np.testing.assert_allclose(kernel(VECTORS + 2.0**20), kernel(VECTORS), rtol=1e-8)
+    single = (VECTORS + 2048).astype(np.float32)
+    np.testing.assert_allclose(kernel(single), kernel(single.astype(np.float64)), rtol=1e-4)
+
+
+def test_operands_of_combinations_are_checked():
+    with pytest.raises(InputError, match="cannot be added"):
+        RBF(1.0) + 1
+    with pytest.raises(InputError, match="cannot be multiplied"):
+        RBF(1.0) * "two"
+    with pytest.raises(InputError, match="landmarks=0"):
+        Nystrom(RBF(), landmarks=0)
+    with pytest.raises(InputError, match="a holds nan"):
+        RBF(1.0)(torch.full((2, 2), float("nan")), torch.zeros(2, 2))

@@ -44,6 +44,43 @@ def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
     assert by_rows.indices.tolist() == large.indices.tolist()
 
 
+@pytest.mark.parametrize("name", ["squared", "squared gain", "cross-entropy"])
+def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
+    """A coreset of the same problem costs no product with the whole matrix for its points; of another one, the truth is told."""
+    from bicore.operators import Gram
+
+    data, calls, plain = blobs(80), [], Gram.transposed_matmul
+    selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
+    first = selector.select(data, 15)
+    monkeypatch.setattr(Gram, "transposed_matmul", lambda self, right, columns=None: calls.append(1) or plain(self, right, columns))
+    more = selector.select(data, 16, initial=first)
+    assert len(calls) <= 4
+    assert more.indices[:15].tolist() == first.indices.tolist()
+    other = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.5)
+    by_coreset, by_rows = other.select(data, 16, initial=first), other.select(data, 16, initial=first.indices)
+    np.testing.assert_allclose(by_coreset.objectives, by_rows.objectives, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("with_outer", [False, True])
+def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_outer):
+    from bicore.bilevel.ridge import RidgeForward
+    from tests.helpers import problem_of
+
+    data, outer = blobs(50), blobs(20, seed=3) if with_outer else None
+    problem = problem_of(BilevelSelector(kernel=kernel, inner_reg=0.2), data, outer)
+    together, apart = RidgeForward(problem, 8, exact_gain=True), RidgeForward(problem, 8, exact_gain=True)
+    points, weights = [4, 9, 33, 20], [1.0, 2.0, 0.5, 1.0]
+    together.extend(points, weights)
+    for k, weight in zip(points, weights, strict=True):
+        apart.add(k, weight)
+    for state in (together, apart):
+        state.add(41)
+    for one, two in ((together.scores(), apart.scores()), (together.gains(), apart.gains()), (together.residual, apart.residual)):
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-8, atol=1e-12)
+    assert together.objective == pytest.approx(apart.objective, rel=1e-10)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)
@@ -159,6 +196,43 @@ def test_a_time_limit_also_ends_the_search_for_weights():
     assert "max_seconds" in part.status
 
 
+def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
+    from bicore.bilevel.weights import ProjectedGradient
+
+    clocks = []
+    monkeypatch.setattr(ProjectedGradient, "optimise", lambda self, state, final=False, clock=None: clocks.append(clock))
+    select(blobs(60), size=3, kernel="rbf", inner_reg=0.1, weights="learnt", runtime=Runtime(max_seconds=60))
+    assert len(clocks) == 4  # after each point, and once at the end
+    assert all(clock is not None and clock.max_seconds == 60 for clock in clocks)
+
+
+def test_initial_points_of_full_size_have_their_weights_learnt():
+    learnt = select(blobs(60), size=3, kernel="rbf", inner_reg=0.1, weights="learnt", initial=[1, 2, 3])
+    assert not learnt.binary
+
+
+@pytest.mark.parametrize("stage", ["selecting", "fit", "search"])
+def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch):
+    from bicore.bilevel.implicit import ImplicitForward
+    from bicore.bilevel.weights import ProjectedGradient
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    def after_four(step):
+        if stage == "selecting" and step.done == 4:
+            raise KeyboardInterrupt
+
+    if stage == "fit":
+        monkeypatch.setattr(ImplicitForward, "extend", stop)
+    if stage == "search" or stage == "selecting":  # after an interrupt the search must not even begin
+        monkeypatch.setattr(ProjectedGradient, "optimise", stop)
+    runtime = Runtime(progress=after_four)
+    part = select(blobs(60), size=6, kernel="rbf", inner_reg=0.1, weights="final", runtime=runtime)
+    assert len(part) == (4 if stage == "selecting" else 6)
+    assert "interrupted" in part.status
+
+
 def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
     steps = []
     data = blobs(60)
@@ -189,6 +263,8 @@ def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
     one, two = select(data, size=5, kernel="rbf"), select(data, size=20, kernel="rbf")
     assert one.info["inner_reg_auto"]
     assert one.info["inner_reg"] == two.info["inner_reg"] > 0  # whatever the size: prefixes stay nested
+    for outer in ((data.x[:20], data.y[:20]), (data.x[:20], 2 - data.y[:20])):
+        assert select(data, size=5, kernel="rbf", outer=outer).info["inner_reg"] == one.info["inner_reg"]
     explicit = select(data, size=20, kernel="rbf", inner_reg=two.info["inner_reg"])
     assert explicit.indices.tolist() == two.indices.tolist()
 
@@ -241,7 +317,8 @@ def test_coreset_file_round_trip_and_refusals(tmp_path):
     assert loaded.ids.tolist() == (loaded.indices + 100).tolist()
     assert np.load(tmp_path / "c.npz", allow_pickle=False)["indices"].tolist() == coreset.indices.tolist()
     (tmp_path / "bad.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
-    for wrong in ("bad.npz", "text.npz"):
+    np.save(tmp_path / "array.npy", np.eye(2))
+    for wrong in ("bad.npz", "text.npz", "array.npy"):
         (tmp_path / "text.npz").write_text("hello")
         with pytest.raises(InputError, match=wrong):
             Coreset.load(tmp_path / wrong)
@@ -275,6 +352,12 @@ def test_coreset_object():
     assert coreset.normalised().weights.mean() == 1
     assert coreset.prefix(2).weights.tolist() == [1, 1]
     assert coreset.prefix(2).objectives.size == 0  # measured with other weights
+    assert coreset.prefix(3).weights.tolist() == [1, 1, 1]
+    for bad in ({"weights": [np.nan, 1.0]}, {"weights": [-1.0, 1.0]}):
+        with pytest.raises(InputError, match="finite and >= 0"):
+            Coreset(np.array([0, 1]), **bad)
+    with pytest.raises(InputError, match="counted from 0"):
+        Coreset(np.array([-1]))
     assert coreset.of(blobs()).weight.tolist() == [2.0, 1.0, 0.0]
     assert coreset.of(blobs()).ids.tolist() == [3, 1, 2]
     assert "learnt" in repr(coreset)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
+from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context, Runtime
 from bicore.selection.bilevel import BilevelSelector
 
@@ -45,7 +47,9 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    selector = BilevelSelector(**options)
+    selector = _selector(options)
+    if isinstance(x, Dataset) and isinstance(y, (int, float, np.integer, np.floating)):
+        y, size = None, y  # select(data, 100)
     data = _dataset(x, y, weight)
     return selector.select(
         data, size, outer=_outer(outer), initial=initial, rng=seed, context=Context(runtime=runtime or Runtime())
@@ -65,7 +69,7 @@ def reweight(
     **options: Any,
 ) -> Coreset:
     """Learn weights for points chosen by any means; ``reweight(data, indices=…)`` and ``reweight(x, y, indices)`` both work."""
-    selector = BilevelSelector(**options)
+    selector = _selector(options)
     context = Context(runtime=runtime or Runtime())
     if isinstance(x, Dataset) and y is not None and not len(indices):
         y, indices = None, y
@@ -84,16 +88,32 @@ def influence(
     **options: Any,
 ) -> Array:
     """How much a little more weight on each point would lower the outer objective of the model fitted on ``coreset``."""
-    selector = BilevelSelector(**options)
+    selector = _selector(options)
     if isinstance(x, Dataset) and y is not None and not len(coreset):
         y, coreset = None, y
     context = Context(runtime=runtime or Runtime())
     return selector.influence(_dataset(x, y, weight), coreset, outer=_outer(outer), seed=seed, context=context)
 
 
+def _selector(options: dict[str, Any]) -> BilevelSelector:
+    known = {field.name for field in fields(BilevelSelector)}
+    for name in options:
+        if name not in known:
+            raise unknown_name("the option", name, known)
+    return BilevelSelector(**options)
+
+
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
-    return x if isinstance(x, Dataset) else Dataset(x, y, weight)
+    if not isinstance(x, Dataset):
+        return Dataset(x, y, weight)
+    if y is not None or weight is not None:
+        raise InputError("x is a Dataset and carries its own labels and weights; leave y and weight out, or build another Dataset.")
+    return x
 
 
 def _outer(outer: tuple[Any, ...] | Dataset | None) -> Dataset | None:
-    return outer if outer is None or isinstance(outer, Dataset) else Dataset(*outer)
+    if outer is None or isinstance(outer, Dataset):
+        return outer
+    if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
+        raise InputError("outer is not a separate set; give a tuple (x, y) or (x, y, weight), or a Dataset.")
+    return Dataset(*outer)

@@ -56,8 +56,10 @@ class Coreset:
             raise InputError("indices holds a row twice; a coreset is a set of rows.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
             raise InputError(f"{len(indices)} indices with {len(weights)} weights and {len(ids)} ids; they must align.")
-        if weights.size and weights.min() < 0:
-            raise InputError(f"weights holds {weights.min()}; weights are >= 0.")
+        if indices.size and indices.min() < 0:
+            raise InputError(f"indices holds {indices.min()}; rows are counted from 0.")
+        if weights.size and not (np.isfinite(weights).all() and weights.min() >= 0):
+            raise InputError(f"weights holds {weights.min()}; weights are finite and >= 0.")
         for name, value in (("indices", indices), ("weights", weights), ("ids", ids), ("objectives", objectives)):
             put(self, name, value)
         put(self, "info", dict(self.info))
@@ -92,8 +94,6 @@ class Coreset:
         """The first ``size`` points, in order, with unit weights: learnt weights belong to the set they were learnt on."""
         if not 1 <= size <= len(self):
             raise InputError(f"size={size} is outside 1 … {len(self)}, the size of this coreset.")
-        if size == len(self):
-            return self
         # The objectives were measured with the weights of their time; they hold for unit weights only if those were unit.
         objectives = self.objectives[:size] if self.binary else np.empty(0)
         return replace(
@@ -134,7 +134,10 @@ class Coreset:
     def load(cls, path: str | os.PathLike[str]) -> Coreset:
         """Read what :meth:`save` wrote; refuses anything else by name and never unpickles."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            stored = np.load(path, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it holds a single array")
+            with stored:
                 head = json.loads(str(stored["head"]))
                 arrays = {name: stored[name] for name in _ARRAYS}
         except FileNotFoundError:

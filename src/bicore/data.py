@@ -158,7 +158,10 @@ def as_features(x: Any, name: str) -> Array:
         array = array.astype(np.float64)
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
-    elif array.dtype.kind != "f":
+    elif array.dtype.kind == "f":
+        native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)  # other byte orders, long doubles
+        array = array if array.dtype == native else array.astype(native)
+    else:
         raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode text and dates first).")
     if array.ndim == 1:
         array = array[:, None]
@@ -217,7 +220,8 @@ def as_tensor(array: Array) -> torch.Tensor:
 
 def _to_numpy(value: Any, name: str) -> Array:
     if isinstance(value, torch.Tensor):
-        return np.asarray(value.detach().cpu().numpy())
+        plain = value.detach().cpu()
+        return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
     if hasattr(value, "toarray"):
         raise InputError(f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it fits.")
     try:

@@ -253,7 +253,12 @@ class CustomLoss(Loss):
         return vmap(self.function), vmap(grad(self.function)), vmap(hessian(self.function))
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return self._derivatives[0](prediction, target)
+        values = self._derivatives[0](prediction, target)
+        if values.dim() != 1:
+            raise InputError(
+                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one point; it must return a single number."
+            )
+        return values
 
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:
         return self._derivatives[1](prediction, target)

@@ -212,6 +212,7 @@ def build_operators(
     stored = n * (n + rows) * runtime.itemsize
     block = max(1, min(n, int((BLOCK_BYTES / kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))) ** 0.5)))
     temporaries = block * block * kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))
+    temporaries += (n + rows) * kernel.bytes_per_point(runtime.itemsize, tuple(x.shape[1:]))
     if stored + temporaries + reserved <= limit:
         square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
         return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
@@ -273,7 +274,8 @@ def check_gram(matrix: Array) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}.")
     scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
-    gap = float(np.abs(matrix - matrix.T).max())
+    parts = range(0, len(matrix), 1024)  # no second matrix is made
+    gap = max(float(np.abs(matrix[top : top + 1024] - matrix[:, top : top + 1024].T).max()) for top in parts)
     if gap > GRAM_TOLERANCE * scale:
         raise InputError(f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 if that is rounding.")
     sample = matrix

@@ -55,6 +55,17 @@ class InnerProblem:
         scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
         return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
 
+    def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
+        """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can honestly achieve.
+
+        Where a fit all but interpolates, the two terms of r are differences of nearly equal numbers, and r can be no smaller
+        beside them than rounding is beside the targets.
+        """
+        r, relative = self.residual(alpha, predictions)
+        zeros = torch.zeros_like(alpha)
+        pull = float(torch.linalg.vector_norm(self.weights[:, None] * self.loss.gradient(zeros, self.targets)))
+        return relative if pull == 0 else min(relative, float(torch.linalg.vector_norm(r)) / pull)
+
     def system(
         self, predictions: Tensor, preconditioner: Preconditioner | None = None, factor: Factor | None = None
     ) -> NewtonSystem:
@@ -200,7 +211,7 @@ def _small_numbers(like: Tensor) -> Tensor:
 
 
 def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterations: int, products: int, lenient: bool) -> Fit:
-    size = problem.residual(alpha, predictions)[1]
+    size = problem.backward_error(alpha, predictions)
     zeros = torch.zeros_like(alpha)
     if size != size or (lenient and problem.objective(alpha, predictions) > problem.objective(zeros, zeros)):
         raise NumericalError(

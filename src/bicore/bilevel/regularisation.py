@@ -22,6 +22,7 @@ from bicore.bilevel.inner import InnerSolver
 from bicore.bilevel.linear import LinearSolver
 from bicore.bilevel.problem import Constant, Problem
 from bicore.data import Array
+from bicore.errors import NumericalError
 
 SUBSETS = 3
 SUBSET_SIZE = 100
@@ -37,25 +38,37 @@ def automatic(problem: Problem, eligible: Tensor, inner: InnerSolver, linear: Li
     points = eligible.cpu().numpy()
     size = min(SUBSET_SIZE, max(1, len(points) // 2))
     values, slopes = np.zeros(len(EXPONENTS)), np.zeros(len(EXPONENTS))
-    rng = np.random.default_rng((seed, 0x5EED))
+    rng, usable = np.random.default_rng((seed, 0x5EED)), len(EXPONENTS)
     for _ in range(SUBSETS):
-        state = ImplicitForward(replace(problem, regulariser=Constant(10 * scale)), size, inner, linear)
         subset = np.sort(rng.choice(points, size, replace=False)).tolist()
-        for place, exponent in enumerate(EXPONENTS):
-            rho = scale * 10.0**exponent
-            state.problem = replace(problem, regulariser=Constant(rho))
-            if place == 0:
-                state.extend(subset, [1.0] * size)
-            else:
-                state.fit()
-            values[place] += state.objective / SUBSETS
-            slopes[place] += state.rho_gradient() * rho * math.log(10) / SUBSETS
-    return Constant(scale * 10.0 ** _largest_good(np.array(EXPONENTS, dtype=float), values, slopes))
+        state = ImplicitForward(problem, size, inner, linear)
+        for place, exponent in enumerate(EXPONENTS[:usable]):
+            try:
+                found = _evaluated(state, subset, replace(problem, regulariser=Constant(scale * 10.0**exponent)))
+            except NumericalError:
+                if place == 0:
+                    raise
+                usable = place  # this precision cannot solve the problem with so small a ρ: the grid ends before it
+                break
+            values[place] += found[0] / SUBSETS
+            slopes[place] += found[1] / SUBSETS
+    places = np.array(EXPONENTS[:usable], dtype=float)
+    return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
+
+
+def _evaluated(state: ImplicitForward, subset: list[int], problem: Problem) -> tuple[float, float]:
+    """G of the subset under this problem's regulariser, and its derivative in log₁₀ ρ."""
+    state.problem = problem
+    if state.indices:
+        state.fit()
+    else:
+        state.extend(subset, [1.0] * len(subset))
+    return state.objective, state.rho_gradient() * state.rho * math.log(10)
 
 
 def _largest_good(places: Array, values: Array, slopes: Array) -> float:
     """The largest place where the piecewise cubic through values and slopes is within ``SLACK`` of its minimum."""
-    fine, curve = [], []
+    fine, curve = [places[:1]], [values[:1]]
     share = np.linspace(0, 1, 51)
     for left in range(len(places) - 1):
         width = places[left + 1] - places[left]

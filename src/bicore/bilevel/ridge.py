@@ -14,11 +14,13 @@ rules cost one product with K' a step. With a separate outer set the K' on the l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bicore.bilevel.linear import lower_factor
 from bicore.bilevel.problem import Constant, Problem
 from bicore.errors import NumericalError
 from bicore.operators import Features
@@ -46,6 +48,10 @@ class Posterior(ABC):
     @abstractmethod
     def downdate(self, column: Column, divisor: float) -> None:
         """K' ← K' − c cᵀ/d for the column asked for last."""
+
+    @abstractmethod
+    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
+        """The same for several points at once: ``factor`` holds lower⁻¹ K[S, :], a row a point."""
 
 
 class FactorPosterior(Posterior):
@@ -77,6 +83,12 @@ class FactorPosterior(Posterior):
             self._outer[self.size] = column.outer / divisor**0.5
         self.size += 1
 
+    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
+        self.size = len(index)
+        self._train[: self.size] = factor.train
+        if self._outer is not self._train:
+            self._outer[: self.size] = factor.outer
+
 
 class FeaturePosterior(Posterior):
     """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
@@ -98,6 +110,10 @@ class FeaturePosterior(Posterior):
 
     def downdate(self, column: Column, divisor: float) -> None:
         self.covariance.addr_(self._direction, self._direction, alpha=-1 / divisor)
+
+    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
+        half = torch.linalg.solve_triangular(lower, self.train[index].double(), upper=False)
+        self.covariance -= half.T @ half
 
 
 class RidgeForward:
@@ -145,6 +161,40 @@ class RidgeForward:
         self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
         if self.objective != self.objective:
             raise NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
+
+    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
+        """Take many points into an empty coreset: one Cholesky factor and block products instead of a product a point."""
+        assert not self.indices, "points are taken at once only at the start"
+        index = torch.tensor(list(points), device=self.residual.device)
+        scale = self.rho / torch.tensor(list(weights), dtype=torch.float64, device=self.residual.device)
+        rows = self.problem.train.columns(index).T.double()
+        lower = lower_factor(rows[:, index] + torch.diag(scale))
+        train = torch.linalg.solve_triangular(lower, rows, upper=False)
+        outer = train
+        if not self.same:
+            outer = torch.linalg.solve_triangular(lower, self.problem.cross.columns(index).T.double(), upper=False)
+        head = torch.linalg.solve_triangular(lower, self.residual[index], upper=False)
+        self._take(index, lower, train, outer, head)
+        self.indices += [int(k) for k in points]
+        self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
+
+    def _take(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor, head: Tensor) -> None:
+        """Downdate everything by the factors L = lower⁻¹ K[S, :] of the training points and of the outer set."""
+        like = self.problem.train.like
+        self.residual -= train.T @ head
+        if not self.same:
+            self.outer_residual -= outer.T @ head
+        weights = self.problem.outer_weights.double()
+        weighted = weights[:, None] * self.outer_residual
+        product = self.problem.cross.transposed_matmul(weighted.to(like)).double()
+        self.pull = product - train.T @ (outer @ weighted)
+        self.variance.sub_(train.square().sum(0)).clamp_min_(0)
+        if self.energy is not None:
+            spread = outer * weights
+            image = self.problem.cross.transposed_matmul(spread.T.contiguous().to(like)).double().T
+            self.energy += ((spread @ outer.T) @ train * train).sum(0) - 2 * (train * image).sum(0)
+            self.energy.clamp_min_(0)
+        self.posterior.downdate_all(index, lower, Column(train.to(like), outer.to(like), head))
 
     def _lower_variance(self, column: Tensor, divisor: float) -> None:
         """K'_kk ← K'_kk − c_k²/d. It cannot fall below zero but by rounding; further means that K is no kernel matrix."""

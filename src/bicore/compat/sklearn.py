@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from bicore.bilevel.inner import InnerSolver
+from bicore.bilevel.linear import LinearSolver
+from bicore.bilevel.weights import WeightOptimiser
 from bicore.data import Dataset
 from bicore.runtime import Context, Runtime
 from bicore.selection.bilevel import BilevelSelector
@@ -16,7 +19,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
     Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count or a fraction), ``random_state``
-    (a seed, a NumPy ``RandomState`` or None) and ``runtime``.
+    (a seed, a NumPy ``RandomState`` or ``Generator``, or None) and ``runtime``.
 
     Attributes
     ----------
@@ -47,6 +50,10 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         candidates: int | None = None,
         first: str = "best",
         task: str = "auto",
+        classes: Any = None,
+        inner: InnerSolver | None = None,
+        linear: LinearSolver | None = None,
+        optimiser: WeightOptimiser | None = None,
         random_state: Any = 0,
         runtime: Runtime | None = None,
     ) -> None:
@@ -60,6 +67,10 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.candidates = candidates
         self.first = first
         self.task = task
+        self.classes = classes
+        self.inner = inner
+        self.linear = linear
+        self.optimiser = optimiser
         self.random_state = random_state
         self.runtime = runtime
 
@@ -67,6 +78,8 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """Choose the rows."""
         options = self.get_params(deep=False)
         size, state, runtime = options.pop("size"), options.pop("random_state"), options.pop("runtime")
+        if options["optimiser"] is None:
+            del options["optimiser"]
         data = Dataset(X, y, sample_weight)
         context = Context(runtime=runtime or Runtime())
         self.coreset_ = BilevelSelector(**options).select(data, size, rng=_seed(state), context=context)
@@ -86,6 +99,8 @@ def _seed(state: Any) -> int:
         return int(np.random.default_rng().integers(2**31))
     if isinstance(state, np.random.RandomState):
         return int(state.randint(2**31 - 1))
+    if isinstance(state, np.random.Generator):
+        return int(state.integers(2**31))
     return int(state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ class Kernel(ABC):
         """Temporaries that evaluating one pair needs, in bytes; decides the size of a block."""
         return 3 * itemsize
 
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        """What a kernel keeps for each point while it works, in bytes."""
+        return 0
+
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
         """The symmetric matrix k(a, a): each half computed once, the diagonal taken from :meth:`diag`."""
         n = len(a)
@@ -76,11 +81,7 @@ class Kernel(ABC):
             for left in range(top, n, block):
                 part = self.evaluate(rows, a[left : left + block])
                 result[top : top + block, left : left + block] = part
-                if left != top:
-                    result[left : left + block, top : top + block] = part.T
-                else:
-                    lower = torch.ones_like(part, dtype=torch.bool).tril(-1)
-                    result[top : top + block, left : left + block] = torch.where(lower, part.T, part)
+        mirror(result)
         result.diagonal().copy_(self.diag(a))
         return result
 
@@ -89,17 +90,32 @@ class Kernel(ABC):
         return self
 
     def __add__(self, other: Kernel) -> Kernel:
+        if not isinstance(other, Kernel):
+            raise InputError(f"a kernel and {other!r} cannot be added; add another kernel (Linear(bias=…) adds a constant).")
         return Sum(self, other)
 
     def __mul__(self, other: Kernel | float) -> Kernel:
+        if not isinstance(other, (Kernel, Real)):
+            raise InputError(f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number.")
         return Product(self, other) if isinstance(other, Kernel) else Scaled(self, float(other))
 
     __rmul__ = __mul__
 
 
 def _as_tensor(value: Any, name: str) -> Tensor:
-    tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(as_features(value, name)))
+    checked = as_features(value, name)
+    tensor = value if isinstance(value, Tensor) and value.is_floating_point() else torch.from_numpy(np.array(checked))
     return tensor if tensor.is_floating_point() else tensor.double()
+
+
+def mirror(matrix: Tensor, block: int = 512) -> None:
+    """Copy the upper triangle onto the lower one in place, a block at a time."""
+    n = len(matrix)
+    for top in range(0, n, block):
+        square = matrix[top : top + block, top : top + block]
+        square.copy_(square.triu() + square.triu(1).T)
+        for left in range(top + block, n, block):
+            matrix[left : left + block, top : top + block] = matrix[top : top + block, left : left + block].T
 
 
 def flat(rows: Tensor) -> Tensor:

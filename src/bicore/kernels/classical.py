@@ -56,7 +56,8 @@ class Polynomial(Kernel):
 
     @property
     def name(self) -> str:
-        return f"polynomial(degree={self.degree})"
+        gamma = "" if self.gamma is None else f", gamma={self.gamma:g}"
+        return f"polynomial(degree={self.degree}{gamma}, offset={self.offset:g})"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return (flat(a) @ flat(b).T * self._gamma(a) + self.offset) ** self.degree
@@ -120,6 +121,9 @@ class RBF(_Stationary):
         return "rbf" if self.gamma is None else f"rbf(gamma={self.gamma:.6g})"
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
+        # The distance does not change when both move; near the origin the three terms do not cancel.
+        centre = b.mean(0)
+        a, b = a - centre, b - centre
         norms = a.square().sum(1)[:, None] + b.square().sum(1)
         return torch.addmm(norms, a, b.T, alpha=-2).clamp_min_(0)
 
@@ -154,6 +158,10 @@ class Nystrom(Kernel):
     seed: int = 0
     _rows: Tensor | None = field(default=None, repr=False)
     _root: Tensor | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.landmarks < 1:
+            raise InputError(f"landmarks={self.landmarks} is below 1; give at least one.")
 
     @property
     def name(self) -> str:

@@ -38,7 +38,10 @@ def from_module(
     if pooling not in ("drop", "refuse"):
         raise unknown_name("pooling", pooling, ["drop", "refuse"])
     reader = _Reader(module, sigma_w, sigma_b, pooling)
-    kernel = TangentKernel(reader.layers(), kind, scale, label=type(module).__name__)
+    layers = reader.layers()
+    while layers and isinstance(layers[0], Flatten):  # vectors, or images that a dense layer reads as vectors
+        layers = layers[1:]
+    kernel = TangentKernel(layers, kind, scale, label=type(module).__name__)
     if any(
         isinstance(before, ReLU) and isinstance(layer, Residual) and not (layer.body and layer.shortcut)
         for before, layer in pairwise(kernel.layers)
@@ -65,6 +68,7 @@ class _Reader:
 
         self.sigma_w, self.sigma_b, self.pooling = sigma_w, sigma_b, pooling
         self.dropped: list[str] = []
+        self.seen: set[str] = set()
         try:
             self.graph = fx.symbolic_trace(module).graph
         except Exception as error:  # torch.fx raises many kinds, all meaning that the code depends on its input's values
@@ -85,7 +89,7 @@ class _Reader:
         found: list[Layer] = []
         while node is not stop:
             if self._is_sum(node):
-                first, second = node.args
+                first, second = self._branches(node)
                 fork = self._fork(first, second)
                 body, side = self._chain(first, fork), self._chain(second, fork)
                 found.append(Residual(tuple(body), tuple(side)))
@@ -96,6 +100,16 @@ class _Reader:
                 found.append(layer)
             node = self._source(node)
         return found[::-1]
+
+    @staticmethod
+    def _branches(node: Any) -> tuple[Any, Any]:
+        """The two terms of a sum, which must be two different parts of the network with weight 1 each."""
+        terms = list(node.args)
+        if node.kwargs or len(terms) != 2 or not all(hasattr(term, "op") for term in terms):
+            raise InputError(f"{node.format_node()} is not a plain sum of two branches; only a + b can be read as a kernel.")
+        if terms[0] is terms[1]:
+            raise InputError(f"{node.format_node()} adds a branch to itself; the two branches of a sum need weights of their own.")
+        return terms[0], terms[1]
 
     def _is_sum(self, node: Any) -> bool:
         return (node.op == "call_function" and node.target in (operator.add, operator.iadd, torch.add)) or (
@@ -120,21 +134,27 @@ class _Reader:
         """The last node that both branches come from."""
         behind, node = [second], second
         while node.op != "placeholder":
-            node = self._fork(*node.args) if self._is_sum(node) else self._source(node)
+            node = self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
             behind.append(node)
         node = first
         while node not in behind:
-            node = self._fork(*node.args) if self._is_sum(node) else self._source(node)
+            node = self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
         return node
 
     def _layer(self, node: Any) -> Layer | None:
         if node.op == "call_module":
-            return self._of_module(self.modules[node.target], node.target)
+            part = self.modules[node.target]
+            if node.target in self.seen and isinstance(part, (nn.Linear, nn.Conv2d)):
+                raise InputError(f"{node.target} is used twice; shared weights have no infinite-width kernel here.")
+            self.seen.add(node.target)
+            return self._of_module(part, node.target)
         name = node.target if isinstance(node.target, str) else node.target.__name__
         known: dict[str, Callable[[], Layer | None]] = {
             "relu": ReLU, "relu_": ReLU, "flatten": Flatten, "view": Flatten, "reshape": Flatten, "dropout": lambda: None,
             "max_pool2d": lambda: self._drop("max_pool2d"), "boolean_dispatch": lambda: self._drop("max_pool2d"),
         }  # fmt: skip
+        if name in ("view", "reshape") and not (len(node.args) == 3 and node.args[2] == -1):
+            raise InputError(f"{node.format_node()} is not a flattening to (n, -1); reshape the data before the network.")
         if name not in known:
             raise InputError(
                 f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, Flatten, Dropout, max-pooling, sums."
@@ -163,8 +183,11 @@ class _Reader:
 
     def _conv(self, part: nn.Conv2d) -> Conv:
         square = len(set(part.kernel_size)) == 1 and len(set(part.stride)) == 1
-        if not square or set(part.dilation) != {1} or part.groups != 1:
-            raise InputError("Conv2d must have a square window, one stride, dilation 1 and one group to be read as a kernel.")
+        even = isinstance(part.padding, str) or len(set(part.padding)) == 1
+        if not (square and even) or set(part.dilation) != {1} or part.groups != 1 or part.padding_mode != "zeros":
+            raise InputError(
+                "Conv2d needs a square window, one stride, one padding with zeros, dilation 1 and one group to be read as a kernel."
+            )
         padding = part.padding if isinstance(part.padding, str) else part.padding[0]
         return Conv(int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Flatten, Layer, State
-from bicore.kernels.base import Kernel
+from bicore.kernels.architecture import Flatten, Layer, ReLU, Residual, State
+from bicore.kernels.base import Kernel, mirror
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the cache.
 _CACHED_ELEMENTS = 800_000
@@ -71,17 +72,17 @@ class TangentKernel(Kernel):
             if stop > top:
                 part = self._block(traced.part(top, bottom), traced.part(start, stop))
                 result[top:bottom, start:stop] = part
-        upper = result.triu_(1)
-        upper += upper.T.clone()
-        upper.diagonal().copy_(traced.diagonal)
-        return upper
+        mirror(result)
+        result.diagonal().copy_(traced.diagonal)
+        return result
 
     def diag(self, a: Tensor) -> Tensor:
         return self._traced(a).diagonal
 
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        # The tiles bound the temporaries whatever the caller's block is.
-        return 3 * itemsize
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        # √v at every position and ReLU, and the image itself.
+        positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
+        return itemsize * (positions * _relus(self.layers) + int(np.prod(shape)))
 
     def _positions(self, a: Tensor) -> int:
         return int(a.shape[-1] * a.shape[-2]) if self.spatial else 1
@@ -126,6 +127,11 @@ class TangentKernel(Kernel):
         if self.kind == "nngp":
             return state.nngp * self.scale
         return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
+
+
+def _relus(layers: Sequence[Layer]) -> int:
+    inside = sum(_relus(layer.body) + _relus(layer.shortcut) for layer in layers if isinstance(layer, Residual))
+    return inside + sum(isinstance(layer, ReLU) for layer in layers)
 
 
 @dataclass(frozen=True)

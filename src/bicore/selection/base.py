@@ -80,23 +80,26 @@ def step_rng(seed: int, step: int) -> np.random.Generator:
     return np.random.default_rng((seed, step))
 
 
-def as_initial(initial: Coreset | Sequence[int], n: int, size: int) -> tuple[list[int], list[float]]:
+def as_initial(initial: Coreset | Sequence[int], n: int, size: int, name: str = "initial") -> tuple[list[int], list[float]]:
     """Row numbers and weights of the points given."""
     weights: Any = None
     if isinstance(initial, Coreset):
         known = initial.info.get("n")
         if known is not None and known != n:
-            raise InputError(f"initial was selected from {known} points and data has {n}; pass the data it was made from.")
+            raise InputError(f"{name} was selected from {known} points and data has {n}; pass the data it was made from.")
         points, weights = initial.indices, initial.weights
     else:
-        points = np.asarray(initial, dtype=np.int64).reshape(-1)
+        points = np.asarray(initial).reshape(-1)
+        if len(points) and points.dtype.kind not in "iu":
+            raise InputError(f"{name} holds {points[0]!r}; give whole row numbers (for a mask: np.flatnonzero(mask)).")
     if len(points) and (points.min() < 0 or points.max() >= n):
         wrong = int(points[(points < 0) | (points >= n)][0])
-        raise InputError(f"initial holds row {wrong}, outside 0 … {n - 1}.")
-    if len(np.unique(points)) != len(points):
-        raise InputError("initial holds a row twice; each point can be selected once.")
+        raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
+    values, counts = np.unique(points, return_counts=True)
+    if len(values) != len(points):
+        raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); each point can be selected once.")
     if len(points) > size:
-        raise InputError(f"initial holds {len(points)} points and size={size}; ask for at least {len(points)}.")
+        raise InputError(f"{name} holds {len(points)} points and size={size}; ask for at least {len(points)}.")
     return [int(k) for k in points], [1.0] * len(points) if weights is None else [float(w) for w in weights]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -86,8 +88,8 @@ class BilevelSelector(Selector):
         ):
             if getattr(self, name) not in options:
                 raise unknown_name(name, getattr(self, name), options)
-        if self.candidates is not None and self.candidates < 1:
-            raise InputError(f"candidates={self.candidates} is below 1; give at least 1, or None for all points.")
+        if self.candidates is not None and (not isinstance(self.candidates, Integral) or self.candidates < 1):
+            raise InputError(f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for all points.")
         as_kernel(self.kernel), as_loss(self.loss), as_regulariser(self.inner_reg)
         if self.outer_loss is not None:
             as_loss(self.outer_loss, "outer_loss")
@@ -127,11 +129,24 @@ class BilevelSelector(Selector):
             preparation = clock.seconds
             pursuit = Pursuit(self._engine(prepared, count), self._plan(count, seed), data)
             line = ProgressLine(runtime, clock, count, "selecting")
-            outcome = pursuit.run(points, given, initial if isinstance(initial, Coreset) else None, clock, line)
+            configuration = prepared.configuration(self, outer)
+            known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
+            outcome = pursuit.run(points, given, known, clock, line)
             if self.weights == "final":
                 outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser, clock)
-            info = prepared.info(self, data, seed, clock) | outcome.info | {"preparation_seconds": preparation}
+            info = prepared.info(self, data, seed, clock) | outcome.info
+            info |= {"preparation_seconds": preparation, "configuration": configuration}
             return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
+
+    @staticmethod
+    def _same(initial: Coreset, configuration: str, data: Dataset) -> bool:
+        """Whether the coreset's objectives are those of this very problem; refuses one of other data."""
+        known = initial.info.get("fingerprint")
+        if known is not None and known != data.fingerprint():
+            raise InputError(
+                "initial was selected from other data than this (the fingerprints differ); pass initial.indices to use its rows."
+            )
+        return initial.info.get("configuration") == configuration
 
     def _plan(self, size: int, seed: int) -> Plan:
         optimiser = self.optimiser if self.weights == "learnt" else None
@@ -151,7 +166,7 @@ class BilevelSelector(Selector):
         """Optimise the weights of the points given; the outer objective never ends above that of the starting weights."""
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
-        points, weights = as_initial(indices, len(data), max(len(indices), 1))
+        points, weights = as_initial(indices, len(data), max(len(indices), 1), "indices")
         if not points:
             raise InputError("indices is empty; give at least one row number.")
         if start is not None:
@@ -176,7 +191,7 @@ class BilevelSelector(Selector):
     ) -> Array:  # fmt: skip
         """−∂G/∂w_k for every point k at the model fitted on ``coreset``: how much a little more of k would help."""
         runtime = (context or Context()).runtime
-        points, weights = as_initial(coreset, len(data), len(data))
+        points, weights = as_initial(coreset, len(data), len(data), "coreset")
         with runtime.applied():
             prepared = self._prepare(data, outer, len(points), seed, runtime)
             state = prepared.implicit(len(points))
@@ -212,7 +227,11 @@ class BilevelSelector(Selector):
         prepared = _Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
         if as_regulariser(self.inner_reg) is None:
             eligible = torch.from_numpy(np.flatnonzero(data.weights > 0))
-            chosen = automatic(problem, eligible, prepared.inner, prepared.linear, seed)
+            own = problem
+            if outer is not None:  # the rule looks at the training data alone
+                aims = outer_loss.prepare(targets, targets, weights, train.like)
+                own = replace(problem, cross=train, outer_targets=aims, outer_weights=weights / weights.sum())
+            chosen = automatic(own, eligible, prepared.inner, prepared.linear, seed)
             prepared = replace(prepared, problem=replace(problem, regulariser=chosen))
         return prepared
 
@@ -260,6 +279,13 @@ class _Prepared:
     def implicit(self, capacity: int) -> ImplicitForward:
         return ImplicitForward(self.problem, max(capacity, 1), self.inner, self.linear)
 
+    def configuration(self, selector: BilevelSelector, outer: Dataset | None) -> str:
+        """A digest of all that decides the objective: kernel, losses, regulariser, kind of weights, outer set."""
+        problem = self.problem
+        parts = (self.kernel, problem.inner_loss, problem.outer_loss, problem.regulariser, selector.weights, self.targets.classes)
+        words = "|".join(map(repr, parts)) + ("" if outer is None else outer.fingerprint())
+        return hashlib.sha256(words.encode()).hexdigest()[:16]
+
     def info(self, selector: BilevelSelector, data: Dataset, seed: int, clock: Clock) -> dict[str, Any]:
         regulariser: Regulariser = self.problem.regulariser
         like = self.problem.train.like
@@ -267,6 +293,8 @@ class _Prepared:
             "method": "bilevel",
             "n": len(data),
             "kernel": self.kernel.name,
+            "kernel_parameters": repr(self.kernel),
+            "solvers": repr((self.inner, self.linear, selector.optimiser)),
             "loss": self.problem.inner_loss.name,
             "outer_loss": self.problem.outer_loss.name,
             "inner_reg": regulariser.value,

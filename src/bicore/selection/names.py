@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from bicore.bilevel.problem import Constant, PerPoint, Regulariser
@@ -54,10 +55,10 @@ def as_loss(loss: Any, argument: str = "loss") -> Loss:
 
 def as_regulariser(value: Any) -> Regulariser | None:
     """A constant ρ, PerPoint(λ), or None for "auto"."""
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         return None
     if isinstance(value, (Constant, PerPoint)):
         return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, Real) and not isinstance(value, bool):
         return Constant(float(value))
     raise InputError(f"inner_reg={value!r} is neither a number > 0, PerPoint(λ) nor 'auto'.")

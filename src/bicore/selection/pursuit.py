@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ class Forward(Protocol):
     def indices(self) -> list[int]: ...
 
     def add(self, k: int, weight: float = 1.0) -> None: ...
+
+    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None: ...
 
     def scores(self, columns: Tensor | None = None) -> Tensor: ...
 
@@ -55,8 +58,10 @@ class Outcome:
 
     def reweighted(self, state: ImplicitForward, optimiser: WeightOptimiser, clock: Clock) -> Outcome:
         """The same points with weights optimised once; those whose weight is zero leave."""
-        state.extend(self.indices.tolist(), self.weights.tolist())
+        if self.status.startswith("interrupted"):
+            return self
         try:
+            state.extend(self.indices.tolist(), self.weights.tolist())
             optimiser.optimise(state, final=True, clock=clock)
         except KeyboardInterrupt:
             return replace(self, status="interrupted while the weights were optimised: all points, with unit weights")
@@ -83,6 +88,8 @@ class Pursuit:
         try:
             self._start(points, weights, known)
             status = self._grow(clock, line)
+            if self.plan.optimiser is not None:
+                status = self._polish(status, clock)
         except KeyboardInterrupt:
             if not self.objectives:
                 raise
@@ -94,11 +101,11 @@ class Pursuit:
         return Outcome(self.indices, self.weights, np.array(self.objectives), status, self.info)
 
     def _start(self, points: list[int], weights: list[float], known: Coreset | None) -> None:
-        """Take the given points; a coreset brings its objectives along and then needs one fit only."""
+        """Take the given points; a coreset of this very problem brings its objectives along and is taken at once."""
         if self.plan.optimiser is None:
             weights = [1.0] * len(points)
         self.open[points] = False
-        if points and known is not None and len(known.objectives) == len(points) and isinstance(self.engine, ImplicitForward):
+        if points and known is not None and len(known.objectives) == len(points):
             self.engine.extend(points, weights)
             self.objectives = known.objectives.tolist()[:-1]
             self._commit()
@@ -117,7 +124,7 @@ class Pursuit:
             k = self._choose()
             self.engine.add(k)
             self.open[k] = False
-            self._correct()
+            self._correct(clock)
             self._commit()
             line.update(len(self.engine.indices), self.engine.objective)
         return "complete"
@@ -141,12 +148,20 @@ class Pursuit:
             return -self.engine.gains(columns).cpu().numpy()
         return self.engine.scores(columns).double().cpu().numpy()
 
-    def _correct(self) -> None:
+    def _polish(self, status: str, clock: Clock) -> str:
+        """The longer search for weights when the support is complete: growth itself never depends on the size asked for."""
+        before = len(self.indices)
+        self._correct(clock, final=True)
+        self._commit()
+        lost = before - len(self.indices)
+        return f"{before - lost} of {self.plan.size} points: the learnt weight of the others is zero" if lost else status
+
+    def _correct(self, clock: Clock, final: bool = False) -> None:
         """Optimise the weights; a point whose weight reaches zero leaves for good."""
         if self.plan.optimiser is None:
             return
         assert isinstance(self.engine, ImplicitForward)
-        self.plan.optimiser.optimise(self.engine, final=len(self.engine.indices) == self.plan.size)
+        self.plan.optimiser.optimise(self.engine, final=final, clock=clock)
         positive = (self.engine.weights > 0).cpu().numpy()
         if not positive.all():
             self.engine.keep(np.flatnonzero(positive).tolist())

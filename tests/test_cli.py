@@ -1,0 +1,343 @@
+"""The command, through its real entry point in a process of its own; every source has a small real file written here."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from bicore import Coreset
+from tests.helpers import blobs
+
+X, Y = blobs(60).x, blobs(60).y
+FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
+KEYS = [
+    "indices",
+    "weights",
+    "objective",
+    "seconds",
+    "size",
+    "n",
+    "method",
+    "kernel",
+    "loss",
+    "inner_reg",
+    "seed",
+    "classes",
+    "status",
+    "version",
+]
+
+
+def bicore(*words, cwd=None, **options):
+    environment = {name: value for name, value in os.environ.items() if name != "BICORE_DATA"} | {"COLUMNS": "200"}
+    command = [sys.executable, "-m", "bicore", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, **options)
+
+
+def table_rows():
+    cities, rng = ["Bern", "Rome", "Oslo"], np.random.default_rng(0)
+    rows = [["age", "city", "name", "empty", "w", "label"]]
+    for i in range(60):
+        age = "" if i == 3 else f"{X[i, 0]:.4f}"
+        rows.append([age, "NA" if i == 5 else cities[int(rng.integers(3))], f"person {i}", "", f"{1 + i % 3}", "abc"[Y[i]]])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One small file of every kind."""
+    place = tmp_path_factory.mktemp("sources")
+    np.savez(place / "data.npz", x=X, y=Y, w=np.linspace(1, 2, 60))
+    np.save(place / "x.npy", X)
+    np.save(place / "y.npy", Y)
+    with open(place / "table.csv", "w", newline="") as file:
+        csv.writer(file).writerows(table_rows())
+    rows = table_rows()[1:]
+    typed = [
+        [None if cell == "" else float(cell) for cell in (row[0] for row in rows)],
+        *([row[i] for row in rows] for i in (1, 2)),
+        [int(row[4]) for row in rows],
+        [row[5] for row in rows],
+    ]
+    pyarrow.parquet.write_table(
+        pyarrow.table(dict(zip(["age", "city", "name", "w", "label"], typed, strict=True))), place / "table.parquet"
+    )
+    for label in ("cat", "dog"):
+        (place / "images" / label).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.random.default_rng(number + 10 * (label == "dog")).integers(0, 255, (9, 9), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / "images" / label / f"{number}.png")
+    raw = place / "torchvision" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 28, 28), dtype=np.uint8)
+    for name, array in (("train-images-idx3", pixels), ("train-labels-idx1", (np.arange(40) % 10).astype(np.uint8))):
+        content = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+        (raw / f"{name}-ubyte.gz").write_bytes(gzip.compress(content))
+    batches = place / "torchvision" / "cifar-10-batches-py"
+    batches.mkdir()
+    for part in range(1, 6):
+        content = {
+            "data": np.random.default_rng(part).integers(0, 255, (8, 3072), dtype=np.uint8),
+            "labels": [i % 4 for i in range(8)],
+        }
+        (batches / f"data_batch_{part}").write_bytes(pickle.dumps(content, protocol=2))
+    return place
+
+
+SOURCES = {
+    "digits": ["digits", "--limit", "200"],
+    "npz": ["data.npz"],
+    "npz with weights": ["data.npz", "--data-weights", "w"],
+    "npy": ["x.npy", "--labels", "y.npy"],
+    "csv": ["table.csv", "--target", "label"],
+    "csv with weights": ["table.csv", "--target", "label", "--data-weights", "w"],
+    "parquet": ["table.parquet", "--target", "label"],
+    "images": ["images"],
+    "mnist": ["mnist", "--data", "torchvision"],
+    "cifar10": ["cifar10", "--data", "torchvision", "--kernel", "linear"],
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_gives_clean_json(name, folder):
+    result = bicore("select", *FAST, *SOURCES[name], "--size", "5", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert list(answer) == KEYS
+    assert len(set(answer["indices"])) == 5 == answer["size"] == len(answer["weights"])
+    assert answer["status"] == "complete"
+    assert "features:" in result.stderr
+
+
+def test_a_table_on_standard_input_says_what_became_of_its_columns(folder):
+    text = (folder / "table.csv").read_text()
+    piped = bicore("select", "-", *FAST, "--target", "label", "--size", "10%", "--json", input=text)
+    named = bicore("select", "table.csv", *FAST, "--target", "label", "--size", "6", "--json", cwd=folder)
+    assert json.loads(piped.stdout)["indices"] == json.loads(named.stdout)["indices"]
+    assert "numeric columns: age (1 missing → median), w" in piped.stderr
+    assert "categorical columns: city (3 values)" in piped.stderr
+    assert "left out columns: name (text, 60 values), empty (empty)" in piped.stderr
+
+
+def test_out_of_a_table_is_its_rows_with_a_weight_column(folder, tmp_path):
+    for ending in ("csv", "parquet"):
+        out = tmp_path / f"picks.{ending}"
+        result = bicore(
+            "select", f"table.{ending}", *FAST, "--target", "label", "--size", "4", "--out", out, "--weights", "learnt", cwd=folder
+        )
+        assert result.returncode == 0, result.stderr
+        rows = (
+            list(csv.DictReader(io.StringIO(out.read_text()))) if ending == "csv" else pyarrow.parquet.read_table(out).to_pylist()
+        )
+        original = {row[2]: row for row in table_rows()[1:]}
+        assert len(rows) == 4
+        assert all(float(row["weight"]) > 0 and row["label"] == original[row["name"]][5] for row in rows)
+
+
+def test_coreset_file_picture_show_and_continuation(folder, tmp_path):
+    out, picture = tmp_path / "picks.npz", tmp_path / "picks.png"
+    made = bicore("select", "images", *FAST, "--size", "6", "--out", out, "--picture", picture, cwd=folder)
+    assert made.returncode == 0, made.stderr
+    assert f"written: {out}" in made.stdout
+    assert Image.open(picture).size[0] > 200
+    with np.load(out, allow_pickle=False) as stored:
+        assert len(stored["indices"]) == 6
+    shown = bicore("show", out)
+    for words in ("6 of 16 points", "scale           standard", "To make it again: bicore select images", "fingerprint"):
+        assert words in shown.stdout
+    whole = json.loads(bicore("select", "images", *FAST, "--size", "9", "--json", cwd=folder).stdout)
+    continued = json.loads(bicore("select", "images", *FAST, "--size", "9", "--initial", out, "--json", cwd=folder).stdout)
+    assert continued["indices"] == whole["indices"]
+    other = bicore("select", "digits", "--limit", "16", *FAST, "--size", "9", "--initial", out)
+    assert other.returncode == 2
+    assert "selected from other data" in other.stderr
+
+
+def test_scaling_is_decided_shown_and_stored(folder, tmp_path):
+    plain = bicore("select", "data.npz", *FAST, "--size", "3", "--scale", "none", "--out", tmp_path / "a.npz", cwd=folder)
+    assert "not scaled" in plain.stderr
+    assert Coreset.load(tmp_path / "a.npz").info["scale"] == "none"
+    scaled = bicore("select", "data.npz", *FAST, "--size", "3", "--out", tmp_path / "b.npz", "--quiet", cwd=folder)
+    assert (scaled.stdout, scaled.stderr) == ("", "")
+    assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
+
+
+def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(folder):
+    result = bicore("select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "5", "--memory", "25MB", "--json")
+    assert result.returncode == 0, result.stderr
+    assert "Nyström landmarks stand in" in result.stderr
+    assert "nystrom" in json.loads(result.stdout)["kernel"]
+
+
+REFUSED = {
+    "size": (["digits", "--size", "0"], "size=0 is outside 1 … 1797"),
+    "size a word": (["digits", "--size", "many"], "--size 'many' is neither"),
+    "kernel": (["digits", "--size", "5", "--kernel", "rfb"], "Did you mean 'rbf'"),
+    "loss": (["digits", "--size", "5", "--loss", "hinge"], "loss='hinge' is not known"),
+    "method": (["digits", "--size", "5", "--method", "bilvel"], "Did you mean 'bilevel'"),
+    "regulariser": (["digits", "--size", "5", "--inner-reg", "-1"], "inner_reg=-1.0 is not a positive number"),
+    "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
+    "no column": (["table.csv", "--size", "5"], "needs --target COLUMN"),
+    "no labels": (["x.npy", "--size", "5"], "--labels FILE.npy"),
+    "no file": (["missing.csv", "--size", "5"], "neither a file nor a known source"),
+    "no data folder": (["mnist", "--size", "5"], "--data DIR or set BICORE_DATA"),
+    "empty data folder": (["cifar10", "--data", "images", "--size", "5"], "put CIFAR-10's data_batch_1"),
+    "truncated npz": (["cut.npz", "--size", "5"], "cut.npz is not a readable .npz file"),
+    "wrong name": (["fake.parquet", "--target", "label", "--size", "5"], "fake.parquet is not a readable Parquet file"),
+    "binary csv": (["binary.csv", "--target", "label", "--size", "5"], "not a text file"),
+    "pickled npy": (["pickled.npy", "--labels", "y.npy", "--size", "5"], "pickled.npy is not a readable .npy file"),
+    "ragged csv": (["ragged.csv", "--target", "label", "--size", "1"], "line 3 has 1 cells"),
+    "bad image": (["broken", "--size", "1"], "bad.png cannot be decoded"),
+    "mixed images": (["mixed", "--size", "1"], "bring all images to one size"),
+    "out exists": (["digits", "--size", "5", "--out", "data.npz"], "data.npz exists"),
+    "out ending": (["digits", "--size", "5", "--out", "x.txt"], "it can be .npz, .csv, .parquet"),
+    "out folder": (["digits", "--size", "5", "--out", "none/x.npz"], "none does not exist"),
+    "rows of no table": (["digits", "--size", "5", "--out", "x.csv"], "no rows of a table"),
+    "hostile pickle": (["cifar10", "--data", "hostile", "--size", "5"], "asks for posix.system"),
+}
+
+
+@pytest.fixture(scope="module")
+def damaged(folder):
+    """The same folder with files that are not what they should be."""
+    (folder / "cut.npz").write_bytes((folder / "data.npz").read_bytes()[:300])
+    (folder / "fake.parquet").write_text("a,label\n1,2\n")
+    (folder / "binary.csv").write_bytes(b"PAR1\0\0\0")
+    np.save(folder / "pickled.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
+    (folder / "ragged.csv").write_text("a,label\n1,2\n3\n")
+    for name in ("broken", "mixed"):
+        (folder / name / "cat").mkdir(parents=True)
+        Image.fromarray(np.zeros((5, 5), np.uint8)).save(folder / name / "cat" / "a.png")
+    (folder / "broken" / "cat" / "bad.png").write_bytes(b"not an image")
+    Image.fromarray(np.zeros((6, 5), np.uint8)).save(folder / "mixed" / "cat" / "b.png")
+    (folder / "hostile" / "cifar-10-batches-py").mkdir(parents=True)
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {folder / 'owned'}",)
+
+    (folder / "hostile" / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(Evil()))
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_requests_end_with_code_2_and_one_line(name, damaged):
+    words, message = REFUSED[name]
+    before = {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()}
+    result = bicore("select", *words, "--quiet", cwd=damaged)
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before  # nothing overwritten, nothing run
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not os.access("/dev/full", os.W_OK), reason="no /dev/full")
+def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
+    code = (
+        "import numpy, sys\n"
+        "def full(*a, **k): raise OSError(28, 'No space left on device')\n"
+        "numpy.savez = full\n"
+        "from bicore.cli.app import main\n"
+        "main()\n"
+    )
+    out = tmp_path / "a.npz"
+    out.write_bytes(b"old")
+    words = ["select", str(folder / "data.npz"), *FAST, "--size", "3", "--out", str(out), "--force"]
+    result = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    assert out.read_bytes() == b"old"
+
+
+def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
+    words = ["select", "digits", "--size", "1500", "--loss", "cross-entropy", "--inner-reg", "0.01", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bicore", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(9)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "kept in bicore-partial.npz. To go on: bicore select digits" in errors
+    part = Coreset.load(tmp_path / "bicore-partial.npz")
+    assert 1 <= len(part) < 1500
+    assert "interrupted" in part.status
+
+
+def test_time_limit_and_uniform(folder):
+    answer = json.loads(
+        bicore("select", "data.npz", *FAST, "--size", "30", "--max-seconds", "0.000001", "--json", cwd=folder).stdout
+    )
+    assert answer["size"] == 1
+    assert "max_seconds" in answer["status"]
+    uniform = json.loads(bicore("select", "data.npz", "--method", "uniform", "--size", "0.1", "--json", cwd=folder).stdout)
+    assert uniform["size"] == 6
+    assert uniform["objective"] is None
+
+
+def test_kernel_matrix_on_disk_and_resumed(folder, tmp_path, monkeypatch):
+    out = tmp_path / "K.npy"
+    result = bicore("kernel", "data.npz", "--kernel", "rbf", "--out", out, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    from bicore import RBF
+    from bicore.sources.base import standardised
+
+    np.testing.assert_allclose(np.load(out), RBF()(standardised(X)), rtol=1e-10)
+    assert [path.name for path in tmp_path.iterdir()] == ["K.npy"]
+    assert bicore("kernel", "data.npz", "--out", out, cwd=folder).returncode == 2
+
+
+def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    """Rows that are noted as done are not computed again; a note of another job is not believed."""
+    from bicore import RBF, Runtime
+    from bicore.cli import kernel as module
+
+    monkeypatch.setattr(module, "ROWS", 7)
+    calls, plain = [], RBF.gram
+
+    def gram(self, rows, block=None):
+        calls.append(len(rows))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return plain(self, rows, block)
+
+    monkeypatch.setattr(RBF, "gram", gram)
+    job = {"fingerprint": "f", "kernel": "rbf", "dtype": "float64", "n": 60}
+    out = tmp_path / "K.npy"
+    with pytest.raises(KeyboardInterrupt):
+        module._compute(RBF(0.1), X, out, job, Runtime(device="cpu"), None)
+    assert not out.exists()
+    module._compute(RBF(0.1), X, out, job, Runtime(device="cpu"), None)
+    assert len(calls) == 10  # three blocks before, one interrupted, six after
+    np.testing.assert_allclose(np.load(out), plain(RBF(0.1), __import__("torch").from_numpy(X)).numpy(), rtol=1e-12)
+    module._note(module._part(out).with_suffix(".json"), job | {"kernel": "other", "done": 35})
+    assert module._done(module._part(out), module._part(out).with_suffix(".json"), job) == 0
+
+
+def test_help_has_an_example_on_every_command():
+    for words in ([], ["select"], ["kernel"], ["show"], ["doctor"]):
+        result = bicore(*words, "--help")
+        assert result.returncode == 0
+        assert "Example: bicore" in result.stdout
+    assert "--install-completion" in bicore("--help").stdout
+    assert bicore("--version").stdout.startswith("bicore ")
+    assert "torch" in bicore("doctor").stdout
+
+
+def test_the_installed_script_is_the_same_command():
+    script = os.path.join(os.path.dirname(sys.executable), "bicore")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60).stdout.startswith("bicore ")
