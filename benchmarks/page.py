@@ -25,8 +25,8 @@ def run(arguments: Any) -> dict[str, Any]:
 
 def text() -> str:
     """The whole page."""
-    parts = [INTRODUCTION, _selection(_record("selection")), _kernels(_record("kernels")), _ablation(_record("ablation"))]
-    return "\n".join(parts)
+    sections = {"selection": _selection, "memory": _memory, "kernels": _kernels, "ablation": _ablation}
+    return "\n".join([INTRODUCTION, *(write(_record(name)) for name, write in sections.items())])
 
 
 INTRODUCTION = """# Benchmarks
@@ -65,7 +65,7 @@ def _selection(record: dict[str, Any]) -> str:
         rows.append([*shown, f"{ratio['recipe_over_engine']:.0f}", f"{ratio['authors_scaled_over_engine']:.0f}"])
     authors = record["authors"]
     scale = record["product_seconds"] / 0.014
-    scaling, memory, imports = record["scaling"], record["memory"], record["import"]
+    scaling, imports = record["scaling"], record["import"]
     return f"""## Selection against the paper's recipe
 
 {_told(record)}
@@ -89,8 +89,6 @@ per-point form at the final size, and a softmax of C classes curves about 1/C as
 
 * Seconds over coreset size, squared error, m = {", ".join(map(str, scaling["sizes"]))}:
   {", ".join(f"{s:.2f}" for s in scaling["seconds"])}; they grow like m^{scaling["exponent"]:.2f}.
-* Memory beyond the stored Gram matrix for {memory["m"]} of {memory["n"]} points: {memory["bytes_beyond_gram"] / 1e6:.0f} MB;
-  n·m numbers are {memory["n_times_m_bytes"] / 1e6:.0f} MB.
 * `import bicore` takes {imports["ratio"]:.2f} times as long as `import torch`.
 """
 
@@ -101,6 +99,18 @@ def _effort(recipes: dict[int, dict[str, Any]]) -> str:
         for size, one in recipes.items()
     ]
     return ", ".join(parts)
+
+
+def _memory(record: dict[str, Any]) -> str:
+    keys = ("beyond_gram_bytes", "n_times_m_bytes", "gram_bytes")
+    rows = [[one["loss"], f"{one['m']} of {one['n']}", *(f"{one[key] / 1e6:.1f} MB" for key in keys)] for one in record["rows"]]
+    return f"""## Memory
+
+{_told(record)}
+
+All tensors alive when the last point is in, beyond the stored Gram matrix.
+
+{_table(["loss", "points", "beyond the Gram matrix", "n·m numbers", "the Gram matrix"], rows)}"""
 
 
 def _kernels(record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Speed and memory of selection against the paper's recipe.
+"""Speed of selection against the paper's recipe.
 
     python -m benchmarks selection --data DIR --json [--record]
 
@@ -41,7 +41,6 @@ def run(arguments: Any) -> dict[str, Any]:
     record["product_seconds"] = best(lambda: product @ product, 20)
     record["engines"] = [_engine(data, *one, arguments.repeats) for one in ENGINES]
     record["scaling"] = _scaling(data, arguments.repeats)
-    record["memory"] = _memory()
     record["import"] = _import_times(arguments.repeats)
     if not arguments.skip_recipe:
         record["recipe"] = [_recipe(data, size) for size in SIZES]
@@ -126,26 +125,6 @@ def _scaling(data: Dataset, repeats: int) -> dict[str, Any]:
         seconds.append(min(_seconds(select(data, size=size, **options)) for _ in range(repeats)))
     exponent = float(np.polyfit(np.log(SCALING_SIZES), np.log(seconds), 1)[0])
     return {"sizes": SCALING_SIZES, "seconds": seconds, "exponent": exponent}
-
-
-_MEMORY_CODE = """
-import resource, numpy as np
-from bicore import select, Runtime, RBF
-from bicore.selection.bilevel import BilevelSelector
-n, m = {n}, {m}
-x = np.random.default_rng(0).normal(size=(n, 5)); y = x[:, 0] > 0
-run = lambda size: select(x, y, size, kernel=RBF(0.1), inner_reg=0.1, runtime=Runtime(device="cpu", threads=1))
-run(2); low = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-run(m); high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print((high - low) * 1024)
-"""
-
-
-def _memory(n: int = 6000, m: int = 1000) -> dict[str, Any]:
-    """Peak memory of selecting m points beyond that of selecting two (the stored Gram matrix), over n·m numbers."""
-    code = _MEMORY_CODE.format(n=n, m=m)
-    grown = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    return {"n": n, "m": m, "bytes_beyond_gram": grown, "n_times_m_bytes": 8 * n * m, "ratio": grown / (8 * n * m)}
 
 
 def _import_times(repeats: int) -> dict[str, float]:
