@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
+from tests.cli_server import Server
 from tests.helpers import blobs
 
 X, Y = blobs(60).x, blobs(60).y
@@ -41,10 +42,12 @@ KEYS = [
 ]
 
 
-def bicore(*words, cwd=None, **options):
-    environment = {name: value for name, value in os.environ.items() if name != "BICORE_DATA"} | {"COLUMNS": "200"}
-    command = [sys.executable, "-m", "bicore", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, **options)
+@pytest.fixture(scope="module")
+def bicore():
+    """The command in a process of its own for every call."""
+    server = Server()
+    yield server
+    server.close()
 
 
 def table_rows():
@@ -112,7 +115,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_source_gives_clean_json(name, folder):
+def test_every_source_gives_clean_json(bicore, name, folder):
     result = bicore("select", *FAST, *SOURCES[name], "--size", "5", "--json", cwd=folder)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
@@ -122,7 +125,7 @@ def test_every_source_gives_clean_json(name, folder):
     assert "features:" in result.stderr
 
 
-def test_a_table_on_standard_input_says_what_became_of_its_columns(folder):
+def test_a_table_on_standard_input_says_what_became_of_its_columns(bicore, folder):
     text = (folder / "table.csv").read_text()
     piped = bicore("select", "-", *FAST, "--target", "label", "--size", "10%", "--json", input=text)
     named = bicore("select", "table.csv", *FAST, "--target", "label", "--size", "6", "--json", cwd=folder)
@@ -132,7 +135,7 @@ def test_a_table_on_standard_input_says_what_became_of_its_columns(folder):
     assert "left out columns: name (text, 60 values), empty (empty)" in piped.stderr
 
 
-def test_out_of_a_table_is_its_rows_with_a_weight_column(folder, tmp_path):
+def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_path):
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
         result = bicore(
@@ -147,7 +150,7 @@ def test_out_of_a_table_is_its_rows_with_a_weight_column(folder, tmp_path):
         assert all(float(row["weight"]) > 0 and row["label"] == original[row["name"]][5] for row in rows)
 
 
-def test_coreset_file_picture_show_and_continuation(folder, tmp_path):
+def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
     out, picture = tmp_path / "picks.npz", tmp_path / "picks.png"
     made = bicore("select", "images", *FAST, "--size", "6", "--out", out, "--picture", picture, cwd=folder)
     assert made.returncode == 0, made.stderr
@@ -166,7 +169,7 @@ def test_coreset_file_picture_show_and_continuation(folder, tmp_path):
     assert "selected from other data" in other.stderr
 
 
-def test_scaling_is_decided_shown_and_stored(folder, tmp_path):
+def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
     plain = bicore("select", "data.npz", *FAST, "--size", "3", "--scale", "none", "--out", tmp_path / "a.npz", cwd=folder)
     assert "not scaled" in plain.stderr
     assert Coreset.load(tmp_path / "a.npz").info["scale"] == "none"
@@ -175,7 +178,7 @@ def test_scaling_is_decided_shown_and_stored(folder, tmp_path):
     assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
 
 
-def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(folder):
+def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(bicore, folder):
     result = bicore("select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "5", "--memory", "25MB", "--json")
     assert result.returncode == 0, result.stderr
     assert "Nyström landmarks stand in" in result.stderr
@@ -234,7 +237,7 @@ def damaged(folder):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_bad_requests_end_with_code_2_and_one_line(name, damaged):
+def test_bad_requests_end_with_code_2_and_one_line(bicore, name, damaged):
     words, message = REFUSED[name]
     before = {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()}
     result = bicore("select", *words, "--quiet", cwd=damaged)
@@ -278,7 +281,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     assert "interrupted" in part.status
 
 
-def test_time_limit_and_uniform(folder):
+def test_time_limit_and_uniform(bicore, folder):
     answer = json.loads(
         bicore("select", "data.npz", *FAST, "--size", "30", "--max-seconds", "0.000001", "--json", cwd=folder).stdout
     )
@@ -289,7 +292,7 @@ def test_time_limit_and_uniform(folder):
     assert uniform["objective"] is None
 
 
-def test_kernel_matrix_on_disk_and_resumed(folder, tmp_path, monkeypatch):
+def test_kernel_matrix_on_disk_and_resumed(bicore, folder, tmp_path, monkeypatch):
     out = tmp_path / "K.npy"
     result = bicore("kernel", "data.npz", "--kernel", "rbf", "--out", out, cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -328,7 +331,7 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     assert module._done(module._part(out), module._part(out).with_suffix(".json"), job) == 0
 
 
-def test_help_has_an_example_on_every_command():
+def test_help_has_an_example_on_every_command(bicore):
     for words in ([], ["select"], ["kernel"], ["show"], ["doctor"]):
         result = bicore(*words, "--help")
         assert result.returncode == 0

@@ -4,11 +4,15 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import bicore
+from tests.cli_server import Server
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,6 +30,36 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     namespace: dict = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_commands_of_the_readme_run(tmp_path):
+    """Every line of its shell blocks that calls the command; ``make`` is what runs these tests."""
+    server = Server()
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("bicore ")]
+    assert len(commands) >= 4
+    for words in commands:
+        result = server(*words, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+    server.close()
+    makefile = (ROOT / "Makefile").read_text()
+    for line in lines:
+        if line.startswith("make "):
+            assert re.search(rf"^{line.split()[1]}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_demo_runs_and_the_coreset_wins(tmp_path):
+    result = subprocess.run(
+        [sys.executable, ROOT / "examples" / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    rows = re.findall(r"│\s+(\d+) │\s+([\d.]+) ±[^│]*│\s+([\d.]+) ±", result.stdout)
+    assert len(rows) == 3
+    assert all(float(chosen) > float(uniform) for _, uniform, chosen in rows)
+    assert (tmp_path / "out" / "demo-coreset.npz").exists()
+    assert (tmp_path / "out" / "demo-picks.png").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -23,6 +23,8 @@ from bicore.runtime import Runtime, human_bytes
 FEATURE_SHARE = 0.5
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
+#: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
+SMALLEST_BLOCK = 32
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
 #: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32 rounding can do.
@@ -210,9 +212,10 @@ def build_operators(
     if features is not None:
         return features
     stored = n * (n + rows) * runtime.itemsize
-    block = max(1, min(n, int((BLOCK_BYTES / kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))) ** 0.5)))
-    temporaries = block * block * kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:]))
-    temporaries += (n + rows) * kernel.bytes_per_point(runtime.itemsize, tuple(x.shape[1:]))
+    per_pair, shape = kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:])), tuple(x.shape[1:])
+    room = min(BLOCK_BYTES, (limit - reserved) // 4)  # smaller blocks where memory is short
+    block = min(n, max(SMALLEST_BLOCK, int((max(room, 0) / per_pair) ** 0.5)))
+    temporaries = block * block * per_pair + (n + rows) * kernel.bytes_per_point(runtime.itemsize, shape)
     if stored + temporaries + reserved <= limit:
         square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
         return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))

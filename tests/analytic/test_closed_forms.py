@@ -90,6 +90,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     data, outer = blobs(60), blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
     stored = selector.select(data, 12, outer=outer)
+    monkeypatch.setattr("bicore.operators.SMALLEST_BLOCK", 7)
     monkeypatch.setattr("bicore.operators.BLOCK_BYTES", 4000)
     monkeypatch.setattr("bicore.operators.Gram", None)  # a stored matrix would fail
     from bicore import Context

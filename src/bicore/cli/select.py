@@ -47,7 +47,7 @@ from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows
 
 METHODS = ("bilevel", "uniform")
-#: Landmarks of the Nyström features that stand in for a Gram matrix beyond the memory limit.
+#: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory limit.
 LANDMARKS = 1000
 INTERRUPTED = 130
 
@@ -125,11 +125,12 @@ def _affordable(kernel: Kernel, source: Source, runtime: Runtime, exact: bool) -
     stored, limit = n * n * runtime.itemsize, runtime.memory_bytes()
     if exact or stored <= limit or isinstance(kernel, Precomputed) or kernel.name.startswith("linear"):
         return kernel, None
+    landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))
     words = (
-        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are allowed, so {LANDMARKS} Nyström "
+        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are allowed, so {landmarks} Nyström "
         "landmarks stand in for it (--exact computes it block by block instead)"
     )
-    return Nystrom(kernel, LANDMARKS), words
+    return Nystrom(kernel, landmarks), words
 
 
 def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
