@@ -344,3 +344,50 @@ def test_help_has_an_example_on_every_command(bicore):
 def test_the_installed_script_is_the_same_command():
     script = os.path.join(os.path.dirname(sys.executable), "bicore")
     assert subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60).stdout.startswith("bicore ")
+
+
+def test_a_terminal_shows_a_bar_with_the_objective():
+    import pty
+
+    child, screen = pty.fork()
+    if child == 0:
+        words = ["select", "digits", "--limit", "300", "--size", "60", "--loss", "cross-entropy", "--inner-reg", "0.01"]
+        os.execv(sys.executable, [sys.executable, "-m", "bicore", *words])
+    seen = b""
+    while True:
+        try:
+            part = os.read(screen, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    text = seen.decode(errors="replace")
+    assert "selecting" in text
+    assert "objective" in text
+    assert "60/60" in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_without_read_permission(bicore, tmp_path):
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat").chmod(0)
+    result = bicore("select", "images", "--size", "1", cwd=tmp_path)
+    (tmp_path / "images" / "cat").chmod(0o700)
+    assert result.returncode == 2
+    assert "permission" in result.stderr
+
+
+def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
+    """What the operating system forbids ends with code 2, also for whoever runs the tests as root."""
+    from bicore.cli import app
+
+    def forbidden(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", "data.csv")
+
+    monkeypatch.setattr(app, "app", forbidden)
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    assert stop.value.code == 2
+    assert "no permission for data.csv" in capsys.readouterr().err

@@ -47,6 +47,8 @@ def main() -> None:
         _stop(error, 2)
     except BicoreError as error:
         _stop(error, 1)
+    except PermissionError as error:
+        _stop(f"no permission for {error.filename}; change its mode, or choose another place.", 2)
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
         _stop(f"{error.strerror or error}{name}; what was there before is unchanged.", 1)

@@ -64,7 +64,8 @@ def _named(word: str, folder: str | None, limit: int | None) -> Source:
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
     place = folder or os.environ.get("BICORE_DATA")
     if place is None:
-        raise InputError(f"{word} is read from a folder in torchvision's layout; give --data DIR or set BICORE_DATA.")
+        files = "MNIST/raw/train-images-idx3-ubyte.gz …" if word == "mnist" else "cifar-10-batches-py/data_batch_1 …"
+        raise InputError(f"{word} is read from DIR/{files}, as torchvision lays it out; give --data DIR or set BICORE_DATA.")
     if word == "mnist":
         x, y = mnist(place, limit=limit)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
