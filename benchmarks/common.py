@@ -15,6 +15,7 @@ import torch
 
 import bicore
 from bicore.errors import InputError
+from bicore.files import replacing
 from bicore.sources import mnist
 
 RECORDS = Path(__file__).parent / "records"
@@ -70,7 +71,6 @@ def write_record(name: str, record: dict[str, Any], folder: Path = RECORDS) -> P
     """Write beside, then rename."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(record, indent=1) + "\n")
-    os.replace(beside, path)
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(record, indent=1) + "\n")
     return path

@@ -14,6 +14,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
+from bicore.files import replacing
 
 FORMAT = 1
 _ARRAYS = ("indices", "weights", "ids", "objectives")
@@ -119,15 +120,8 @@ class Coreset:
         """Write an ``.npz`` that plain NumPy opens without pickle; written beside and renamed, so a crash loses nothing."""
         target = Path(path)
         head = json.dumps({"format": FORMAT, "status": self.status, "info": self.info}, default=str)
-        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(beside, "wb") as file:
-                np.savez(file, head=np.array(head), **{name: getattr(self, name) for name in _ARRAYS})
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with replacing(target) as beside, open(beside, "wb") as file:
+            np.savez(file, head=np.array(head), **{name: getattr(self, name) for name in _ARRAYS})
         return target
 
     @classmethod

@@ -7,7 +7,8 @@ import torch
 from bicore import BilevelSelector, ConvergenceError, CrossEntropy, InputError, NumericalError, PerPoint, Runtime
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
 from bicore.bilevel.inner import InnerProblem
-from bicore.bilevel.linear import NewtonSystem, Preconditioner
+from bicore.bilevel.linear import NewtonSystem
+from bicore.bilevel.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
 from tests.helpers import blobs, problem_of
 
@@ -74,11 +75,10 @@ def test_bordered_preconditioner_is_the_fresh_one():
     part = NewtonSystem(
         whole.gram[:-1, :-1], Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]), whole.shift
     )
-    whole.preconditioner = Preconditioner.for_system(part)
-    grown = Preconditioner.for_system(whole)
+    begun = Preconditioner.fitting(None, part.gram, part.curvature, part.shift)
+    grown = Preconditioner.fitting(begun, whole.gram, whole.curvature, whole.shift)
     assert grown.age == 1
-    whole.preconditioner = None
-    fresh = Preconditioner.for_system(whole)
+    fresh = Preconditioner.fitting(None, whole.gram, whole.curvature, whole.shift)
     torch.testing.assert_close(grown.inverse, fresh.inverse)
     residual = torch.randn(M, C, dtype=torch.float64, generator=generator())
     step, gram_step = grown.apply(residual)

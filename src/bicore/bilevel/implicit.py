@@ -10,7 +10,8 @@ from torch import Tensor
 
 from bicore.bilevel.hypergradient import Hypergradient, Point, implicit_gradient, support_gradient
 from bicore.bilevel.inner import InnerProblem, InnerSolver
-from bicore.bilevel.linear import LinearSolver, Preconditioner
+from bicore.bilevel.linear import LinearSolver
+from bicore.bilevel.preconditioner import Preconditioner
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.support import Support
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.linear import Adaptive, Cholesky, Factor, LinearSolver, NewtonSystem, Preconditioner
+from bicore.bilevel.factors import Factor
+from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
+from bicore.bilevel.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Isotropic, Loss
 

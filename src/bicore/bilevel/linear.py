@@ -16,17 +16,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bicore.bilevel.factors import Factor, factorised
+from bicore.bilevel.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import Blocks, Curvature, Isotropic, Softmax
+from bicore.losses import Blocks, Curvature, Isotropic
 
-#: Curvature below this share of the largest is raised to it where a factor needs it positive.
-_CURVATURE_FLOOR = 1e-12
-#: The same for the preconditioner, which may be rough but must not amplify rounding.
-PRECONDITIONER_FLOOR = 1e-4
-#: A preconditioner is made anew after this many bordering rows, or after a solve of more than ``PATIENCE`` iterations.
-REFRESH, PATIENCE = 25, 40
-#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this share of it.
-BORDER_FLOOR = 0.5
+#: A preconditioner is made anew after a solve of more than this many iterations.
+PATIENCE = 40
 
 
 @dataclass(eq=False)
@@ -70,14 +66,6 @@ class LinearSolver(ABC):
         return self.solve(system, system.curvature.apply(values), tolerance)
 
 
-class Factor(ABC):
-    """(s I + A K)⁻¹ A for a curvature A that was factorised once."""
-
-    @abstractmethod
-    def apply(self, values: Tensor) -> Tensor:
-        """(s I + A K)⁻¹ A · values."""
-
-
 @dataclass(frozen=True)
 class Cholesky(LinearSolver):
     """Direct: one factor (isotropic curvature), C + 1 factors (softmax), or one of size m·C (any other loss)."""
@@ -88,97 +76,8 @@ class Cholesky(LinearSolver):
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
         if system.factor is None:
-            system.factor = self._factorised(system, values.shape[1])
+            system.factor = factorised(system.gram, system.curvature, system.shift, values.shape[1])
         return LinearSolution(system.factor.apply(values), 1, 0.0)
-
-    @staticmethod
-    def _factorised(system: NewtonSystem, outputs: int) -> Factor:
-        curvature = system.curvature
-        if isinstance(curvature, Isotropic):
-            return IsotropicFactor.of(system, curvature)
-        if isinstance(curvature, Softmax):
-            return SoftmaxFactor.of(system, curvature)
-        return GeneralFactor.of(system, curvature.blocks(outputs))
-
-
-def lower_factor(matrix: Tensor) -> Tensor:
-    """The Cholesky factor, or an error in words."""
-    result: Tensor
-    result, info = torch.linalg.cholesky_ex(matrix)
-    if bool(info.any()):
-        raise NumericalError(
-            "a Cholesky factor of the inner problem failed: the kernel matrix is not positive semi-definite at this "
-            "precision; use float64 or a larger inner_reg."
-        )
-    return result
-
-
-def _shifted(gram: Tensor, root: Tensor, shift: float) -> Tensor:
-    """s I + D^½ K D^½, for one row of roots or a batch of them."""
-    matrix = gram * root.unsqueeze(-1) * root.unsqueeze(-2)
-    matrix.diagonal(dim1=-2, dim2=-1).add_(shift)
-    return matrix
-
-
-@dataclass(frozen=True, eq=False)
-class IsotropicFactor(Factor):
-    """A = diag(a): A^½ (s I + A^½ K A^½)⁻¹ A^½."""
-
-    root: Tensor
-    lower: Tensor
-
-    @classmethod
-    def of(cls, system: NewtonSystem, curvature: Isotropic) -> IsotropicFactor:
-        root = curvature.scale.clamp_min(0).sqrt()
-        return cls(root[:, None], lower_factor(_shifted(system.gram, root, system.shift)))
-
-    def apply(self, values: Tensor) -> Tensor:
-        return self.root * torch.cholesky_solve(self.root * values, self.lower)
-
-
-@dataclass(frozen=True, eq=False)
-class SoftmaxFactor(Factor):
-    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R the sum over classes."""
-
-    parts: Tensor
-    lower: Tensor
-
-    @classmethod
-    def of(cls, system: NewtonSystem, curvature: Softmax) -> SoftmaxFactor:
-        weighted = curvature.weighted.T.contiguous()
-        root = weighted.clamp_min(_CURVATURE_FLOOR * float(weighted.max())).sqrt()
-        parts = torch.cholesky_inverse(lower_factor(_shifted(system.gram, root, system.shift)))
-        parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
-        total = parts.sum(0)  # positive definite but for rounding, when some weights are tiny beside others
-        total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
-        return cls(parts, lower_factor(total))
-
-    def apply(self, values: Tensor) -> Tensor:
-        single = self.parts @ values.T.unsqueeze(-1)
-        common = torch.cholesky_solve(single.sum(0), self.lower)
-        return (single - self.parts @ common).squeeze(-1).T
-
-
-@dataclass(frozen=True, eq=False)
-class GeneralFactor(Factor):
-    """Any blocks A = root rootᵀ: one factor of size m·C."""
-
-    root: Tensor
-    lower: Tensor
-
-    @classmethod
-    def of(cls, system: NewtonSystem, blocks: Tensor) -> GeneralFactor:
-        m, outputs = blocks.shape[:2]
-        eigenvalues, vectors = torch.linalg.eigh(blocks)
-        root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
-        matrix = torch.einsum("iab,ij,jac->ibjc", root, system.gram, root).reshape(m * outputs, m * outputs)
-        matrix.diagonal().add_(system.shift)
-        return cls(root, lower_factor(matrix))
-
-    def apply(self, values: Tensor) -> Tensor:
-        right = torch.einsum("mab,ma->mb", self.root, values)
-        inner = torch.cholesky_solve(right.reshape(-1, 1), self.lower).reshape(right.shape)
-        return torch.einsum("mab,mb->ma", self.root, inner)
 
 
 @dataclass(frozen=True)
@@ -210,7 +109,7 @@ class ConjugateGradient(LinearSolver):
         if goal == 0:
             return LinearSolution(z, 0, 0.0)
         if self.precondition:
-            system.preconditioner = Preconditioner.for_system(system)
+            system.preconditioner = Preconditioner.fitting(system.preconditioner, system.gram, system.curvature, system.shift)
         residual, reached, iteration = right.clone(), 1.0, 0
         direction, gram_direction, before = z, z, 1.0
         while iteration < self.iterations and reached > tolerance:
@@ -257,57 +156,6 @@ class ConjugateGradient(LinearSolver):
         system.products += 1
         assert system.preconditioner is not None
         return system.preconditioner.apply(residual)
-
-
-@dataclass(frozen=True, eq=False)
-class Preconditioner:
-    """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
-
-    K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the system's own serve, so an
-    inverse lasts for many solves, and grows by a bordering row when a point joins.
-    """
-
-    root: Tensor
-    inverse: Tensor
-    shift: float
-    age: int = 0
-
-    @classmethod
-    def for_system(cls, system: NewtonSystem) -> Preconditioner:
-        """The one the system carries while it fits; a bordered one when a single point is new; otherwise a fresh one."""
-        carried, size = system.preconditioner, len(system.gram)
-        if carried is not None and len(carried.root) == size:
-            return carried
-        if carried is not None and len(carried.root) == size - 1 and carried.age < REFRESH:
-            return carried._bordered(system.gram[-1], cls._roots(system)[-1:])
-        root = cls._roots(system)
-        inverse = torch.cholesky_inverse(lower_factor(_shifted(system.gram, root[:, 0], system.shift)))
-        return cls(root, inverse, system.shift)
-
-    @staticmethod
-    def _roots(system: NewtonSystem) -> Tensor:
-        typical = system.curvature.typical()
-        return typical.clamp_min(PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny).sqrt()[:, None]
-
-    def _bordered(self, row: Tensor, root: Tensor) -> Preconditioner:
-        """Bordering: B⁻¹ of one more row and column from the inverse of the smaller matrix."""
-        m = len(self.root)
-        border = row[:m] * self.root[:, 0] * root[0, 0]
-        solved = self.inverse @ border
-        corner = self.shift + float(row[m] * root[0, 0] ** 2)
-        schur = corner - float(torch.dot(border, solved))
-        schur = max(schur, self.shift * BORDER_FLOOR)  # in exact arithmetic it is at least the shift
-        inverse = self.inverse.new_empty(m + 1, m + 1)
-        torch.addr(self.inverse, solved, solved, alpha=1 / schur, out=inverse[:m, :m])
-        inverse[:m, m] = inverse[m, :m] = solved / -schur
-        inverse[m, m] = 1 / schur
-        return Preconditioner(torch.cat([self.root, root]), inverse, self.shift, self.age + 1)
-
-    def apply(self, right: Tensor) -> tuple[Tensor, Tensor]:
-        """P r and K P r."""
-        scaled = right / self.root
-        inner = self.inverse @ scaled
-        return inner * self.root, scaled.sub_(inner, alpha=self.shift).div_(self.root)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.linear import lower_factor
+from bicore.bilevel.factors import lower_factor
 from bicore.bilevel.problem import Constant, Problem
 from bicore.errors import NumericalError
 from bicore.operators import Features

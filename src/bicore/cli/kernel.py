@@ -30,6 +30,7 @@ from bicore.cli.options import (
 from bicore.cli.progress import bar
 from bicore.data import as_tensor
 from bicore.errors import InputError
+from bicore.files import replacing
 from bicore.kernels.base import Kernel, Precomputed
 from bicore.runtime import Clock, Runtime, Step
 from bicore.selection.names import as_kernel
@@ -118,6 +119,5 @@ def _done(part: Path, note: Path, job: dict[str, Any]) -> int:
 
 
 def _note(note: Path, words: dict[str, Any]) -> None:
-    beside = note.with_suffix(".tmp")
-    beside.write_text(json.dumps(words))
-    os.replace(beside, note)
+    with replacing(note) as beside:
+        beside.write_text(json.dumps(words))

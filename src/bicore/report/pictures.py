@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array
 from bicore.errors import InputError
+from bicore.files import replacing
 from bicore.sources.base import Source
 
 #: At most this many images are drawn; the first picks matter most.
@@ -31,12 +31,8 @@ def draw(source: Source, coreset: Coreset, path: Path) -> None:
         _grid(figure, source.images, source.data.y, coreset)
     else:
         _plane(figure, source, coreset)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
+    with replacing(path) as beside:
         figure.savefig(beside, dpi=120)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) -> None:

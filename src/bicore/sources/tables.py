@@ -12,7 +12,6 @@ The target must have a value in every row. Integers, text and booleans are class
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
+from bicore.files import replacing
 from bicore.sources.arrays import unreadable
 from bicore.sources.base import Source
 
@@ -177,8 +177,7 @@ def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weigh
         table = Table(table[0], [list(column) for column in zip(*table[1:], strict=True)])
     names = [*table.names, _free_name(table.names)]
     rows = [[*row, float(weight)] for row, weight in zip(table.rows(indices), weights, strict=True)]
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as beside:
         if path.suffix == ".parquet":
             pyarrow, parquet = _pyarrow()
             columns = [list(column) for column in zip(*rows, strict=True)]
@@ -186,11 +185,6 @@ def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weigh
         else:
             with open(beside, "w", newline="", encoding="utf-8") as file:
                 csv.writer(file, lineterminator="\n").writerows([names, *rows])
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _free_name(names: list[str]) -> str:
