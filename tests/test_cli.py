@@ -135,6 +135,44 @@ def test_a_table_on_standard_input_says_what_became_of_its_columns(bicore, folde
     assert "left out columns: name (text, 60 values), empty (empty)" in piped.stderr
 
 
+def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
+    """Quotes, commas and line breaks inside cells, semicolons, a byte order mark, long cells, large integers as classes."""
+    big = 10**17
+    rows = [["text;1", "weight", "bicore_weight_1", "n", "label"]]
+    rows += [[f'a "b", c\r\nd {i % 2}', 1, "x" * (200_000 if i == 0 else 1), i / 7, big + i % 3] for i in range(30)]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=";").writerows(rows)
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode())
+    words = [*FAST, "--target", "label", "--size", "3"]
+    made = bicore("select", "t.csv", *words, "--out", "PICKS.CSV", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    csv.field_size_limit(10**6)
+    with open(tmp_path / "PICKS.CSV", newline="") as file:
+        chosen = list(csv.DictReader(file))
+    assert {row["text;1"] for row in chosen} <= {row[0] for row in rows[1:]}
+    assert all(float(row["bicore_weight_2"]) == 1 for row in chosen)
+    piped = bicore("select", "-", *words, "--json", cwd=tmp_path, input=text.getvalue())
+    assert json.loads(piped.stdout)["classes"] == [big, big + 1, big + 2]
+    kept = bicore("select", "t.csv", *words, "--out", "X.NPZ", cwd=tmp_path)
+    assert kept.returncode == 0
+    assert len(Coreset.load(tmp_path / "X.NPZ")) == 3
+    (tmp_path / "comma.csv").write_text("a;b;label\n" + "".join(f"{i},5;{i};{i % 2}\n" for i in range(40)))
+    assert "decimal commas; write decimal points" in bicore("select", "comma.csv", *words, cwd=tmp_path).stderr
+
+
+def test_deep_grey_images_keep_their_bits(tmp_path):
+    from bicore.sources.images import image_folder
+
+    pixels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+    for label in "ab":
+        (tmp_path / label).mkdir()
+        Image.fromarray(pixels).save(tmp_path / label / "1.png")
+        Image.fromarray(np.zeros((8, 8, 2), np.uint8), mode="LA").save(tmp_path / label / "2.png")
+    source = image_folder(tmp_path)
+    assert source.data.x.shape == (4, 1, 8, 8)
+    np.testing.assert_allclose(source.data.x[0, 0], pixels / 65535, rtol=1e-6)
+
+
 def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_path):
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
@@ -176,6 +214,8 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
     scaled = bicore("select", "data.npz", *FAST, "--size", "3", "--out", tmp_path / "b.npz", "--quiet", cwd=folder)
     assert (scaled.stdout, scaled.stderr) == ("", "")
     assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
+    raw = bicore("select", "mnist", "--data", "torchvision", *FAST, "--size", "3", "--scale", "none", cwd=folder)
+    assert "pixels scaled to 0 … 1" in raw.stderr
 
 
 def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(bicore, folder):
@@ -209,6 +249,19 @@ REFUSED = {
     "out ending": (["digits", "--size", "5", "--out", "x.txt"], "it can be .npz, .csv, .parquet"),
     "out folder": (["digits", "--size", "5", "--out", "none/x.npz"], "none does not exist"),
     "rows of no table": (["digits", "--size", "5", "--out", "x.csv"], "no rows of a table"),
+    "percentage": (["digits", "--size", "200%"], "outside 0 … 100%"),
+    "limit": (["digits", "--size", "5", "--limit", "-3"], "limit=-3 is below 1"),
+    "unused weights": (
+        ["x.npy", "--labels", "y.npy", "--data-weights", "w", "--size", "5"],
+        "--data-weights w means nothing for x.npy",
+    ),
+    "unused target": (["digits", "--target", "label", "--size", "5"], "--target label means nothing for digits"),
+    "weights are the target": (
+        ["table.csv", "--target", "label", "--data-weights", "label", "--size", "5"],
+        "is the target column itself",
+    ),
+    "latin csv": (["latin.csv", "--target", "label", "--size", "1"], "save it as UTF-8"),
+    "float image": (["floats", "--size", "1"], "floating-point pixels"),
     "hostile pickle": (["cifar10", "--data", "hostile", "--size", "5"], "asks for posix.system"),
 }
 
@@ -221,6 +274,9 @@ def damaged(folder):
     (folder / "binary.csv").write_bytes(b"PAR1\0\0\0")
     np.save(folder / "pickled.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
     (folder / "ragged.csv").write_text("a,label\n1,2\n3\n")
+    (folder / "latin.csv").write_bytes("a,label\n1,é\n".encode("latin-1"))
+    (folder / "floats" / "cat").mkdir(parents=True)
+    Image.fromarray(np.zeros((5, 5), np.float32), mode="F").save(folder / "floats" / "cat" / "a.tif")
     for name in ("broken", "mixed"):
         (folder / name / "cat").mkdir(parents=True)
         Image.fromarray(np.zeros((5, 5), np.uint8)).save(folder / name / "cat" / "a.png")
@@ -338,6 +394,12 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     module._compute(RBF(0.1), X, out, job, Runtime(device="cpu"), None)
     assert len(calls) == 10  # three blocks before, one interrupted, six after
     np.testing.assert_allclose(np.load(out), plain(RBF(0.1), __import__("torch").from_numpy(X)).numpy(), rtol=1e-12)
+    part, note = module._part(out), module._part(out).with_suffix(".json")
+    part.write_bytes(out.read_bytes()[:1000])
+    module._note(note, job | {"done": 35})
+    assert module._done(part, note, job) == 0  # damaged
+    part.write_bytes(out.read_bytes())
+    assert module._done(part, note, job) == 35
     module._note(module._part(out).with_suffix(".json"), job | {"kernel": "other", "done": 35})
     assert module._done(module._part(out), module._part(out).with_suffix(".json"), job) == 0
 

@@ -114,8 +114,15 @@ def _done(part: Path, note: Path, job: dict[str, Any]) -> int:
         stored = json.loads(note.read_text())
     except (OSError, ValueError):
         return 0
-    same = all(stored.get(key) == value for key, value in job.items())
-    return int(stored["done"]) if same and part.exists() else 0
+    if any(stored.get(key) != value for key, value in job.items()):
+        return 0
+    try:
+        matrix = np.lib.format.open_memmap(part, mode="r")  # refuses a file shorter than its header says
+    except (OSError, ValueError):
+        print(f"bicore: {part} is damaged; the matrix is computed anew.", file=sys.stderr)
+        return 0
+    whole = matrix.shape == (job["n"], job["n"]) and matrix.dtype == np.dtype(job["dtype"])
+    return int(stored["done"]) if whole else 0
 
 
 def _note(note: Path, words: dict[str, Any]) -> None:

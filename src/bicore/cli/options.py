@@ -36,8 +36,13 @@ def read_size(text: str) -> int | float:
     """A count, a fraction below 1, or a percentage."""
     try:
         if text.endswith("%"):
-            return float(text[:-1]) / 100
+            share = float(text[:-1])
+            if not 0 < share <= 100:
+                raise InputError(f"--size {text} is outside 0 … 100%; give a share of the points, or a count.")
+            return share / 100
         return float(text) if "." in text or "e" in text.lower() else int(text)
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, 0.05 or 5%.") from None
 

@@ -94,7 +94,7 @@ def select(
     count, regulariser = read_size(size), read_regulariser(inner_reg)
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
     opened = open_source(source, target=target, labels=labels, weight=data_weights, folder=data, scale=scale, limit=limit)
-    if out is not None and out.suffix != ".npz" and opened.table is None:
+    if out is not None and out.suffix.lower() != ".npz" and opened.table is None:
         raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
     chosen_kernel, note = _affordable(as_kernel(kernel), opened, runtime, exact)
     notes = [*opened.notes, *([note] if note else [])]
@@ -163,7 +163,7 @@ def _finish(source: Source, coreset: Coreset, out: Path | None, picture: Path | 
     stopped = coreset.status.startswith("interrupted")
     kept = out if out is not None or not stopped else _free(Path("bicore-partial.npz"))
     if kept is not None:
-        if kept.suffix == ".npz":
+        if kept.suffix.lower() == ".npz":
             coreset.save(kept)
         else:
             write_rows(kept, source.table, coreset.indices, coreset.weights)
@@ -174,7 +174,7 @@ def _finish(source: Source, coreset: Coreset, out: Path | None, picture: Path | 
     elif not quiet or out is None:
         _report(source, coreset, [path for path in (kept, picture) if path is not None])
     if stopped and kept is not None:
-        again = f"{_command()} --initial {kept}" if kept.suffix == ".npz" else "start anew (.npz files can be continued)"
+        again = f"{_command()} --initial {kept}" if kept.suffix.lower() == ".npz" else "start anew (.npz files can be continued)"
         print(f"bicore: {coreset.status}; kept in {kept}. To go on: {again} (with another --out, or --force)", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 

@@ -34,6 +34,11 @@ class Source:
         if choice is not None and choice not in SCALES:
             raise unknown_name("scale", choice, SCALES)
         wanted = self.scale if choice is None else choice
+        if wanted == "none" and self.scale == "constants" and self.images is not None:
+            pixels = self.images[:, None] if self.images.ndim == 3 else self.images.transpose(0, 3, 1, 2)
+            return replace(self, data=replace(self.data, x=pixels), scale="unit", notes=(*self.notes, f"features: {_told('unit')}"))
+        if wanted == "none" and self.scale == "unit":
+            wanted = "unit"
         if wanted != "standard":
             return replace(self, scale=wanted, notes=(*self.notes, f"features: {_told(wanted)}"))
         return replace(
@@ -44,7 +49,7 @@ class Source:
 
 def _told(scale: str) -> str:
     words = {
-        "standard": "each column (or image channel) scaled to mean 0 and variance 1",
+        "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
         "none": "as they are, not scaled",
         "constants": "pixels standardised with the data set's usual constants",
         "unit": "pixels scaled to 0 … 1",

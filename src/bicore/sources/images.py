@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
 
+GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
@@ -26,8 +28,8 @@ def image_folder(folder: Path) -> Source:
         try:
             with Image.open(path) as image:
                 image.load()
-                colour = colour or image.mode not in ("1", "L", "I", "I;16", "F")
-                pixels = np.asarray(image.convert("RGB"), dtype=np.float32) / 255
+                colour = colour or image.mode not in GREY
+                pixels = _pixels(image)
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
             raise InputError(f"{path} cannot be decoded as an image ({error}); mend or remove it.") from error
         if arrays and pixels.shape != arrays[0].shape:
@@ -43,6 +45,16 @@ def image_folder(folder: Path) -> Source:
     )
     table = [["file", "label"], *([str(path.relative_to(folder)), str(label)] for path, label in zip(files, y, strict=True))]
     return Source(folder.name, Dataset(np.ascontiguousarray(x), y), "standard", notes, images=shown, table=table)
+
+
+def _pixels(image: Any) -> Array:
+    """Red, green and blue in 0 … 1; grey images of more than eight bits keep all of them; transparency is left out."""
+    if image.mode.startswith("I"):
+        grey = np.asarray(image, dtype=np.float32) / 65535
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no fixed range")
+    return np.asarray(image.convert("RGB"), dtype=np.float32) / 255
 
 
 def _extent(pixels: Array) -> str:

@@ -30,10 +30,30 @@ def open_source(
     limit: int | None = None,
 ) -> Source:
     """Read ``word``: a built-in name, a file, a folder of images, or ``-``."""
+    if limit is not None and limit < 1:
+        raise InputError(f"limit={limit} is below 1; give a number of rows.")
+    _refuse_unused(word, {"target": target, "labels": labels, "data-weights": weight, "data": folder})
     source = _open(word, target, labels, weight, folder, limit)
     if limit is not None and len(source.data) > limit:
         source = _first(source, limit)
     return source.scaled(scale)
+
+
+#: Options that each kind of source reads; any other is a mistake, not something to pass over in silence.
+_READS = {
+    "digits": (), "mnist": ("data",), "cifar10": ("data",), "-": ("target", "data-weights"), ".csv": ("target", "data-weights"),
+    ".parquet": ("target", "data-weights"), ".pq": ("target", "data-weights"), ".npz": ("data-weights",), ".npy": ("labels",),
+}  # fmt: skip
+
+
+def _refuse_unused(word: str, given: dict[str, str | None]) -> None:
+    kind = word if word in _READS else Path(word).suffix.lower()
+    reads = _READS.get(kind, ())
+    known = word in _READS or Path(word).exists()
+    for option, value in given.items():
+        if known and value is not None and option not in reads:
+            allowed = ", ".join(f"--{name}" for name in reads) or "none of these options"
+            raise InputError(f"--{option} {value} means nothing for {word}; it reads {allowed}.")
 
 
 def _open(word: str, target: str | None, labels: str | None, weight: str | None, folder: str | None, limit: int | None) -> Source:

@@ -12,6 +12,9 @@ The target must have a value in every row. Integers, text and booleans are class
 from __future__ import annotations
 
 import csv
+import io
+import itertools
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,25 +48,32 @@ class Table:
 
 def csv_table(path: Path | None) -> Table:
     """A CSV file, or standard input when there is no path; the delimiter is found among comma, semicolon, tab and bar."""
-    where = path or "standard input"
+    where = str(path or "standard input")
     try:
-        text = sys.stdin.read() if path is None else path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(Path(str(where)), "CSV file", error) from error
+        text = (sys.stdin.buffer.read() if path is None else path.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = f"{error.reason} at byte {error.start}"
+        raise InputError(f"{where} is not UTF-8 text ({place}); save it as UTF-8, or give the right ending.") from error
+    except OSError as error:
+        raise unreadable(Path(where), "CSV file", error) from error
     if "\0" in text[:4096] or text.startswith("PAR1"):
         raise InputError(f"{where} is not a text file; give a CSV file, or the right ending.")
-    first = text.split("\n", 1)[0]
-    delimiter = max(",;\t|", key=first.count)
-    rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
+    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if rows and row and len(row) != len(rows[0]):
+                counts = f"line {reader.line_num} has {len(row)} cells and the header has {len(rows[0])}"
+                raise InputError(f"{where}: {counts}; the file may be truncated.")
+            if row:
+                rows.append(row)
+    except csv.Error as error:
+        raise unreadable(Path(where), "CSV file", error) from error
     if len(rows) < 2:
         raise InputError(f"{where} holds no rows below its header; give a CSV file with a header line and at least one row.")
-    names = [name.strip() for name in rows[0]]
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(names):
-            raise InputError(
-                f"{where}: line {number} has {len(row)} cells and the header has {len(names)}; the file may be truncated."
-            )
-    return Table(names, [list(column) for column in zip(*rows[1:], strict=True)])
+    return Table([name.strip() for name in rows[0]], [list(column) for column in zip(*rows[1:], strict=True)])
 
 
 def parquet_table(path: Path) -> Table:
@@ -90,6 +100,8 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
     for argument, column in (("target", target), ("data-weights", weight)):
         if column is not None and column not in table.names:
             raise unknown_name(argument, column, table.names)
+    if weight is not None and weight == target:
+        raise InputError(f"--data-weights {weight} is the target column itself; name another column.")
     if target is None:
         raise InputError(f"a table needs --target COLUMN; {name} holds {', '.join(table.names)}.")
     if len(set(table.names)) != len(table.names):
@@ -126,11 +138,19 @@ def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
             indicator += [True] * len(known)
             told["categorical"].append(f"{name} ({len(known)} values)")
         else:
-            told["left out"].append(f"{name} ({f'text, {len(known)} values' if known else 'empty'})")
+            told["left out"].append(f"{name} ({_why_left_out(known)})")
     if not parts:
         raise InputError(f"no column can serve as a feature: {', '.join(told['left out'] or ['there is none'])}.")
     notes = [f"{kind} columns: {', '.join(names)}" for kind, names in told.items() if names]
     return np.hstack(parts), np.array(indicator), notes
+
+
+def _why_left_out(known: list[str]) -> str:
+    if not known:
+        return "empty"
+    if all(re.fullmatch(r"\s*-?\d+,\d+\s*", text) for text in known):
+        return "numbers with decimal commas; write decimal points"
+    return f"text, {len(known)} values"
 
 
 def _missing(cell: Any) -> bool:
@@ -168,7 +188,7 @@ def _target(name: str, column: list[Any]) -> Array:
     if values is None:
         return np.array([str(cell).strip() for cell in column])
     whole = all(isinstance(cell, int) or (isinstance(cell, str) and "." not in cell and "e" not in cell.lower()) for cell in column)
-    return values.astype(np.int64) if whole else values
+    return np.array([int(cell) for cell in column], dtype=np.int64) if whole else values
 
 
 def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weights: Array) -> None:
@@ -178,7 +198,7 @@ def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weigh
     names = [*table.names, _free_name(table.names)]
     rows = [[*row, float(weight)] for row, weight in zip(table.rows(indices), weights, strict=True)]
     with replacing(path) as beside:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             pyarrow, parquet = _pyarrow()
             columns = [list(column) for column in zip(*rows, strict=True)]
             parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), beside)
@@ -188,4 +208,5 @@ def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weigh
 
 
 def _free_name(names: list[str]) -> str:
-    return next(name for name in ("weight", "bicore_weight", "bicore_weight_2") if name not in names)
+    numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
+    return next(name for name in itertools.chain(["weight"], numbered) if name not in names)
