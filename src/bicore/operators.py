@@ -36,8 +36,15 @@ PSD_ROWS = 2000
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
-    shape: tuple[int, int]
-    like: Tensor  # an empty tensor of the operator's dtype and device
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    @abstractmethod
+    def like(self) -> Tensor:
+        """An empty tensor of the operator's dtype and device."""
 
     @abstractmethod
     def matmul(self, right: Tensor) -> Tensor:
@@ -68,11 +75,11 @@ class Gram(KernelOperator):
     symmetric: bool = False
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return self.matrix.shape[0], self.matrix.shape[1]
 
     @property
-    def like(self) -> Tensor:  # type: ignore[override]
+    def like(self) -> Tensor:
         return self.matrix.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
@@ -106,11 +113,11 @@ class Features(KernelOperator):
     cols: Tensor
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.cols)
 
     @property
-    def like(self) -> Tensor:  # type: ignore[override]
+    def like(self) -> Tensor:
         return self.rows.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
@@ -140,11 +147,11 @@ class Blocked(KernelOperator):
     block: int
 
     @property
-    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+    def shape(self) -> tuple[int, int]:
         return len(self.row_points), len(self.col_points)
 
     @property
-    def like(self) -> Tensor:  # type: ignore[override]
+    def like(self) -> Tensor:
         return self.row_points.new_empty(0)
 
     def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:

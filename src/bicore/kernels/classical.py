@@ -105,8 +105,9 @@ class _Stationary(Kernel):
         return self
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        gamma = self._ready().gamma  # type: ignore[attr-defined]
-        return self._distance(flat(a), flat(b)).mul_(-gamma).exp_()
+        self._ready()
+        assert self.gamma is not None
+        return self._distance(flat(a), flat(b)).mul_(-self.gamma).exp_()
 
     def diag(self, a: Tensor) -> Tensor:
         return a.new_ones(len(a))
