@@ -170,6 +170,7 @@ def test_deep_grey_images_keep_their_bits(tmp_path):
         Image.fromarray(np.zeros((8, 8, 2), np.uint8), mode="LA").save(tmp_path / label / "2.png")
     source = image_folder(tmp_path)
     assert source.data.x.shape == (4, 1, 8, 8)
+    assert "2 images have an alpha channel, which was left out" in source.notes
     np.testing.assert_allclose(source.data.x[0, 0], pixels / 65535, rtol=1e-6)
 
 

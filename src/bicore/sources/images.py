@@ -23,12 +23,13 @@ def image_folder(folder: Path) -> Source:
         raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
     files = _files(folder)
     arrays: list[Array] = []
-    colour = False
+    colour, clear = False, 0
     for path in files:
         try:
             with Image.open(path) as image:
                 image.load()
                 colour = colour or image.mode not in GREY
+                clear += image.mode in ("RGBA", "LA", "PA")
                 pixels = _pixels(image)
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
             raise InputError(f"{path} cannot be decoded as an image ({error}); mend or remove it.") from error
@@ -43,6 +44,8 @@ def image_folder(folder: Path) -> Source:
     notes = (
         f"{len(files)} {'colour' if colour else 'grey'} images of {shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
     )
+    if clear:
+        notes = (*notes, f"{clear} images have an alpha channel, which was left out")
     table = [["file", "label"], *([str(path.relative_to(folder)), str(label)] for path, label in zip(files, y, strict=True))]
     return Source(folder.name, Dataset(np.ascontiguousarray(x), y), "standard", notes, images=shown, table=table)
 
