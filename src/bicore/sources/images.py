@@ -41,7 +41,7 @@ def image_folder(folder: Path) -> Source:
         shown = shown[..., 0]
     x = shown[:, None] if not colour else shown.transpose(0, 3, 1, 2)
     y = np.array([path.parent.name for path in files])
-    notes = (
+    notes: tuple[str, ...] = (
         f"{len(files)} {'colour' if colour else 'grey'} images of {shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
     )
     if clear:
