@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME``: selection, memory, kernels, ablation; ``page`` writes docs/benchmarks.md from the records."""
+"""``python -m benchmarks NAME``; ``page`` writes docs/benchmarks.md from the records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 from bicore.errors import BicoreError
 
-NAMES = ("selection", "memory", "kernels", "ablation", "page")
+NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "page")
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ def run(arguments: Any) -> dict[str, Any]:
 
 def text() -> str:
     """The whole page."""
-    sections = {"selection": _selection, "memory": _memory, "kernels": _kernels, "ablation": _ablation}
+    sections = {"selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation}
     return "\n".join([INTRODUCTION, *(write(_record(name)) for name, write in sections.items())])
 
 
@@ -84,8 +84,9 @@ float32 product takes 14 ms; here that product takes {1000 * record["product_sec
 {authors["400"]["seconds"] * scale / recipes[400]["seconds"]:.1f} times faster than that scaling says, because much of a fit is
 small operations that do not slow down with the product; the column before is the one measured in a single run.
 
-The squared-error engine has a constant regulariser. To be judged on the cross-entropy problem it uses ρ = C·λ·m: λ·m is the
-per-point form at the final size, and a softmax of C classes curves about 1/C as much as the squared error.
+The squared-error engine has a constant regulariser, for which the problem names no value. ρ = 10·λ·m (1 and 4) was **tuned on
+this very problem**, after ρ = 0.1 had given picks whose refitted loss was well above the cross-entropy engine's; the next section
+shows every value tried. Its seconds do not depend on ρ; its losses in the table are those of a tuned parameter.
 
 * Seconds over coreset size, squared error, m = {", ".join(map(str, scaling["sizes"]))}:
   {", ".join(f"{s:.2f}" for s in scaling["seconds"])}; they grow like m^{scaling["exponent"]:.2f}.
@@ -99,6 +100,21 @@ def _effort(recipes: dict[int, dict[str, Any]]) -> str:
         for size, one in recipes.items()
     ]
     return ", ".join(parts)
+
+
+def _regulariser(record: dict[str, Any]) -> str:
+    sizes, rows = ("100", "400"), []
+    for one in record["rows"]:
+        cells = [f"{one['losses'][size]:.4f} ({100 * one['excess'][size]:+.1f}%)" for size in sizes]
+        rows.append([one["rule"], f"{one['rho']:g}", *cells])
+    return f"""## The squared-error engine's ρ in the table above: what was tried
+
+{_told(record)}
+
+Refitted cross-entropy loss of the picks, and its excess over the cross-entropy engine's own picks. No single ρ comes within 3% at
+both sizes: the per-point problem regularises more as the coreset grows, and a constant ρ has to be chosen for the size.
+
+{_table(["rule", "ρ", "m = 100", "m = 400"], rows)}"""
 
 
 def _memory(record: dict[str, Any]) -> str:
@@ -141,6 +157,10 @@ def _ablation(record: dict[str, Any]) -> str:
 Pools of {record["pool"]} points, {record["seeds"]} seeds (a seed draws the pool and the judge's initial weights; all variants share
 both), the fully connected NTK as the proxy. Test accuracy in percent, mean ± standard error, of kernel ridge regression with that
 kernel and of a network trained on the picks alone: the paper's fully connected network for digits, its CNN for MNIST.
+
+This is the second run. After a first one on the same pools, in which the automatic rule took the minimiser and ended at the bottom
+of its grid for the squared error, the rule was changed to the largest ρ within 1% of the lowest objective, and the judges were given
+common initial weights. The seeds are therefore not untouched by that choice.
 """
     ]
     for data in ("digits", "mnist"):

@@ -28,7 +28,7 @@ LAMBDA, CLASSES = 1e-3, 10
 
 
 def squared_reg(size: int) -> float:
-    """The constant ρ that matches λ per point: λ·m, times C because a softmax of C classes curves about 1/C as much."""
+    """The constant ρ of the speed table, tuned on that problem: ``python -m benchmarks regulariser`` shows what was tried."""
     return CLASSES * LAMBDA * size
 
 
@@ -68,14 +68,14 @@ def _seconds(coreset: Coreset) -> float:
 def _engine(data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int) -> dict[str, Any]:
     runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
     print(f"{name} {dtype} {size}: {min(map(_seconds, runs)):.3f} s", file=sys.stderr, flush=True)
-    return {"engine": name, "dtype": dtype, "size": size, "seconds": min(map(_seconds, runs)), "loss": _refitted(data, runs[0])}
+    return {"engine": name, "dtype": dtype, "size": size, "seconds": min(map(_seconds, runs)), "loss": refitted(data, runs[0])}
 
 
 def _runtime(dtype: str) -> Runtime:
     return Runtime(device="cpu", dtype=dtype, threads=1)
 
 
-def _refitted(data: Dataset, coreset: Coreset) -> float:
+def refitted(data: Dataset, coreset: Coreset) -> float:
     """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every engine."""
     judge = BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
     fitted = judge.select(data, len(coreset), initial=coreset.indices[: len(coreset)], context=Context(runtime=_runtime("float64")))

@@ -7,22 +7,23 @@ import inspect
 import pkgutil
 
 import bicore
-from bicore import BilevelSelector, PerPoint, Selector
+from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
 from bicore.selection.pointwise import Uniform
 
-#: Configurations of each selector class. A class without one fails the battery.
+#: Configurations of each selector class. A class without one fails the battery. Bandwidths are fixed: the median heuristic looks
+#: at the features of every row, also of one whose weight is zero.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     BilevelSelector: {
-        "squared": BilevelSelector(kernel="rbf", inner_reg=0.1),
-        "squared gain": BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain"),
+        "squared": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1),
+        "squared gain": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="gain"),
         "squared, features": BilevelSelector(kernel="linear", inner_reg=0.1),
         "squared, automatic": BilevelSelector(kernel="ntk"),
-        "squared, per point": BilevelSelector(kernel="laplace", inner_reg=PerPoint(1e-2)),
-        "squared, learnt": BilevelSelector(kernel="rbf", inner_reg=0.1, weights="learnt"),
-        "cross-entropy": BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05),
-        "cross-entropy, final": BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05, weights="final"),
+        "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
+        "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="learnt"),
+        "cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
+        "cross-entropy, final": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weights="final"),
         "cross-entropy, candidates": BilevelSelector(
-            kernel="rbf", loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
+            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
     },
     Uniform: {"uniform": Uniform()},
