@@ -159,7 +159,7 @@ both), the fully connected NTK as the proxy. Test accuracy in percent, mean ± s
 kernel and of a network trained on the picks alone: the paper's fully connected network for digits, its CNN for MNIST.
 
 This is the second run. After a first one on the same pools, in which the automatic rule took the minimiser and ended at the bottom
-of its grid for the squared error, the rule was changed to the largest ρ within 1% of the lowest objective, and the judges were given
+of its grid for the squared error, the rule was changed to the largest ρ within 1% of the lowest objective, and judges were given
 common initial weights. The seeds are therefore not untouched by that choice.
 """
     ]
