@@ -33,6 +33,12 @@ PSD_TOLERANCE = 2e-7
 PSD_ROWS = 2000
 
 
+def parts(index: Tensor, size: int) -> Iterator[Tensor]:
+    """Pieces of ``index``, at least one entry each."""
+    for start in range(0, len(index), max(size, 1)):
+        yield index[start : start + max(size, 1)]
+
+
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
@@ -135,6 +141,43 @@ class Features(KernelOperator):
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         moment = self.rows.T @ (weights[:, None] * self.rows)
         return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class OuterProducts(KernelOperator):
+    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩, the Gram matrix of the outer products a_i b_iᵀ, none of which is formed."""
+
+    left: Tensor
+    right: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.left), len(self.left)
+
+    @property
+    def like(self) -> Tensor:
+        return self.left.new_empty(0)
+
+    def matmul(self, right: Tensor) -> Tensor:
+        columns = right.reshape(len(right), -1).T
+        images = [((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(1) for column in columns]
+        return torch.stack(images, 1).reshape(right.shape)
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        result = self.matmul(right)
+        return result if columns is None else result[columns]
+
+    def columns(self, index: Tensor) -> Tensor:
+        return (self.left @ self.left[index].T) * (self.right @ self.right[index].T)
+
+    def diagonal(self) -> Tensor:
+        return self.left.square().sum(1) * self.right.square().sum(1)
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        total = weights.new_zeros(len(self.left), dtype=torch.float64)
+        for part in parts(torch.arange(len(self.left), device=self.left.device), BLOCK_BYTES // (16 * len(self.left))):
+            total[part] = (weights[:, None] * self.columns(part).square()).sum(0, dtype=torch.float64)
+        return total
 
 
 @dataclass(frozen=True, eq=False)

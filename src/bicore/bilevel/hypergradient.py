@@ -60,6 +60,14 @@ def implicit_gradient(problem: Problem, point: Point, linear: LinearSolver, colu
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 
+def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -> Tensor:
+    """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER takes it; no system is solved."""
+    values = problem.cross.transposed_matmul(problem.outer_gradient(point.predictions), columns)
+    targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
+    rows = point.support.train if columns is None else point.support.train[:, columns]
+    return -(problem.inner_loss.gradient(rows.T @ point.alpha, targets) * values).sum(1)
+
+
 def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hypergradient:
     """∂G/∂w of the chosen points alone: no product over the training points."""
     assert point.system is not None

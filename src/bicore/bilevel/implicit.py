@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bicore.bilevel.hypergradient import Hypergradient, Point, implicit_gradient, support_gradient
+from bicore.bilevel.hypergradient import Hypergradient, Point, first_order, implicit_gradient, support_gradient
 from bicore.bilevel.inner import InnerProblem, InnerSolver
 from bicore.bilevel.linear import LinearSolver
 from bicore.bilevel.preconditioner import Preconditioner
@@ -83,6 +83,14 @@ class ImplicitForward:
     def scores(self, columns: Tensor | None = None) -> Tensor:
         """∂G/∂w of every training point (or of ``columns``): the lowest is the point to take."""
         return self._counted(implicit_gradient(self.problem, self._point(), self.linear, columns)).scores
+
+    def first_order(self, columns: Tensor | None = None) -> Tensor:
+        """The scores with the identity in place of the inverse Hessian."""
+        return first_order(self.problem, self._point(), columns)
+
+    def losses(self) -> Tensor:
+        """The inner loss of every training point under the fit."""
+        return self.problem.inner_loss.value(self.support.train.T @ self.alpha, self.problem.inner_targets)
 
     def weight_gradient(self) -> Tensor:
         """∂G/∂w of the chosen points."""

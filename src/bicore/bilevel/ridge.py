@@ -211,6 +211,10 @@ class RidgeForward:
         pull, residual = _rows(self.pull, columns), _rows(self.residual, columns)
         return (pull * residual).sum(1).mul_(-2 / self.rho)
 
+    def losses(self) -> Tensor:
+        """The squared error of every training point under the fit."""
+        return self.residual.square().sum(1)
+
     def gains(self, columns: Tensor | None = None) -> Tensor:
         """By how much G falls when the point is added with weight 1, exactly."""
         assert self.energy is not None, "built without exact_gain"

@@ -1,1 +1,18 @@
-"""Selectors: what chooses points."""
+"""Selectors: everything that chooses points."""
+
+from bicore.selection.base import Selector
+from bicore.selection.batchbald import BatchBALD
+from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.cover import KCenter, KMeansPlusPlus
+from bicore.selection.facility import FacilityLocation
+from bicore.selection.inducing import InducingPoints
+from bicore.selection.matching import GradientMatching, Herding
+from bicore.selection.methods import METHODS, as_selector
+from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
+from bicore.selection.space import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
+
+__all__ = [
+    "METHODS", "BatchBALD", "BilevelSelector", "ClassBalanced", "Embedding", "FacilityLocation", "GradientMatching", "Hardest",
+    "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace", "LastLayerGradients", "MaxEntropy", "Predictions",
+    "RawFeatures", "Selector", "Space", "Stratified", "Uniform", "as_selector",
+]  # fmt: skip

@@ -20,9 +20,25 @@ TIE = 1e-10
 class Selector(ABC):
     """Chooses ``size`` rows of a data set. Configuration is fixed at construction; ``select`` keeps no state."""
 
-    #: Whether ``select`` needs labels, or the current model in its context.
-    needs_labels: bool = False
-    needs_model: bool = False
+    @property
+    def name(self) -> str:
+        """The method in words, as errors and reports call it."""
+        return type(self).__name__
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether ``select`` needs labels."""
+        return False
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether ``select`` needs the current model in its context."""
+        return False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of selection has a meaning: if so, a prefix is what a smaller size would have given."""
+        return True
 
     @abstractmethod
     def select(

@@ -30,6 +30,10 @@ from bicore.selection.base import Selector, as_initial, as_seed, as_size
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
 from bicore.selection.pursuit import Forward, Plan, Pursuit
 
+RULES = ("gradient", "gain", "first-order", "reducible")
+#: The model of all data that the reducible rule compares with is fitted on at most this many points, drawn at random beyond.
+REFERENCE_POINTS = 2000
+
 
 @dataclass(frozen=True)
 class BilevelSelector(Selector):
@@ -46,8 +50,10 @@ class BilevelSelector(Selector):
         The regulariser ρ; see :mod:`bicore.bilevel.regularisation` for the automatic rule.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
-    rule : "gradient" or "gain"
-        Score by the implicit gradient, or (squared error, binary weights) by the exact decrease of the objective.
+    rule : "gradient", "gain", "first-order" or "reducible"
+        Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the objective; by the gradient with
+        the identity in place of the inverse Hessian (GLISTER, Killamsetty et al. 2021); or take the point whose loss under the
+        coreset's model exceeds most its loss under the model of all data (reducible loss, CSReL, Tong et al. 2025).
     candidates : None or int
         Score all points, or a random sample of this many at each step.
     first : "best" or "random"
@@ -78,12 +84,13 @@ class BilevelSelector(Selector):
     linear: LinearSolver | None = None
     optimiser: WeightOptimiser = field(default_factory=ProjectedGradient)
 
+    name = "bilevel"
     needs_labels = True
 
     def __post_init__(self) -> None:
         for name, options in (
             ("weights", ("binary", "learnt", "final")),
-            ("rule", ("gradient", "gain")),
+            ("rule", RULES),
             ("first", ("best", "random")),
         ):
             if getattr(self, name) not in options:
@@ -127,7 +134,8 @@ class BilevelSelector(Selector):
         with runtime.applied():
             prepared = self._prepare(data, outer, count, seed, runtime)
             preparation = clock.seconds
-            pursuit = Pursuit(self._engine(prepared, count), self._plan(count, seed), data)
+            plan = replace(self._plan(count, seed), reference=self._reference(prepared, data, seed))
+            pursuit = Pursuit(self._engine(prepared, count), plan, data)
             line = ProgressLine(runtime, clock, count, "selecting")
             configuration = prepared.configuration(self, outer)
             known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
@@ -152,10 +160,22 @@ class BilevelSelector(Selector):
         optimiser = self.optimiser if self.weights == "learnt" else None
         return Plan(size, seed, self.rule, self.first, self.candidates, optimiser)
 
+    def _reference(self, prepared: _Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
+        """The loss of every point under the model fitted on all data, for the reducible rule."""
+        if self.rule != "reducible":
+            return None
+        points = np.flatnonzero(data.weights > 0)
+        if len(points) > REFERENCE_POINTS:
+            points = np.sort(np.random.default_rng(seed).choice(points, REFERENCE_POINTS, replace=False))
+        whole = prepared.implicit(len(points))
+        whole.extend(points.tolist(), data.weights[points].tolist())
+        return whole.losses()
+
     def _engine(self, prepared: _Prepared, size: int) -> Forward:
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
-        if self._squared and self.weights != "learnt" and constant and self.inner is None:
+        closed = self._squared and self.weights != "learnt" and self.rule != "first-order"
+        if closed and constant and self.inner is None:
             return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
         return prepared.implicit(size)
 
@@ -240,6 +260,9 @@ class BilevelSelector(Selector):
         vectors, squares = 8 * rows * outputs * 8, 3 * width * width * runtime.itemsize
         factor = rows * width * runtime.itemsize * (2 if self.weights == "final" else 1)
         closed = self._squared and self.weights == "binary" and as_regulariser(self.inner_reg) is not None
+        closed = closed and self.rule in ("gradient", "gain")
+        if self.rule == "reducible":
+            factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
         return Reserve(factor + vectors + squares, vectors if closed else factor + vectors + squares)
 
     def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

@@ -33,10 +33,15 @@ class Forward(Protocol):
 
     def scores(self, columns: Tensor | None = None) -> Tensor: ...
 
+    def losses(self) -> Tensor: ...
+
 
 @dataclass(frozen=True)
 class Plan:
-    """How a pursuit chooses. ``optimiser`` corrects the weights after every point; None keeps them at 1."""
+    """How a pursuit chooses. ``optimiser`` corrects the weights after every point; None keeps them at 1.
+
+    ``reference`` holds each point's loss under the model of all data, for the reducible rule.
+    """
 
     size: int
     seed: int
@@ -44,6 +49,7 @@ class Plan:
     first: str = "best"
     candidates: int | None = None
     optimiser: WeightOptimiser | None = None
+    reference: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +152,13 @@ class Pursuit:
         if self.plan.rule == "gain":
             assert isinstance(self.engine, RidgeForward)
             return -self.engine.gains(columns).cpu().numpy()
+        if self.plan.rule == "first-order":
+            assert isinstance(self.engine, ImplicitForward)
+            return self.engine.first_order(columns).double().cpu().numpy()
+        if self.plan.rule == "reducible":
+            assert self.plan.reference is not None
+            reducible = (self.plan.reference - self.engine.losses()).double()
+            return (reducible if columns is None else reducible[columns]).cpu().numpy()
         return self.engine.scores(columns).double().cpu().numpy()
 
     def _polish(self, status: str, clock: Clock) -> str:

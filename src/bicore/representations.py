@@ -1,0 +1,191 @@
+"""What a network says about points: embeddings, predictions and last-layer gradients, computed once, in eval mode, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bicore.data import Array, Targets, as_tensor, read_targets
+from bicore.errors import InputError, NumericalError
+
+BATCH = 512
+#: Outputs that are >= 0 and sum to 1 within this are probabilities, not logits.
+PROBABILITY_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """One pass of a module over n points; pass it as ``Context(model=…)`` to every selector that needs the model.
+
+    ``embedding`` is the input of the last Linear layer (or the output of the layer named), ``last`` that input in any case,
+    ``outputs`` what the module returned, ``bias`` whether its last Linear layer has one.
+    """
+
+    embedding: Tensor
+    last: Tensor | None
+    outputs: Tensor
+    bias: bool = True
+    layer: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def __getitem__(self, rows: Any) -> Observed:
+        index = torch.as_tensor(np.asarray(rows), device=self.outputs.device)
+        last = None if self.last is None else self.last[index]
+        return Observed(self.embedding[index], last, self.outputs[index], self.bias, self.layer)
+
+    def log_probabilities(self) -> Tensor:
+        """log softmax of the outputs, in float64."""
+        return torch.log_softmax(self.outputs.double(), 1)
+
+    def residuals(self, y: Array) -> Tensor:
+        """∇ℓ in the output: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error for targets."""
+        targets = read_targets(y)
+        if targets.classes is None:
+            goal = torch.from_numpy(targets.values).to(self.outputs.device)
+            if goal.shape != self.outputs.shape:
+                raise InputError(f"the model has {self.outputs.shape[1]} outputs and y {goal.shape[1]} targets; they must match.")
+            return 2 * (self.outputs.double() - goal)
+        residual = self.log_probabilities().exp()
+        columns = torch.from_numpy(output_columns(targets, y, residual.shape[1])).to(residual.device)
+        residual[torch.arange(len(residual), device=residual.device), columns] -= 1
+        return residual
+
+    def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
+        """A and B such that the loss gradient of point i in the last layer's weights (and bias) is the outer product a_i b_iᵀ."""
+        if self.last is None or self.last.dim() != 2:
+            raise InputError("last-layer gradients need a module whose last layer is Linear over vectors; this one has none.")
+        inputs = self.last.double()
+        return self.residuals(y), torch.cat([inputs, inputs.new_ones(len(inputs), 1)], 1) if self.bias else inputs
+
+
+def output_columns(targets: Targets, y: Array, outputs: int) -> Array:
+    """The output that belongs to each label: the label itself where labels are whole numbers below the number of outputs
+    (a task that shows two of ten classes), else its place among the sorted classes."""
+    assert targets.classes is not None
+    if targets.classes.dtype.kind in "iub" and targets.classes.min() >= 0 and targets.classes.max() < outputs:
+        return np.asarray(y).reshape(-1).astype(np.int64)
+    if len(targets.classes) != outputs:
+        raise InputError(
+            f"the model has {outputs} outputs and y {len(targets.classes)} classes that are not numbers from 0 to {outputs - 1}; "
+            "number the labels by the model's outputs."
+        )
+    return targets.values
+
+
+def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATCH) -> Observed:
+    """Run ``model`` over ``x`` once: in eval mode, without gradients, on the module's own device; its modes are put back.
+
+    Examples
+    --------
+    >>> network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    >>> observe(network, np.zeros((4, 3))).embedding.shape
+    torch.Size([4, 5])
+    """
+    module = as_module(model)
+    watched, hooks = _Watch(), []
+    if layer is not None:
+        hooks.append(_named(module, layer).register_forward_hook(watched.output))
+    linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    if not linears and layer is None:
+        raise InputError("the model has no Linear layer whose input could be the embedding; name a layer: Embedding(layer='…').")
+    hooks += [part.register_forward_hook(watched.linear) for part in linears]
+    seen: list[tuple[Tensor | None, Tensor | None, Tensor]] = []
+    try:
+        with evaluating(module), torch.no_grad():
+            for part in batches(module, x, batch):
+                watched.clear()
+                outputs = forward(module, part)
+                seen.append((watched.named, watched.last, outputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return _joined(seen, watched.bias, layer)
+
+
+class _Watch:
+    """What the hooks saw in the batch at hand."""
+
+    def __init__(self) -> None:
+        self.named: Tensor | None = None
+        self.last: Tensor | None = None
+        self.bias = True
+
+    def clear(self) -> None:
+        self.named = self.last = None
+
+    def output(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        self.named = output.flatten(1)
+
+    def linear(self, module: nn.Linear, inputs: Any, output: Tensor) -> None:
+        self.last, self.bias = inputs[0], module.bias is not None
+
+
+def _joined(seen: list[tuple[Tensor | None, Tensor | None, Tensor]], bias: bool, layer: str | None) -> Observed:
+    named, last, outputs = ([part[place] for part in seen] for place in range(3))
+    whole = torch.cat([part for part in outputs if part is not None])
+    inputs = None if last[0] is None else torch.cat([part for part in last if part is not None])
+    if layer is not None and named[0] is None:
+        raise InputError(f"layer={layer!r} did not run in the model's forward pass; name a layer that does.")
+    chosen = inputs if layer is None else torch.cat([part for part in named if part is not None])
+    if chosen is None:
+        raise InputError("no Linear layer ran in the model's forward pass; name a layer: Embedding(layer='…').")
+    for name, tensor in (("embedding", chosen), ("output", whole)):
+        if not torch.isfinite(tensor).all():
+            raise NumericalError(f"the model's {name} holds values that are not finite; train it with a smaller step, or scale x.")
+    if whole.shape[1] > 1 and bool((whole >= 0).all()) and bool(((whole.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all()):
+        raise InputError("the model returns probabilities; return logits (leave the final softmax out, the loss adds it).")
+    return Observed(chosen.flatten(1), inputs, whole, bias, layer)
+
+
+def as_module(model: Any) -> nn.Module:
+    """The module itself; anything else is refused."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"context.model is a {type(model).__name__}; give a torch.nn.Module, or what observe(…) returned.")
+    return model
+
+
+def _named(module: nn.Module, layer: str) -> nn.Module:
+    known: dict[str, nn.Module] = dict(module.named_modules())
+    if layer not in known:
+        names = ", ".join(repr(name) for name in list(known)[1:21])
+        raise InputError(f"layer={layer!r} is not a layer of the model; it is one of {names}.")
+    return known[layer]
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode for the duration; every part gets back the mode it was found in."""
+    found = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in found.items():
+            part.training = training
+
+
+def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
+    """Parts of x on the module's device and in its precision."""
+    like = next((value for value in module.parameters() if value.is_floating_point()), torch.empty(0))
+    for start in range(0, len(x), size):
+        yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
+
+
+def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
+    """The module's output for one batch: a matrix with a row a point."""
+    try:
+        outputs = module(part)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}") from error
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(part):
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(f"the model returned {shape} for {len(part)} points; a tensor with one row of logits a point is needed.")
+    return outputs

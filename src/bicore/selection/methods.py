@@ -1,0 +1,61 @@
+"""Every selection method by name, for the doors only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bicore.errors import InputError, unknown_name
+from bicore.selection.base import Selector
+from bicore.selection.batchbald import BatchBALD
+from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.cover import KCenter, KMeansPlusPlus
+from bicore.selection.facility import FacilityLocation
+from bicore.selection.inducing import InducingPoints
+from bicore.selection.matching import GradientMatching, Herding
+from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
+
+#: The order in which tables show them: ours, chance, then by what they need.
+METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
+    "bilevel": (BilevelSelector, {}),
+    "bilevel-cross-entropy": (BilevelSelector, {"loss": "cross-entropy"}),
+    "bilevel-weighted": (BilevelSelector, {"weights": "final"}),
+    "uniform": (Uniform, {}),
+    "class-balanced": (ClassBalanced, {}),
+    "k-means-features": (KMeansPlusPlus, {"over": "features"}),
+    "k-center-features": (KCenter, {"over": "features"}),
+    "herding-features": (Herding, {"over": "features", "per_class": False}),
+    "facility-location": (FacilityLocation, {"over": "features"}),
+    "glister": (BilevelSelector, {"loss": "cross-entropy", "rule": "first-order"}),
+    "reducible-loss": (BilevelSelector, {"loss": "cross-entropy", "rule": "reducible"}),
+    "k-means-embedding": (KMeansPlusPlus, {"over": "embedding"}),
+    "k-means-gradients": (KMeansPlusPlus, {"over": "gradients"}),
+    "k-center-embedding": (KCenter, {"over": "embedding"}),
+    "k-center-gradients": (KCenter, {"over": "gradients"}),
+    "icarl": (Herding, {"over": "embedding"}),
+    "gradient-matching": (GradientMatching, {}),
+    "gradient-matching-pursuit": (GradientMatching, {"weights": "pursuit"}),
+    "gradient-matching-frank-wolfe": (GradientMatching, {"weights": "frank-wolfe"}),
+    "craig": (FacilityLocation, {"over": "gradients", "per_class": True, "weights": "counts"}),
+    "frcl": (InducingPoints, {}),
+    "hardest": (Hardest, {}),
+    "max-entropy": (MaxEntropy, {}),
+    "ccs": (Stratified, {}),
+    "batchbald": (BatchBALD, {}),
+}
+
+
+def as_selector(method: Any, **options: Any) -> Selector:
+    """A selector, or a method's name with options that go over its defaults."""
+    if isinstance(method, Selector):
+        if options:
+            raise InputError(f"method is a selector and carries its own options; leave {', '.join(options)} out.")
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    build, defaults = METHODS[method]
+    known = [name for name in getattr(build, "__dataclass_fields__", {})]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"the option of method={method!r}", name, known)
+    return build(**{**defaults, **options})
