@@ -62,8 +62,7 @@ class ImplicitForward:
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         """Take several points at once, with one fit."""
-        for k in points:
-            self.support.add(k)
+        self.support.extend(points)
         self.weights = torch.cat([self.weights, self.weights.new_tensor(list(weights))])
         self.alpha = torch.cat([self.alpha, self.alpha.new_zeros(len(points), self.problem.outputs)])
         self.fit()

@@ -135,6 +135,8 @@ class RidgeForward:
         self.allowed = (
             ROUNDING * rounding * float(self.variance.abs().max()) * max(1.0, float(self.variance.abs().max()) / self.rho)
         )
+        # K D r, which only the first-order rule reads; kept from its first use on.
+        self.plain_pull: Tensor | None = None
         # (K'DK')_kk, which only the gain rule reads.
         self.energy = problem.cross.weighted_column_norms(problem.outer_weights) if exact_gain else None
 
@@ -153,6 +155,8 @@ class RidgeForward:
         if self.energy is not None:
             self.energy.addcmul_(train, image, value=-2 / divisor).addcmul_(train, train, value=spread / divisor**2)
             self.energy.clamp_min_(0)
+        if self.plain_pull is not None:
+            self.plain_pull.addr_(self._pulled(outer[:, None])[:, 0], own, alpha=-1 / divisor)
         self._lower_variance(train, divisor)
         self.residual.addr_(train, own, alpha=-1 / divisor)
         if not self.same:
@@ -210,6 +214,17 @@ class RidgeForward:
         """∂G/∂w of every training point (or of ``columns``)."""
         pull, residual = _rows(self.pull, columns), _rows(self.residual, columns)
         return (pull * residual).sum(1).mul_(-2 / self.rho)
+
+    def first_order(self, columns: Tensor | None = None) -> Tensor:
+        """−4⟨(K D r)_k, r_k⟩: the gradient with the identity in place of the inverse Hessian."""
+        if self.plain_pull is None:
+            self.plain_pull = self._pulled(self.outer_residual)
+        return (_rows(self.plain_pull, columns) * _rows(self.residual, columns)).sum(1).mul_(-4)
+
+    def _pulled(self, values: Tensor) -> Tensor:
+        """Kᵀ D values."""
+        weighted = self.problem.outer_weights.double()[:, None] * values
+        return self.problem.cross.transposed_matmul(weighted.to(self.problem.train.like)).double()
 
     def losses(self) -> Tensor:
         """The squared error of every training point under the fit."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,16 +44,17 @@ class Support:
     def index(self) -> Tensor:
         return torch.tensor(self.indices, dtype=torch.long, device=self._square.device)
 
-    def add(self, k: int) -> None:
-        place = len(self.indices)
-        index = torch.tensor([k], device=self._square.device)
-        self._train[place] = self.problem.train.columns(index)[:, 0]
+    def extend(self, points: Sequence[int]) -> None:
+        """Take points in, with their rows of the kernel matrix."""
+        first, last = len(self), len(self) + len(points)
+        index = torch.tensor(list(points), dtype=torch.long, device=self._square.device)
+        self._train[first:last] = self.problem.train.columns(index).T
         if self._outer is not self._train:
-            self._outer[place] = self.problem.cross.columns(index)[:, 0]
-        self.indices.append(k)
-        row = self._train[place][self.index]
-        self._square[place, : place + 1] = row
-        self._square[: place + 1, place] = row
+            self._outer[first:last] = self.problem.cross.columns(index).T
+        self.indices += [int(k) for k in points]
+        rows = self._train[first:last][:, self.index]
+        self._square[first:last, :last] = rows
+        self._square[:last, first:last] = rows.T
 
     def keep(self, positions: list[int]) -> None:
         """Drop every point whose place in the order is not listed."""

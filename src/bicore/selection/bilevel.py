@@ -174,8 +174,7 @@ class BilevelSelector(Selector):
     def _engine(self, prepared: _Prepared, size: int) -> Forward:
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
-        closed = self._squared and self.weights != "learnt" and self.rule != "first-order"
-        if closed and constant and self.inner is None:
+        if self._squared and self.weights != "learnt" and constant and self.inner is None:
             return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
         return prepared.implicit(size)
 

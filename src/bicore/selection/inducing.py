@@ -19,6 +19,8 @@ from bicore.selection.space import as_space
 TOGETHER = 16
 #: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than dimensions stay solvable.
 JITTER = 1e-6
+#: Swaps after which the matrices are made anew, so that rounding does not pile up.
+REFRESH = 50
 #: A swap must lower the criterion by this share of the trace of K.
 GAIN = 1e-10
 
@@ -79,15 +81,16 @@ class Inducing:
         self.diagonal = operator.diagonal().double()
         self.jitter = JITTER * max(float(self.diagonal.mean()), torch.finfo(torch.float64).tiny)
         self.trace = float(self.weights @ self.diagonal)
+        self.swaps = 0
         self.places = torch.tensor(places, device=self.weights.device)
         self.cross = operator.columns(self.places).double()
+        self.moment = self.cross.T @ (self.weights[:, None] * self.cross)
         self._refresh()
 
     def _refresh(self) -> None:
         gram = self.cross[self.places]
         shifted = (gram + gram.T) / 2 + self.jitter * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
         self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(shifted))
-        self.moment = self.cross.T @ (self.weights[:, None] * self.cross)
         self.sandwich = self.inverse @ self.moment @ self.inverse
 
     def criterion(self) -> float:
@@ -114,7 +117,36 @@ class Inducing:
         return (leaving, int(proposed[which])) if float(gains[leaving, which]) > GAIN * self.trace else None
 
     def swap(self, leaving: int, joining: int) -> None:
-        """Put ``joining`` in the place of number ``leaving``."""
-        self.places[leaving] = joining
-        self.cross[:, leaving] = self.operator.columns(self.places[leaving : leaving + 1]).double()[:, 0]
-        self._refresh()
+        """Put ``joining`` in the place of number ``leaving``: rank-one terms, and everything anew once in a while."""
+        index = torch.tensor([joining], device=self.places.device)
+        column = self.operator.columns(index).double()[:, 0]
+        own, b = column[self.places], self.cross.T @ (self.weights * column)
+        beta = float((self.weights * column) @ column)
+        self.places[leaving], self.cross[:, leaving] = joining, column
+        row = b.clone()
+        row[leaving] = beta
+        old_moment = self.moment.clone()
+        self.moment[leaving] = self.moment[:, leaving] = row
+        self.swaps += 1
+        if self.swaps % REFRESH:
+            self._exchange(leaving, own, float(self.diagonal[joining]), old_moment, b, beta)
+        else:
+            self._refresh()
+
+    def _exchange(self, leaving: int, own: Tensor, variance: float, moment: Tensor, b: Tensor, beta: float) -> None:
+        """Q and QBQ of Z with the new point at the end, then without the number that leaves, whose place it takes."""
+        u = self.inverse @ own
+        s = max(variance + self.jitter - float(own @ u), self.jitter)
+        image = moment @ u
+        gamma = beta - 2 * float(b @ u) + float(u @ image)
+        a = torch.cat([-u, u.new_ones(1)])
+        p = torch.cat([self.inverse @ (b - image), u.new_zeros(1)])
+        inverse = torch.nn.functional.pad(self.inverse, (0, 1, 0, 1)) + torch.outer(a, a) / s
+        sandwich = torch.nn.functional.pad(self.sandwich, (0, 1, 0, 1))
+        sandwich += (torch.outer(p, a) + torch.outer(a, p)) / s + torch.outer(a, a) * (gamma / s**2)
+        e, g = inverse[:, leaving] / inverse[leaving, leaving], sandwich[:, leaving].clone()
+        sandwich += torch.outer(e, e) * g[leaving] - torch.outer(e, g) - torch.outer(g, e)
+        inverse -= torch.outer(e, e) * inverse[leaving, leaving]
+        order = torch.arange(len(u), device=u.device)
+        order[leaving] = len(u)
+        self.inverse, self.sandwich = inverse[order][:, order], sandwich[order][:, order]

@@ -26,8 +26,8 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "k-center-features": (KCenter, {"over": "features"}),
     "herding-features": (Herding, {"over": "features", "per_class": False}),
     "facility-location": (FacilityLocation, {"over": "features"}),
-    "glister": (BilevelSelector, {"loss": "cross-entropy", "rule": "first-order"}),
-    "reducible-loss": (BilevelSelector, {"loss": "cross-entropy", "rule": "reducible"}),
+    "glister": (BilevelSelector, {"rule": "first-order"}),
+    "reducible-loss": (BilevelSelector, {"rule": "reducible"}),
     "k-means-embedding": (KMeansPlusPlus, {"over": "embedding"}),
     "k-means-gradients": (KMeansPlusPlus, {"over": "gradients"}),
     "k-center-embedding": (KCenter, {"over": "embedding"}),
@@ -54,7 +54,7 @@ def as_selector(method: Any, **options: Any) -> Selector:
     if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("method", method, METHODS)
     build, defaults = METHODS[method]
-    known = [name for name in getattr(build, "__dataclass_fields__", {})]
+    known = list(getattr(build, "__dataclass_fields__", {}))
     for name in options:
         if name not in known:
             raise unknown_name(f"the option of method={method!r}", name, known)

@@ -80,6 +80,10 @@ class Match:
 class OrthogonalPursuit(Match):
     """Take the point that correlates most with what is missing, then fit all weights >= 0 anew; a weight of zero leaves."""
 
+    def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
+        super().__init__(operator, weights, capacity)
+        self._lower, self._factored = torch.zeros(0, 0, dtype=torch.float64), list[int]()
+
     def run(self, growth: Growth) -> None:
         given = list(growth.order)
         for place in given:
@@ -98,13 +102,40 @@ class OrthogonalPursuit(Match):
             self.finish(growth)
 
     def _fit(self, support: list[int]) -> None:
-        """Least squares with weights >= 0 on the support, from the weights at hand (Lawson and Hanson's active set)."""
+        """Least squares with weights >= 0 on the support. While no weight is at its bound, a factor bordered by the new point
+        gives them; otherwise Lawson and Hanson's active set does, from the weights at hand."""
         numbers = [self.numbers[place] for place in support]
-        weights = np.zeros_like(self.learnt)
-        if support:
+        if not support:
+            return
+        solved = self._bordered(numbers, support)
+        if solved is None:
             gram, right = self.columns[np.ix_(numbers, support)], self.toward[support]
-            weights[numbers] = non_negative_least_squares(gram, right, self.learnt[numbers])
-        self.learnt = weights
+            solved = non_negative_least_squares(gram, right, self.learnt[numbers])
+            self._factored = []
+        self.learnt = np.zeros_like(self.learnt)
+        self.learnt[numbers] = solved
+
+    def _bordered(self, numbers: list[int], support: list[int]) -> Array | None:
+        """The unconstrained solution, if every weight of it is positive."""
+        gram = torch.from_numpy(self.columns[numbers[-1], support])
+        gram[-1] *= 1 + JITTER
+        size = len(support) - 1
+        if size and self._factored == support[:-1]:
+            row = torch.linalg.solve_triangular(self._lower, gram[:size, None], upper=False)[:, 0]
+            rest = float(gram[size] - row @ row)
+            if rest <= JITTER * float(gram[size]):
+                return None
+            self._lower = torch.nn.functional.pad(self._lower, (0, 1, 0, 1))
+            self._lower[size, :size], self._lower[size, size] = row, rest**0.5
+        else:
+            whole = torch.from_numpy(self.columns[np.ix_(numbers, support)])
+            whole.diagonal().mul_(1 + JITTER)
+            self._lower, failed = torch.linalg.cholesky_ex(whole)
+            if int(failed):
+                return None
+        self._factored = list(support)
+        solved = torch.cholesky_solve(torch.from_numpy(self.toward[support])[:, None], self._lower)[:, 0].numpy()
+        return solved if (solved > 0).all() else None
 
     def _leave(self, growth: Growth) -> None:
         growth.order = [place for place in growth.order if self.learnt[self.numbers[place]] > 0]

@@ -33,6 +33,8 @@ class Forward(Protocol):
 
     def scores(self, columns: Tensor | None = None) -> Tensor: ...
 
+    def first_order(self, columns: Tensor | None = None) -> Tensor: ...
+
     def losses(self) -> Tensor: ...
 
 
@@ -153,7 +155,6 @@ class Pursuit:
             assert isinstance(self.engine, RidgeForward)
             return -self.engine.gains(columns).cpu().numpy()
         if self.plan.rule == "first-order":
-            assert isinstance(self.engine, ImplicitForward)
             return self.engine.first_order(columns).double().cpu().numpy()
         if self.plan.rule == "reducible":
             assert self.plan.reference is not None

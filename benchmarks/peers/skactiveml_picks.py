@@ -1,0 +1,106 @@
+"""Let scikit-activeml pick out of the benchmark's pools. Not a dependency: run by an environment of its own.
+
+    python3 -m venv skactiveml
+    skactiveml/bin/pip install scikit-activeml==1.0.1 scikit-learn==1.9.1 numpy==2.4.6 scipy==1.17.1
+    skactiveml/bin/python benchmarks/peers/skactiveml_picks.py POOLS.npz OUT.json
+
+POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read: every strategy queries one batch
+out of a pool in which nothing is labelled.
+"""
+
+import importlib.metadata
+import json
+import pathlib
+import platform
+import sys
+import time
+
+import numpy as np
+from skactiveml.pool import CoreSet, MaxHerding, ProbCover, TypiClust
+from sklearn.metrics import pairwise_distances
+from sklearn.preprocessing import normalize
+
+PACKAGES = ["scikit-activeml", "scikit-learn", "numpy", "scipy"]
+CLASSES = 10
+RADII = np.arange(0.02, 2.01, 0.02)
+NOTES = (
+    "One query of batch_size = size, nothing labelled, random_state = seed. MaxHerding normalises the samples itself and uses an "
+    "RBF kernel: once with gamma = 1 / median squared distance of the normalised samples (the median heuristic), once with the "
+    "library's default gamma (1 / features). CoreSet and TypiClust: defaults, on the pixels. ProbCover: on samples of unit "
+    "length, 10 classes, radii tried in steps of 0.02, because its default radii (0.2 and up) cover no neighbour of a raw image "
+    "and few of a normalised one, which leaves random picks. selection_seconds is the second call on a pool and size, "
+    "first_call_seconds the first; both include the median and the normalising."
+)
+
+
+def median_gamma(x):
+    squared = pairwise_distances(normalize(x), metric="sqeuclidean")
+    return float(1 / np.median(squared[np.triu_indices(len(x), k=1)]))
+
+
+# A strategy is made anew for every call: ProbCover keeps the distances of the first pool it has seen.
+def max_herding(x, seed):
+    return MaxHerding(metric_dict={"gamma": median_gamma(x)}, random_state=seed), x
+
+
+def max_herding_default(x, seed):
+    return MaxHerding(random_state=seed), x
+
+
+def core_set(x, seed):
+    return CoreSet(random_state=seed), x
+
+
+def typical_clusters(x, seed):
+    return TypiClust(random_state=seed), x
+
+
+def probability_cover(x, seed):
+    return ProbCover(n_classes=CLASSES, deltas=RADII, random_state=seed), normalize(x)
+
+
+METHODS = {
+    "skactiveml MaxHerding": max_herding,
+    "skactiveml MaxHerding (default gamma)": max_herding_default,
+    "skactiveml CoreSet": core_set,
+    "skactiveml TypiClust": typical_clusters,
+    "skactiveml ProbCover": probability_cover,
+}
+
+
+def timed(method, x, size, seed):
+    start = time.perf_counter()
+    strategy, points = METHODS[method](x, seed)
+    indices = strategy.query(points, np.full(len(points), np.nan), batch_size=size).tolist()
+    return indices, time.perf_counter() - start
+
+
+def check(method, indices, again, size, rows):
+    if len(set(indices)) != size or len(indices) != size or not set(indices) <= set(range(rows)):
+        raise ValueError(f"{method}: {len(indices)} picks, {len(set(indices))} of them distinct, where {size} were asked for")
+    if indices != again:
+        raise ValueError(f"{method}: two calls with one seed picked different points")
+
+
+def row(method, x, size, seed):
+    first, first_seconds = timed(method, x, size, seed)
+    indices, seconds = timed(method, x, size, seed)
+    check(method, indices, first, size, len(x))
+    keys = {"method": method, "size": size, "seed": seed, "indices": indices}
+    return {**keys, "selection_seconds": seconds, "first_call_seconds": first_seconds}
+
+
+def versions():
+    return {name: importlib.metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()}
+
+
+def main():
+    pools = np.load(sys.argv[1])
+    seeds = sorted(int(name[2:]) for name in pools.files if name.startswith("x_"))
+    cells = [(method, seed, int(size)) for method in METHODS for seed in seeds for size in pools["sizes"]]
+    rows = [row(method, pools[f"x_{seed}"], size, seed) for method, seed, size in cells]
+    pathlib.Path(sys.argv[2]).write_text(json.dumps({"rows": rows, "versions": versions(), "notes": NOTES}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
