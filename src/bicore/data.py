@@ -82,6 +82,34 @@ class Dataset:
         return digest.hexdigest()[:16]
 
 
+def joined(first: Dataset, second: Dataset) -> Dataset:
+    """The rows of both, first then second; their columns must be of the same kind. Ids are kept and must differ."""
+    if first.x.shape[1:] != second.x.shape[1:]:
+        raise InputError(f"x has rows of shape {second.x.shape[1:]}, and those before had {first.x.shape[1:]}; they must match.")
+    if (first.y is None) != (second.y is None):
+        words = ("no labels", "labels") if second.y is None else ("labels", "no labels")
+        raise InputError(f"these rows have {words[0]} and those before had {words[1]}; give labels always or never.")
+    y = None
+    if first.y is not None and second.y is not None:
+        kinds = [{"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind) for column in (first.y, second.y)]
+        if kinds[0] != kinds[1] or first.y.shape[1:] != second.y.shape[1:]:
+            raise InputError(
+                f"y holds {second.y.dtype} of shape {second.y.shape[1:]} a row, and before it held {first.y.dtype} of shape "
+                f"{first.y.shape[1:]}; use one kind of label throughout."
+            )
+        y = np.concatenate([first.y, second.y])  # strings grow to the longer kind; nothing is cut off
+    both = object.__new__(Dataset)
+    columns = {
+        "x": np.concatenate([first.x, second.x]),
+        "y": y,
+        "weight": np.concatenate([first.weights, second.weights]),
+        "ids": np.concatenate([first.ids, second.ids]),
+    }
+    for name, column in columns.items():
+        object.__setattr__(both, name, column)
+    return both
+
+
 @dataclass(frozen=True, eq=False)
 class Targets:
     """Labels or targets as the losses read them: codes 0 … C−1 and their classes, or a float matrix."""
@@ -187,7 +215,7 @@ def as_labels(y: Any, n: int) -> Array:
     return array
 
 
-def as_weights(weight: Any, n: int, name: str = "weight") -> Array:
+def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):
         raise InputError(f"{name} has shape {array.shape}; one number for each of the {n} rows is needed.")
@@ -198,7 +226,7 @@ def as_weights(weight: Any, n: int, name: str = "weight") -> Array:
     if array.min() < 0:
         row = int(array.argmin())
         raise InputError(f"{name}[{row}] = {array[row]} is negative; weights are >= 0 (drop the row or set it to 0).")
-    if array.max() == 0:
+    if array.max() == 0 and not all_zero:
         raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
     return array
 

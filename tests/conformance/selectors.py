@@ -6,9 +6,25 @@ import importlib
 import inspect
 import pkgutil
 
+import torch
+from torch import nn
+
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
-from bicore.selection.pointwise import Uniform
+from bicore.selection import (
+    BatchBALD,
+    ClassBalanced,
+    FacilityLocation,
+    GradientMatching,
+    Hardest,
+    Herding,
+    InducingPoints,
+    KCenter,
+    KMeansPlusPlus,
+    MaxEntropy,
+    Stratified,
+    Uniform,
+)
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are fixed: the median heuristic looks
 #: at the features of every row, also of one whose weight is zero.
@@ -25,13 +41,56 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "cross-entropy, candidates": BilevelSelector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
+        "glister": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
+        "glister, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"),
+        "reducible": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
+        "reducible, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"),
     },
     Uniform: {"uniform": Uniform()},
+    ClassBalanced: {"class-balanced": ClassBalanced()},
+    Hardest: {"hardest": Hardest()},
+    MaxEntropy: {"max-entropy": MaxEntropy()},
+    Stratified: {"ccs": Stratified(), "ccs, margin": Stratified(difficulty="margin", prune=0.0, strata=3)},
+    KMeansPlusPlus: {f"k-means++ {space}": KMeansPlusPlus(space) for space in ("features", "embedding", "gradients")},
+    KCenter: {
+        **{f"k-center {space}": KCenter(space) for space in ("features", "embedding", "gradients")},
+        "k-center kernel": KCenter(RBF(0.2), first="central"),
+    },
+    FacilityLocation: {
+        "facility location": FacilityLocation(),
+        "craig": FacilityLocation("gradients", per_class=True, weights="counts"),
+        "facility location, predictions": FacilityLocation("predictions"),
+    },
+    InducingPoints: {"frcl": InducingPoints(proposals=50)},
+    Herding: {
+        "icarl": Herding(),
+        "herding features": Herding("features", per_class=False),
+        "herding kernel": Herding(RBF(0.2), per_class=False),
+    },
+    GradientMatching: {
+        "gradient matching": GradientMatching(),
+        "gradient matching, normalised": GradientMatching(normalise=True),
+        "gradient matching, pursuit": GradientMatching(weights="pursuit"),
+        "gradient matching, frank-wolfe": GradientMatching(weights="frank-wolfe"),
+    },
+    BatchBALD: {"batchbald": BatchBALD(draws=6, configurations=100)},
 }
 #: Configurations that draw at random over rows: there the order of the rows does matter.
-DRAWS = {"cross-entropy, candidates", "squared, automatic", "uniform"}
+DRAWS = {"cross-entropy, candidates", "squared, automatic"}
+#: Configurations that draw at random over ids: of two equal rows either may come first, and rounding may change a draw.
+CHANCE = {"uniform", "class-balanced", "ccs", "ccs, margin", "k-means++ features", "k-means++ embedding", "k-means++ gradients",
+          "k-center features", "k-center embedding", "k-center gradients", "frcl", "batchbald"}  # fmt: skip
 #: Configurations in which a point may leave again, so that prefixes need not be nested and fewer points may come back.
-CORRECTED = {"squared, learnt", "cross-entropy, final"}
+CORRECTED = {"squared, learnt", "cross-entropy, final", "gradient matching, pursuit", "gradient matching, frank-wolfe"}
+#: Configurations whose weights are not 1.
+WEIGHTED = {*CORRECTED, "craig"}
+
+
+def network() -> nn.Module:
+    """A network for four features and three classes, with dropout, left in train mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)).double()
 
 
 def found() -> list[type[Selector]]:

@@ -1,0 +1,8 @@
+"""Buffers: a fixed memory in front of a stream."""
+
+from bicore.stream.base import Buffer
+from bicore.stream.gradient import GradientSampling
+from bicore.stream.prototypes import Prototypes
+from bicore.stream.reservoir import ClassBalancedReservoir, Reservoir
+
+__all__ = ["Buffer", "ClassBalancedReservoir", "GradientSampling", "Prototypes", "Reservoir"]

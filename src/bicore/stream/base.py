@@ -1,0 +1,182 @@
+"""What every buffer in front of a stream is."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bicore.data import Array, Dataset, as_weights, joined
+from bicore.errors import InputError
+from bicore.files import replacing
+from bicore.runtime import Context
+
+FORMAT = 1
+
+
+class Buffer(ABC):
+    """A bounded memory of a stream.
+
+    ``update`` takes a batch of any number of rows, also none; ``snapshot`` gives what is kept: rows with labels, ids that are
+    positions in the stream, and weights that say how much of the stream each row stands for: they sum to the weight seen so far.
+    A batch that is refused changes nothing. Rows of weight 0 take a position in the stream and nothing else.
+
+    Parameters
+    ----------
+    capacity : the most rows that are ever kept.
+    seed : of whatever is drawn at random; the state of the generator is part of what ``save`` writes.
+    """
+
+    #: Whether ``update`` needs labels, or the current model in its context.
+    needs_labels: bool = False
+    needs_model: bool = False
+
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)) or capacity < 1:
+            raise InputError(f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept.")
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise InputError(f"seed={seed!r} is not a whole number >= 0.")
+        self.capacity, self.seed = int(capacity), int(seed)
+        self.rng = np.random.default_rng(self.seed)
+        self.kept: Dataset | None = None
+        #: Rows seen, those of them with a positive weight, and the sum of their weights.
+        self.position, self.counted, self.seen = 0, 0, 0.0
+
+    @property
+    def name(self) -> str:
+        """The method in words."""
+        return type(self).__name__
+
+    def __len__(self) -> int:
+        """Rows kept now."""
+        return 0 if self.kept is None else len(self.kept)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} of {self.capacity} rows kept, {self.position} seen)"
+
+    def update(self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None) -> Self:
+        """Show the next rows of the stream; returns the buffer itself."""
+        context = context or Context()
+        if _rows(x) == 0:
+            return self
+        batch = Dataset(x, y)
+        self._check(batch, context)
+        weights = np.ones(len(batch)) if weight is None else as_weights(weight, len(batch), all_zero=True)
+        rows = np.flatnonzero(weights > 0)
+        counted = replace(batch, ids=np.arange(len(batch)) + self.position)[rows]
+        object.__setattr__(counted, "weight", weights[rows])
+        before = self._state()
+        try:
+            with context.runtime.applied():
+                if len(counted):
+                    self._take(counted, context)
+        except BaseException:
+            self._restore(before)
+            raise
+        self.position += len(batch)
+        self.counted += len(rows)
+        self.seen += float(weights.sum())
+        return self
+
+    def snapshot(self) -> Dataset:
+        """What is kept now; the arrays are the caller's own."""
+        if self.kept is None:
+            raise InputError(f"{self.name} has seen no rows yet; update it first.")
+        kept = self.kept
+        y = None if kept.y is None else kept.y.copy()
+        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy())
+
+    @abstractmethod
+    def _take(self, batch: Dataset, context: Context) -> None:
+        """Change what is kept; ``batch`` holds at least one row, all of positive weight, with stream positions as ids."""
+
+    @abstractmethod
+    def _weights(self) -> Array:
+        """How much of the stream each kept row stands for."""
+
+    def _check(self, batch: Dataset, context: Context) -> None:
+        if self.needs_labels and batch.y is None:
+            raise InputError(f"{self.name} needs labels; give y with every batch, or use Reservoir.")
+        if self.needs_model and context.model is None:
+            raise InputError(f"{self.name} needs the current model, and none was given; pass context=Context(model=your_network).")
+        if self.kept is not None:
+            joined(self.kept[:0], batch[:0])  # refuses columns of another kind than those kept
+
+    def _state(self) -> dict[str, Any]:
+        """Everything that changes, as values that later changes leave alone."""
+        head = {"position": self.position, "counted": self.counted, "seen": self.seen, "rng": self.rng.bit_generator.state}
+        values, arrays = self._extra()
+        return {**head, "kept": self.kept, "values": values, "arrays": arrays}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`_state`."""
+        self.kept, self.position, self.counted = state["kept"], int(state["position"]), int(state["counted"])
+        self.seen, self.rng.bit_generator.state = float(state["seen"]), state["rng"]
+        self._load_extra(state["values"], state["arrays"])
+
+    def _configuration(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON holds them."""
+        return {"capacity": self.capacity, "seed": self.seed}
+
+    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What a subclass adds to the state: values that JSON can hold, and arrays; copies, where they change in place."""
+        return {}, {}
+
+    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
+        """The inverse of :meth:`_extra`."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the whole state to an ``.npz`` without pickle, beside and renamed; a loaded buffer goes on as if never stopped."""
+        state = self._state()
+        kept, arrays = state.pop("kept"), dict(state.pop("arrays"))
+        head = {"format": FORMAT, "buffer": type(self).__name__, "configuration": self._configuration(), **state}
+        if kept is not None:
+            columns = {"x": kept.x, "y": kept.y, "weight": kept.weights, "ids": kept.ids}
+            arrays |= {name: column for name, column in columns.items() if column is not None}
+        target = Path(path)
+        with replacing(target) as beside, open(beside, "wb") as file:
+            np.savez(file, head=np.array(json.dumps(head)), **arrays)
+        return target
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what :meth:`save` of the same class wrote; never unpickles."""
+        head, arrays = _read(path)
+        if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
+            raise InputError(
+                f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; {cls.__name__}.load reads its own, "
+                f"format {FORMAT}."
+            )
+        buffer = cls(**head["configuration"])
+        kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
+        buffer._restore({**head, "kept": kept, "arrays": arrays})
+        return buffer
+
+
+def _rows(x: Any) -> int:
+    try:
+        return len(x)
+    except TypeError:
+        return -1
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            raise ValueError("it holds a single array")
+        with stored:
+            arrays = {name: stored[name] for name in stored.files}
+        head = json.loads(str(arrays.pop("head")))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not a buffer file ({error}); give a file written by Buffer.save.") from error
+    return head, arrays

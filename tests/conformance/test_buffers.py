@@ -1,0 +1,257 @@
+"""One battery for every buffer."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bicore import Context, InputError
+from tests.conformance.buffers import AVERAGED, BATCHED, CASES, CONFIGURATIONS, found
+from tests.conformance.selectors import network
+
+MODEL = Context(model=network())
+CAPACITY = 6
+
+
+def test_every_buffer_is_in_the_battery():
+    assert set(found()) == set(CONFIGURATIONS)
+
+
+@pytest.fixture(params=CASES)
+def named(request):
+    return request.param, CASES[request.param]
+
+
+def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.choice(3, size=n, p=[0.7, 0.2, 0.1])
+    return rng.normal(size=(n, 4)) + np.eye(4)[y], y, rng.choice([0.0, 0.5, 1.0, 2.0], size=n, p=[0.1, 0.3, 0.3, 0.3])
+
+
+def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0):
+    buffer = make(capacity, seed)
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        buffer.update(x[part], None if y is None else y[part], None if weight is None else weight[part], context=MODEL)
+    return buffer
+
+
+def same(first, second) -> None:
+    for name in ("x", "y", "weights", "ids"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(0, 13), min_size=1, max_size=8))
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, seed, sizes):
+    x, y, weight = stream(seed, sum(sizes))
+    buffer, start = CASES[name](CAPACITY, seed), 0
+    for size in sizes:
+        part = slice(start, start + size)
+        buffer.update(x[part], y[part], weight[part], context=MODEL)
+        start += size
+        assert buffer.position == start
+        assert len(buffer) <= CAPACITY
+        counted = weight[:start][weight[:start] > 0]
+        assert len(buffer) == min(len(counted), CAPACITY) or name in AVERAGED
+        if not len(buffer):
+            continue
+        kept = buffer.snapshot()
+        assert len(np.unique(kept.ids)) == len(kept)
+        assert ((kept.ids >= 0) & (kept.ids < start)).all()
+        assert (weight[kept.ids] > 0).all()
+        assert kept.y.tolist() == y[kept.ids].tolist()
+        assert (kept.weights > 0).all()
+        assert kept.weights.sum() == pytest.approx(counted.sum())
+        if name not in AVERAGED:
+            np.testing.assert_array_equal(kept.x, x[kept.ids])
+
+
+def test_the_same_seed_gives_the_same_answer_and_inputs_are_untouched(named):
+    _, make = named
+    x, y, weight = stream(1)
+    before = x.copy(), y.copy(), weight.copy()
+    same(fed(make, x, y, weight).snapshot(), fed(make, x, y, weight).snapshot())
+    for old, new in zip(before, (x, y, weight), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_snapshot_is_the_callers_own(named):
+    _, make = named
+    buffer = fed(make, *stream(1))
+    first = buffer.snapshot()
+    first.x[:] = 99.0
+    first.y[:] = 7
+    first.ids[:] = -1
+    assert not (buffer.snapshot().x == 99).any()
+    assert (buffer.snapshot().y != 7).all()
+    assert (buffer.snapshot().ids >= 0).all()
+
+
+def test_no_global_random_state_is_read_or_moved(named):
+    _, make = named
+    np.random.seed(3)
+    torch.manual_seed(3)
+    first = fed(make, *stream(2)).snapshot()
+    state, tensor_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    second = fed(make, *stream(2)).snapshot()
+    np.testing.assert_array_equal(state, np.random.get_state()[1])
+    assert torch.equal(tensor_state, torch.get_rng_state())
+    same(first, second)
+
+
+def test_the_cut_into_batches_does_not_matter(named):
+    name, make = named
+    if name in BATCHED:
+        pytest.skip("the model is asked once a batch")
+    x, y, weight = stream(3)
+    whole = fed(make, x, y, weight, step=len(x))
+    same(whole.snapshot(), fed(make, x, y, weight, step=1).snapshot())
+    same(whole.snapshot(), fed(make, x, y, weight, step=13).snapshot())
+
+
+def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
+    _, make = named
+    x, y, weight = stream(4)
+    whole = fed(make, x, y, weight, step=10)
+    half = fed(make, x[:30], y[:30], weight[:30], step=10)
+    half.save(tmp_path / "state.npz")
+    loaded = type(half).load(tmp_path / "state.npz")
+    same(half.snapshot(), loaded.snapshot())
+    for start in range(30, 60, 10):
+        part = slice(start, start + 10)
+        loaded.update(x[part], y[part], weight[part], context=MODEL)
+    same(whole.snapshot(), loaded.snapshot())
+    assert loaded.position == 60
+
+
+def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
+    _, make = named
+    buffer = make(3, 0)
+    with pytest.raises(InputError, match="has seen no rows yet"):
+        buffer.snapshot()
+    assert len(buffer) == 0
+    buffer.save(tmp_path / "empty.npz")
+    assert len(type(buffer).load(tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) == 3
+
+
+def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(named):
+    _, make = named
+    buffer = fed(make, *stream(5))
+    before = buffer.snapshot()
+    buffer.update(np.empty((0, 4)), np.empty(0, dtype=int), context=MODEL)
+    assert buffer.position == 60
+    buffer.update(np.ones((3, 4)), [0, 1, 2], [0.0, 0.0, 0.0], context=MODEL)
+    assert buffer.position == 63
+    same(before, buffer.snapshot())
+
+
+def test_a_new_class_finds_room_whenever_it_comes(named):
+    _, make = named
+    x, y, _ = stream(6)
+    buffer = fed(make, x, np.minimum(y, 1))
+    buffer.update(10 + x[:30], np.full(30, 2), context=MODEL)
+    kept = buffer.snapshot()
+    assert len(kept) == CAPACITY
+    assert set(kept.y.tolist()) <= {0, 1, 2}
+    if "gss" not in type(buffer).__name__.lower() and type(buffer).__name__ != "GradientSampling":
+        assert 2 in kept.y
+
+
+def test_string_labels_are_kept_whole(named):
+    name, make = named
+    if "gss" in name:
+        names = np.array(["a", "bb", "longer name"])
+        buffer = make(CAPACITY, 0).update(stream(7)[0][:3], names, context=MODEL)
+        assert sorted(buffer.snapshot().y.tolist()) == sorted(names.tolist())
+        return
+    x, y, _ = stream(7)
+    buffer = make(CAPACITY, 0).update(x, np.array(["a", "bb", "c"])[y], context=MODEL)
+    buffer.update(x[:20] + 5, ["a much longer name"] * 20, context=MODEL)
+    assert set(buffer.snapshot().y.tolist()) <= {"a", "bb", "c", "a much longer name"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: (x[:, :3], y, None), "rows of shape"),
+        (lambda x, y: (x, None, None), "labels"),
+        (lambda x, y: (x, y[:-1], None), "same length"),
+        (lambda x, y: (np.where(np.arange(4) == 2, np.nan, x), y, None), "nan"),
+        (lambda x, y: (x, y.astype(str), None), "one kind of label"),
+        (lambda x, y: (x, y, -np.ones(len(x))), "negative"),
+    ],
+)
+def test_a_batch_that_is_refused_changes_nothing(named, change, words):
+    _, make = named
+    x, y, weight = stream(8)
+    buffer, other = fed(make, x, y, weight), fed(make, x, y, weight)
+    with pytest.raises(InputError, match=words):
+        buffer.update(*change(x, y), context=MODEL)
+    assert buffer.position == other.position
+    buffer.update(x, y, context=MODEL)
+    other.update(x, y, context=MODEL)
+    same(buffer.snapshot(), other.snapshot())
+
+
+def test_what_is_needed_and_missing_is_named(named):
+    _, make = named
+    buffer = make(3, 0)
+    x, y, _ = stream(9)
+    if buffer.needs_model:
+        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs the current model"):
+            buffer.update(x, y)
+    if buffer.needs_labels:
+        with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs labels"):
+            buffer.update(x, context=MODEL)
+    else:
+        assert len(buffer.update(x)) == 3
+
+
+def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
+    _, make = named
+    x, y, weight = stream(10)
+    buffer, other = fed(make, x, y, weight), fed(make, x, y, weight)
+    take = type(buffer)._take
+
+    def broken(self, batch, context):
+        take(self, batch, context)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(buffer), "_take", broken)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.update(x + 1, y, context=MODEL)
+    monkeypatch.undo()
+    same(buffer.update(x, y, context=MODEL).snapshot(), other.update(x, y, context=MODEL).snapshot())
+
+
+def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
+    _, make = named
+    for wrong in (0, -1, 2.5, True):
+        with pytest.raises(InputError, match="capacity"):
+            make(wrong, 0)
+    with pytest.raises(InputError, match="seed"):
+        make(3, -1)
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    with pytest.raises(InputError, match="not a buffer file"):
+        type(make(3, 0)).load(tmp_path / "other.npz")
+    other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))
+    other(3).save(tmp_path / "kind.npz")
+    with pytest.raises(InputError, match="reads its own"):
+        type(make(3, 0)).load(tmp_path / "kind.npz")
+
+
+@pytest.mark.parametrize("batches", [2000])
+def test_memory_does_not_grow_with_the_stream(named, batches):
+    name, make = named
+    if "gss" in name:
+        batches //= 10
+    buffer, rng = make(CAPACITY, 0), np.random.default_rng(0)
+    for _ in range(batches):
+        buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
+    assert len(buffer) == CAPACITY
+    assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)

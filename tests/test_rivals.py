@@ -1,0 +1,522 @@
+"""Each rival against its definition, on cases small enough to work out by hand."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bicore import Context, Dataset, InputError, Runtime
+from bicore.representations import Observed, observe
+from bicore.selection import (
+    METHODS,
+    BatchBALD,
+    BilevelSelector,
+    ClassBalanced,
+    Embedding,
+    FacilityLocation,
+    GradientMatching,
+    Hardest,
+    Herding,
+    InducingPoints,
+    KCenter,
+    KMeansPlusPlus,
+    MaxEntropy,
+    Stratified,
+    Uniform,
+    as_selector,
+)
+from bicore.selection.batchbald import Joint
+from bicore.selection.pursue import non_negative_least_squares
+
+
+def seen(outputs, embedding=None) -> Context:
+    """A context whose model predicts ``outputs`` from ``embedding``."""
+    outputs = torch.as_tensor(np.asarray(outputs, dtype=float))
+    last = outputs if embedding is None else torch.as_tensor(np.asarray(embedding, dtype=float))
+    return Context(model=Observed(last, last, outputs))
+
+
+def points(*values) -> Dataset:
+    return Dataset(np.array(values, dtype=float)[:, None])
+
+
+# Representations.
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
+
+
+def test_embedding_and_predictions_are_those_of_the_module_in_eval_mode():
+    module, x = network(), np.random.default_rng(0).normal(size=(7, 3))
+    found = observe(module, x, batch=2)
+    assert module.training
+    module.eval()
+    tensor = torch.from_numpy(x)
+    torch.testing.assert_close(found.embedding, module[:5](tensor).detach())
+    torch.testing.assert_close(found.outputs, module(tensor).detach())
+    torch.testing.assert_close(observe(module, x, layer="1").embedding, module[:2](tensor).detach())
+
+
+@pytest.mark.parametrize("labels", [[0, 2, 1, 1, 0], ["a", "c", "b", "b", "a"]])
+def test_last_layer_gradients_in_closed_form_are_those_of_autograd(labels):
+    module, x = network().eval(), np.random.default_rng(1).normal(size=(5, 3))
+    left, right = observe(module, x).gradient_factors(np.array(labels))
+    codes = np.unique(labels, return_inverse=True)[1]
+    for row in range(5):
+        module.zero_grad()
+        nn.functional.cross_entropy(module(torch.from_numpy(x[row : row + 1])), torch.tensor([codes[row]])).backward()
+        gradient = torch.cat([module[5].weight.grad, module[5].bias.grad[:, None]], 1)
+        torch.testing.assert_close(torch.outer(left[row], right[row]), gradient)
+
+
+def test_last_layer_gradients_of_a_regression_without_bias():
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False)).double()
+    x, y = np.random.default_rng(2).normal(size=(4, 3)), np.random.default_rng(3).normal(size=(4, 2))
+    left, right = observe(module, x).gradient_factors(y)
+    (module(torch.from_numpy(x[:1])) - torch.from_numpy(y[:1])).square().sum().backward()
+    torch.testing.assert_close(torch.outer(left[0], right[0]), module[2].weight.grad)
+
+
+def test_a_task_that_shows_two_of_ten_classes_uses_their_own_outputs():
+    outputs = np.zeros((2, 10))
+    outputs[0, 4] = outputs[1, 5] = 5.0
+    data = Dataset(np.zeros((2, 1)), [4, 4])
+    assert Hardest().select(data, 1, context=seen(outputs)).indices.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: "a string", "give a torch.nn.Module"),
+        (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
+        (lambda: nn.Linear(7, 2).double(), "cannot read points of shape"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(), "one row of logits a point"),
+    ],
+)
+def test_models_that_cannot_serve_are_refused(build, words):
+    with pytest.raises(InputError, match=words):
+        MaxEntropy().select(Dataset(np.ones((4, 3))), 2, context=Context(model=build()))
+
+
+def test_wrong_layers_and_observations_are_refused():
+    data = Dataset(np.ones((4, 3)))
+    with pytest.raises(InputError, match="not a layer of the model; it is one of '0', '1'"):
+        KCenter(Embedding("head")).select(data, 2, context=Context(model=network()))
+    with pytest.raises(InputError, match="observed on 3 points and data has 4"):
+        KCenter("embedding").select(data, 2, context=seen(np.eye(3)))
+    with pytest.raises(InputError, match="observed at layer None, not '1'"):
+        KCenter(Embedding("1")).select(data, 2, context=Context(model=observe(network(), data.x)))
+    with pytest.raises(InputError, match="one of 'embedding', 'features', 'gradients', 'predictions'"):
+        KCenter("embeding")
+    with pytest.raises(InputError, match="the model has 3 outputs and y 2 classes"):
+        Hardest().select(Dataset(np.ones((4, 3)), ["a", "b", "a", "b"]), 2, context=Context(model=network()))
+
+
+# Each point alone.
+
+
+def test_uniform_draws_every_point_equally_often():
+    counts = sum(np.bincount(Uniform().select(points(*range(5)), 2, rng=seed).indices, minlength=5) for seed in range(1000))
+    assert np.abs(counts - 400).max() < 5 * np.sqrt(1000 * 0.4 * 0.6)
+
+
+def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points():
+    labels = np.array([0] * 7 + [1] * 2 + [2])
+    data = Dataset(np.arange(10.0)[:, None], labels)
+    for seed in range(5):
+        order = labels[ClassBalanced().select(data, 8, rng=seed).indices]
+        assert sorted(order[:3]) == [0, 1, 2]
+        assert sorted(order[3:5]) == [0, 1]
+        assert order[5:].tolist() == [0, 0, 0]
+    assert labels[ClassBalanced().select(data, 4, initial=[0, 1], rng=0).indices[2:]].tolist().count(0) == 0
+
+
+def test_hardest_takes_the_highest_loss():
+    outputs = [[4.0, 0.0], [0.0, 0.0], [0.0, 3.0], [1.0, 0.0]]
+    data = Dataset(np.zeros((4, 1)), [0, 0, 0, 1])
+    assert Hardest().select(data, 4, context=seen(outputs)).indices.tolist() == [2, 3, 1, 0]
+    targets = Dataset(np.zeros((3, 1)), [1.0, 5.0, -2.0])
+    assert Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]])).indices.tolist() == [1, 2, 0]
+
+
+def test_max_entropy_takes_the_least_certain():
+    outputs = [[4.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.0, 2.0]]
+    assert MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, context=seen(outputs)).indices.tolist() == [2, 1, 3]
+
+
+def ccs_budget(sizes: list[int], budget: int) -> list[int]:
+    """The budget rule of the CCS paper: from the smallest stratum on, an equal share of what is left, or all of it."""
+    result = [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=lambda k: sizes[k])
+    left = len(order)
+    for k in order:
+        result[k] = min(sizes[k], budget // left)
+        budget -= result[k]
+        left -= 1
+    return result
+
+
+@pytest.mark.parametrize("size", [1, 4, 9, 14, 20])
+def test_ccs_leaves_out_the_hardest_and_gives_strata_the_published_budget(size):
+    difficulty = np.r_[
+        np.linspace(0.0, 0.09, 10), np.linspace(0.1, 0.19, 3), np.linspace(0.2, 0.29, 6), [0.3], np.linspace(2, 3, 5)
+    ]
+    own = 1 - difficulty / np.sqrt(2) / 3  # two classes: ‖p − e_y‖ = √2 (1 − p_y)
+    outputs = np.stack([np.log(own), np.log(1 - own + 1e-12)], 1)
+    data = Dataset(np.zeros((len(own), 1)), np.zeros(len(own), dtype=int))
+    data = Dataset(np.zeros((len(own) + 1, 1)), np.r_[np.zeros(len(own), dtype=int), 1], np.r_[np.ones(len(own)), 0])
+    picked = Stratified(prune=0.2, strata=3).select(data, size, context=seen(np.vstack([outputs, [[0.0, 9.0]]])))
+    strata = np.minimum((3 * difficulty[:20] / 0.3).astype(int), 2)
+    assert (picked.indices < 20).all()
+    counts = np.bincount(strata[picked.indices], minlength=3)
+    assert sorted(counts.tolist()) == sorted(ccs_budget(np.bincount(strata).tolist(), size))
+
+
+# Covers.
+
+
+def test_k_center_takes_the_farthest_point_each_time():
+    data = points(0, 1, 2, 10, 11, 30)
+    picked = KCenter(first="central").select(data, 4)
+    assert picked.indices.tolist() == [3, 5, 0, 2]
+    assert picked.objectives.tolist() == [20, 10, 2, 1]
+
+
+def test_k_center_is_within_twice_the_best_radius():
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    distances = np.linalg.norm(x[:, None] - x[None], axis=2)
+    best = min(distances[:, list(chosen)].min(1).max() for chosen in combinations(range(12), 3))
+    for seed in range(10):
+        assert KCenter().select(Dataset(x), 3, rng=seed).objective <= 2 * best + 1e-12
+
+
+def test_k_means_plus_plus_draws_by_squared_distance():
+    data, seconds = points(0, 1, 3), []
+    for seed in range(4000):
+        picked = KMeansPlusPlus().select(data, 2, rng=seed).indices
+        if picked[0] == 0:
+            seconds.append(picked[1])
+    share = np.mean(np.array(seconds) == 2)
+    assert share == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / len(seconds)))
+    assert len(seconds) == pytest.approx(4000 / 3, abs=5 * np.sqrt(4000 * 2 / 9))
+
+
+def test_k_means_plus_plus_respects_weights_and_duplicates():
+    heavy = Dataset(np.array([[0.0], [5.0]]), weight=[1.0, 9.0])
+    firsts = [KMeansPlusPlus().select(heavy, 1, rng=seed).indices[0] for seed in range(1000)]
+    assert np.mean(firsts) == pytest.approx(0.9, abs=0.05)
+    assert sorted(KMeansPlusPlus().select(points(2, 2, 2), 3).indices.tolist()) == [0, 1, 2]
+
+
+def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
+    rng = np.random.default_rng(0)
+    embedding, outputs, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 3)), rng.integers(3, size=9)
+    y[:3] = [0, 1, 2]
+    context = seen(outputs, embedding)
+    left, right = context.model.gradient_factors(y)
+    explicit = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
+    data = Dataset(rng.normal(size=(9, 1)), y)
+    for rule in (KCenter, KMeansPlusPlus, FacilityLocation):
+        over = rule("gradients").select(data, 5, rng=3, context=context).indices
+        assert over.tolist() == rule("features").select(Dataset(explicit, y), 5, rng=3).indices.tolist()
+
+
+def facility_value(distances, chosen) -> float:
+    return float((distances.max() - distances[:, chosen].min(1)).sum())
+
+
+@pytest.mark.parametrize("memory", [None, 1])
+def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
+    x = np.random.default_rng(1).normal(size=(14, 2))
+    distances = np.linalg.norm(x[:, None] - x[None], axis=2)
+    greedy: list[int] = []
+    for _ in range(5):
+        rest = [k for k in range(14) if k not in greedy]
+        greedy.append(max(rest, key=lambda k: facility_value(distances, [*greedy, k])))
+    picked = FacilityLocation().select(Dataset(x), 5, context=Context(runtime=Runtime(memory=memory)))
+    assert picked.indices.tolist() == greedy
+    assert picked.objective == pytest.approx(distances[:, greedy].min(1).mean())
+    best = max(facility_value(distances, list(chosen)) for chosen in combinations(range(14), 5))
+    assert facility_value(distances, greedy) >= (1 - 1 / np.e) * best
+
+
+def test_facility_location_per_class_counts_whom_each_point_serves():
+    x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
+    data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], weight=[1, 1, 1, 1, 1, 3.0])
+    picked = FacilityLocation(per_class=True, weights="counts").select(data, 3)
+    assert picked.indices.tolist() == [1, 5, 3]
+    np.testing.assert_allclose(picked.weights * 8 / 6, [3, 4, 1])
+
+
+# FRCL.
+
+
+def trace(kernel, chosen) -> float:
+    own = kernel[np.ix_(chosen, chosen)] + 1e-6 * kernel.diagonal().mean() * np.eye(len(chosen))
+    return float(kernel.trace() - (np.linalg.solve(own, kernel[chosen]) * kernel[chosen]).sum())
+
+
+def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
+    x = np.random.default_rng(2).normal(size=(25, 6))
+    kernel = x @ x.T
+    start = InducingPoints("features", proposals=0).select(Dataset(x), 4, rng=1).indices.tolist()
+    final = InducingPoints("features", proposals=800).select(Dataset(x), 4, rng=1).indices.tolist()
+    assert sorted(start) == sorted(Uniform().select(Dataset(x), 4, rng=1).indices.tolist())
+    assert trace(kernel, final) < trace(kernel, start)
+    for leaving in range(4):
+        for joining in set(range(25)) - set(final):
+            swapped = [*final[:leaving], joining, *final[leaving + 1 :]]
+            assert trace(kernel, swapped) >= trace(kernel, final) - 1e-9
+    best = min(trace(kernel, list(chosen)) for chosen in combinations(range(25), 4))
+    assert trace(kernel, final) <= 1.15 * best
+
+
+def test_inducing_points_keep_those_given_and_depend_on_the_seed():
+    x = np.random.default_rng(3).normal(size=(40, 6))
+    picked = InducingPoints("features", proposals=200).select(Dataset(x), 5, initial=[7, 3], rng=0).indices
+    assert picked[:2].tolist() == [7, 3]
+    several = {tuple(sorted(InducingPoints("features", proposals=0).select(Dataset(x), 5, rng=seed).indices)) for seed in range(5)}
+    assert len(several) == 5
+
+
+# Matching.
+
+
+def herd_by_definition(features, size) -> list[int]:
+    mean, chosen = features.mean(0), []
+    for k in range(1, size + 1):
+        rest = [i for i in range(len(features)) if i not in chosen]
+        chosen.append(min(rest, key=lambda i: np.linalg.norm(mean - (features[i] + features[chosen].sum(0)) / k)))
+    return chosen
+
+
+def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
+    rng = np.random.default_rng(4)
+    embedding, y = rng.normal(size=(20, 5)), np.r_[[0] * 12, [1] * 8]
+    picked = Herding().select(Dataset(np.zeros((20, 1)), y), 9, context=seen(rng.normal(size=(20, 2)), embedding)).indices
+    unit = embedding / np.linalg.norm(embedding, axis=1, keepdims=True)
+    zeros, ones = herd_by_definition(unit[:12], 5), [12 + k for k in herd_by_definition(unit[12:], 4)]
+    assert picked.tolist() == [zeros[0], ones[0], zeros[1], ones[1], zeros[2], ones[2], zeros[3], ones[3], zeros[4]]
+
+
+def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
+    data = Dataset(np.random.default_rng(0).normal(size=(6, 2)), ["a", "a", "b", "a", "a", "a"])
+    picked = Herding("features").select(data, 5).indices
+    assert data.y[picked].tolist() == ["a", "b", "a", "a", "a"]
+
+
+def test_gradient_matching_with_equal_weights_herds_all_classes_together():
+    rng = np.random.default_rng(5)
+    embedding, outputs, y = rng.normal(size=(15, 3)), rng.normal(size=(15, 2)), rng.integers(2, size=15)
+    context, data = seen(outputs, embedding), Dataset(np.zeros((15, 1)), y)
+    left, right = context.model.gradient_factors(y)
+    gradients = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
+    assert GradientMatching().select(data, 6, context=context).indices.tolist() == herd_by_definition(gradients, 6)
+    unit = gradients / np.linalg.norm(gradients, axis=1, keepdims=True)
+    assert GradientMatching(normalise=True).select(data, 6, context=context).indices.tolist() == herd_by_definition(unit, 6)
+
+
+@pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
+def test_weighted_matching_reports_its_error_and_comes_down(form):
+    x = np.abs(np.random.default_rng(6).normal(size=(60, 8)))
+    weight = np.random.default_rng(7).uniform(0.5, 2, 60)
+    data = Dataset(x, weight=weight)
+    target = (weight / weight.mean()) @ x
+    errors = []
+    for size in (2, 5, 8):
+        picked = GradientMatching("features", weights=form).select(data, size)
+        left = np.linalg.norm(target - picked.weights @ x[picked.indices]) ** 2 / np.linalg.norm(target) ** 2
+        assert picked.objective == pytest.approx(left, abs=1e-9)
+        errors.append(left)
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_missing():
+    from scipy.optimize import nnls
+
+    x = np.random.default_rng(8).normal(size=(30, 6)) + 0.5
+    picked = GradientMatching("features", weights="pursuit").select(Dataset(x), 4)
+    best, _ = nnls(x[picked.indices].T, x.sum(0))
+    np.testing.assert_allclose(picked.weights, best, rtol=1e-6)
+    exact = GradientMatching("features", weights="pursuit").select(Dataset(np.repeat(np.eye(3), 4, axis=0)), 9)
+    assert len(exact) == 3
+    assert exact.weights.tolist() == pytest.approx([4, 4, 4])
+    assert "no other point" in exact.status
+
+
+def test_frank_wolfe_first_steps_by_hand():
+    x = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    picked = GradientMatching("features", weights="frank-wolfe").select(Dataset(x), 1)
+    norms = np.linalg.norm(x, axis=1)
+    assert picked.indices.tolist() == [2]  # the direction of the sum (2, 3) is nearest that of (1, 1)
+    assert picked.weights[0] == pytest.approx(norms.sum() / norms[2])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_non_negative_least_squares_agrees_with_scipy(seed):
+    from scipy.optimize import nnls
+
+    rng = np.random.default_rng(seed)
+    matrix, right = rng.normal(size=(12, 7)), rng.normal(size=12)
+    found = non_negative_least_squares(matrix.T @ matrix, matrix.T @ right, np.abs(rng.normal(size=7)) * (seed % 2))
+    np.testing.assert_allclose(found, nnls(matrix, right)[0], atol=1e-7)
+
+
+# BatchBALD.
+
+
+def mutual_information(probabilities, chosen) -> float:
+    """I(y_chosen; ω) by summing over every joint label; probabilities (points, draws, classes)."""
+    classes, total = probabilities.shape[2], 0.0
+    for labels in np.ndindex(*[classes] * len(chosen)):
+        given = np.prod([probabilities[k, :, c] for k, c in zip(chosen, labels, strict=True)], axis=0)
+        total -= given.mean() * np.log(given.mean())
+    own = probabilities[list(chosen)]
+    return total + float((own * np.log(own)).sum(2).mean(1).sum())
+
+
+def random_probabilities(count=6, draws=5, classes=3):
+    return torch.softmax(torch.from_numpy(np.random.default_rng(9).normal(scale=2, size=(count, draws, classes))), 2)
+
+
+def test_batchbald_scores_are_the_joint_mutual_information():
+    probabilities = random_probabilities()
+    exact, sampled = Joint(probabilities, 10_000, 0), Joint(probabilities, 20_000, 0)
+    chosen: list[int] = []
+    for place in (2, 4, 0):
+        expected = [mutual_information(probabilities.numpy(), [*chosen, k]) for k in range(6)]
+        np.testing.assert_allclose(exact.information(), expected, atol=1e-12)
+        sampled.exact = None
+        np.testing.assert_allclose(sampled.information(), expected, atol=0.03)
+        exact.add(place)
+        sampled.add(place)
+        chosen.append(place)
+
+
+def test_batchbald_is_greedy_and_long_batches_do_not_underflow():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
+    data = Dataset(np.random.default_rng(0).normal(size=(300, 2)) * 3)
+    picked = BatchBALD(draws=8, configurations=50).select(data, 250, context=Context(model=module))
+    assert np.isfinite(picked.objectives).all()
+    assert len(np.unique(picked.indices)) == 250
+    with pytest.raises(InputError, match="no nn.Dropout"):
+        BatchBALD().select(data, 3, context=Context(model=nn.Linear(2, 3)))
+
+
+def test_dropout_draws_use_one_mask_for_all_points():
+    from bicore.dropout import dropout_probabilities
+
+    module = nn.Sequential(nn.Linear(2, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+    x = np.repeat(np.ones((1, 2)), 9, axis=0)
+    drawn = dropout_probabilities(module, x, 6, seed=0, batch=4)
+    assert torch.equal(drawn, drawn[:, :1].expand_as(drawn))
+    assert len(torch.unique(drawn[:, 0], dim=0)) > 1
+    images = nn.Sequential(nn.Conv2d(1, 4, 1), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(16, 2))
+    assert dropout_probabilities(images, np.ones((3, 1, 2, 2)), 2, seed=0).shape == (2, 3, 2)
+
+
+# Rules of the bilevel engine.
+
+
+def problem_data(seed=0, n=25):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    y[:3] = [0, 1, 2]
+    return Dataset(rng.normal(size=(n, 4)) + np.eye(4)[y], y)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_glister_scores_are_products_of_gradients_without_an_inverse(loss):
+    """In features the gradient of point k is g_k φ_kᵀ; the score is its inner product with the mean outer gradient."""
+    data = problem_data()
+    outer = problem_data(1, 18)
+    selector = BilevelSelector(kernel="linear", loss=loss, inner_reg=0.3, rule="first-order")
+    picked = selector.select(data, 6, outer=outer).indices.tolist()
+    codes, outer_codes = np.eye(3)[data.y], np.eye(3)[outer.y]
+    centre = codes.mean(0) if loss == "squared" else 0.0
+    chosen: list[int] = []
+    for place in picked:
+        weights = fit(data.x[chosen], codes[chosen] - centre, loss)
+        own, other = (gradient(x @ weights, y - centre, loss) for x, y in ((data.x, codes), (outer.x, outer_codes)))
+        mean = outer.x.T @ other / len(outer)
+        scores = -((data.x @ mean) * own).sum(1)
+        rest = [k for k in range(len(data)) if k not in chosen]
+        assert scores[place] == pytest.approx(scores[rest].min(), rel=1e-5, abs=1e-7)
+        chosen.append(place)
+
+
+def gradient(prediction, target, loss):
+    if loss == "squared":
+        return 2 * (prediction - target)
+    scaled = np.exp(prediction - prediction.max(1, keepdims=True))
+    return scaled / scaled.sum(1, keepdims=True) - target
+
+
+def fit(x, y, loss, rho=0.3):
+    """min Σ ℓ + ρ‖W‖² by closed form or plain gradient descent."""
+    if loss == "squared":
+        return np.linalg.solve(x.T @ x + rho * np.eye(x.shape[1]), x.T @ y) if len(x) else np.zeros((x.shape[1], 3))
+    weights = np.zeros((x.shape[1], 3))
+    for _ in range(4000 if len(x) else 0):
+        weights -= 0.5 / (np.linalg.norm(x, 2) ** 2 + 2 * rho) * (x.T @ gradient(x @ weights, y, loss) + 2 * rho * weights)
+    return weights
+
+
+def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn():
+    data = problem_data(2)
+    picked = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible").select(data, 6).indices.tolist()
+    codes = np.eye(3)[data.y]
+    codes = codes - codes.mean(0)
+    whole = np.square(data.x @ fit(data.x, codes, "squared") - codes).sum(1)
+    chosen: list[int] = []
+    for place in picked:
+        losses = np.square(data.x @ fit(data.x[chosen], codes[chosen], "squared") - codes).sum(1)
+        rest = [k for k in range(len(data)) if k not in chosen]
+        assert (losses - whole)[place] == pytest.approx((losses - whole)[rest].max())
+        chosen.append(place)
+
+
+def test_reducible_loss_passes_over_a_flipped_label_that_the_plain_rule_takes():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 30)
+    x = np.where(y == 0, -2.0, 2.0)[:, None] + rng.normal(scale=0.4, size=(60, 1))
+    flipped = y.copy()
+    flipped[[5, 40]] = 1 - flipped[[5, 40]]
+    picked = BilevelSelector(kernel="rbf", inner_reg=0.5, rule="reducible").select(Dataset(x, flipped), 10).indices
+    assert not np.isin([5, 40], picked).any()
+
+
+# Names.
+
+
+def test_every_method_has_a_name_and_options_go_over_its_defaults():
+    for name in METHODS:
+        assert as_selector(name).name
+    assert as_selector("craig", per_class=False).per_class is False
+    with pytest.raises(InputError, match="Did you mean 'k-center-features'"):
+        as_selector("k-center-feature")
+    with pytest.raises(InputError, match="option of method='uniform'"):
+        as_selector("uniform", kernel="rbf")
+    with pytest.raises(InputError, match="leave kernel out"):
+        as_selector(Uniform(), kernel="rbf")
+
+
+def test_interrupting_and_time_limits_keep_a_prefix():
+    data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
+
+    def stop(step):
+        if step.done == 4:
+            raise KeyboardInterrupt
+
+    stopped = KCenter().select(data, 20, context=Context(runtime=Runtime(progress=stop)))
+    assert len(stopped) == 4
+    assert stopped.status == "interrupted after 4 of 20 points"
+    late = KCenter().select(data, 20, context=Context(runtime=Runtime(max_seconds=1e-9)))
+    assert len(late) == 1
+    assert late.status.startswith("stopped by max_seconds")
