@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from bicore._version import __version__
+from bicore.cli.compare import compare
 from bicore.cli.doctor import doctor
 from bicore.cli.kernel import kernel
 from bicore.cli.select import select
@@ -22,7 +23,7 @@ app = typer.Typer(
     help="Pick the few points of a data set that train a model almost as well as all of it.",
     epilog="Example: bicore select digits --size 50 --out picks.npz",
 )  # fmt: skip
-for verb in (select, kernel, show, doctor):
+for verb in (select, compare, kernel, show, doctor):
     app.command()(verb)
 
 

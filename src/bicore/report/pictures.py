@@ -18,8 +18,8 @@ MOST_IMAGES = 100
 COLUMNS = 10
 
 
-def draw(source: Source, coreset: Coreset, path: Path) -> None:
-    """Write a PNG, PDF or SVG (by the path's ending); written beside and renamed."""
+def new_figure() -> Any:
+    """An empty figure that needs no display."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -27,6 +27,12 @@ def draw(source: Source, coreset: Coreset, path: Path) -> None:
         raise InputError("pictures need matplotlib: pip install 'bicore[pictures]'.") from error
     figure = Figure(layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def draw(source: Source, coreset: Coreset, path: Path) -> None:
+    """Write a PNG, PDF or SVG (by the path's ending); written beside and renamed."""
+    figure = new_figure()
     if source.images is not None:
         _grid(figure, source.images, source.data.y, coreset)
     else:

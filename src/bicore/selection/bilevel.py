@@ -266,9 +266,7 @@ class BilevelSelector(Selector):
 
     def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
         if data.y is None:
-            raise InputError(
-                "bilevel selection needs labels or targets, and data has none; give y, or use a method without labels."
-            )
+            raise InputError("bilevel selection needs labels or targets, and data has none; give y, or a method without labels.")
         targets = read_targets(data.y, self.task, self.classes)
         if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
             raise InputError(

@@ -15,7 +15,7 @@ from bicore.operators import KernelOperator
 from bicore.selection.base import lowest
 from bicore.selection.plain import Growth
 
-#: Relative to ‖L‖·‖g_i‖, a correlation below this is rounding: no point lowers the error any more.
+#: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little is rounding: no point lowers the error any more.
 CORRELATION = 1e-10
 #: Frank–Wolfe takes points again and again; it ends after this many steps a point asked for.
 STEPS_A_POINT = 50
@@ -65,11 +65,11 @@ class Match:
         left = float(self.square - 2 * self.learnt @ self.toward[self.places] + self.learnt @ own @ self.learnt)
         return max(left, 0.0) / max(self.square, np.finfo(float).tiny)
 
-    def best(self, among: Array) -> int | None:
-        """The point whose direction the difference has most of, or None where no point would lower the error."""
+    def best(self, among: Array) -> tuple[int, float]:
+        """The point whose direction the difference has most of, and how much."""
         scores = np.where(among, self.correlations(), -np.inf)
         place = lowest(-scores, np.arange(len(scores)))
-        return place if scores[place] > CORRELATION * self.square**0.5 else None
+        return place, float(scores[place])
 
     def finish(self, growth: Growth) -> None:
         """Hand the weights over, in the order of selection."""
@@ -91,8 +91,8 @@ class OrthogonalPursuit(Match):
         self._fit(given)
         try:
             while growth.wants():
-                best = self.best(growth.open)
-                if best is None:
+                best, correlation = self.best(growth.open)
+                if correlation <= CORRELATION * self.square**0.5:
                     break
                 self.touch(best)
                 self._fit([*growth.order, best])
@@ -201,10 +201,9 @@ class FrankWolfe(Match):
                     break
                 among = growth.open.copy()
                 among[growth.order] = True
-                best = self.best(among)
-                if best is None:
+                best, _ = self.best(among)
+                if not self._step(best):
                     break
-                self._step(best)
                 if growth.open[best]:
                     growth.take(best, self.error())
                 else:
@@ -212,17 +211,19 @@ class FrankWolfe(Match):
         finally:
             self.finish(growth)
 
-    def _step(self, place: int) -> None:
-        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error."""
+    def _step(self, place: int) -> bool:
+        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error; False where no such step lowers it."""
         number = self.touch(place)
         vertex = np.zeros_like(self.learnt)
         vertex[number] = self.sigma / max(self.norms[place], np.finfo(float).tiny)
         if len(self.places) == 1:
             self.learnt = vertex
-            return
+            return True
         direction = vertex - self.learnt
         gram = self.columns[:, self.places]
         slope = float(direction @ (self.toward[self.places] - gram @ self.learnt))
         curvature = float(direction @ gram @ direction)
-        share = np.clip(slope / curvature, 0.0, 1.0) if curvature > 0 else 0.0
-        self.learnt = self.learnt + share * direction
+        if slope <= CORRELATION * self.square or curvature <= 0:
+            return False
+        self.learnt = self.learnt + min(slope / curvature, 1.0) * direction
+        return True

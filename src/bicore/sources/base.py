@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,8 +30,8 @@ class Source:
     table: Any = None
     keep: Array | None = field(default=None)  # columns that standardising leaves alone (indicator columns)
 
-    def scaled(self, choice: str | None) -> Source:
-        """The same source under ``--scale``; None keeps what suits the source."""
+    def scaled(self, choice: str | None, later: bool = False) -> Source:
+        """The same source under ``--scale``; None keeps what suits the source. ``later`` leaves standardising to the caller."""
         if choice is not None and choice not in SCALES:
             raise unknown_name("scale", choice, SCALES)
         wanted = self.scale if choice is None else choice
@@ -41,6 +42,10 @@ class Source:
             wanted = "unit"
         if wanted != "standard":
             return replace(self, scale=wanted, notes=(*self.notes, f"features: {_told(wanted)}"))
+        if later:
+            return replace(
+                self, scale="standard", notes=(*self.notes, f"features: {_told('standard')}, by each pool's own numbers")
+            )
         return replace(
             self, data=replace(self.data, x=standardised(self.data.x, self.keep)), scale="standard",
             notes=(*self.notes, f"features: {_told('standard')}"),
@@ -57,15 +62,26 @@ def _told(scale: str) -> str:
     return words[scale]
 
 
-def standardised(x: Array, keep: Array | None = None) -> Array:
-    """Mean 0 and variance 1 a column, or a channel of images; constant ones become 0, and ``keep`` marks those left alone."""
+def scaling(x: Array, keep: Array | None = None) -> Callable[[Array], Array]:
+    """The map that gives x mean 0 and variance 1 a column, or a channel of images; constant ones become 0, and ``keep`` marks
+    columns left alone."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-    x = x.astype(np.float64)
-    mean, std = x.mean(axis=axes, keepdims=True), x.std(axis=axes, keepdims=True)
-    result = (x - mean) / np.where(std > 0, std, 1.0)
-    if keep is not None:
-        result[:, keep] = x[:, keep]
-    return np.asarray(result)
+    mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
+    std = x.std(axis=axes, keepdims=True, dtype=np.float64)
+
+    def apply(values: Array) -> Array:
+        values = values.astype(np.float64)
+        result = (values - mean) / np.where(std > 0, std, 1.0)
+        if keep is not None:
+            result[:, keep] = values[:, keep]
+        return np.asarray(result)
+
+    return apply
+
+
+def standardised(x: Array, keep: Array | None = None) -> Array:
+    """x under its own :func:`scaling`."""
+    return scaling(x, keep)(x)
 
 
 def need_labels(y: Any, what: str) -> None:

@@ -28,15 +28,23 @@ def open_source(
     folder: str | None = None,
     scale: str | None = None,
     limit: int | None = None,
+    later: bool = False,
 ) -> Source:
-    """Read ``word``: a built-in name, a file, a folder of images, or ``-``."""
+    """Read ``word``: a built-in name, a file, a folder of images, or ``-``. ``later`` leaves standardising to the caller."""
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} is below 1; give a number of rows.")
     _refuse_unused(word, {"target": target, "labels": labels, "data-weights": weight, "data": folder})
     source = _open(word, target, labels, weight, folder, limit)
     if limit is not None and len(source.data) > limit:
         source = _first(source, limit)
-    return source.scaled(scale)
+    return source.scaled(scale, later)
+
+
+def open_test(word: str, folder: str | None = None, scale: str | None = None) -> Source | None:
+    """The test set that belongs to the source, scaled as its training data; None where it has none."""
+    if word not in ("mnist", "cifar10"):
+        return None
+    return _named(word, folder, None, "test").scaled(scale, later=True)
 
 
 #: Options that each kind of source reads; any other is a mistake, not something to pass over in silence.
@@ -78,7 +86,7 @@ def _open(word: str, target: str | None, labels: str | None, weight: str | None,
     raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
 
 
-def _named(word: str, folder: str | None, limit: int | None) -> Source:
+def _named(word: str, folder: str | None, limit: int | None, split: str = "train") -> Source:
     if word == "digits":
         x, y = digits()
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
@@ -87,9 +95,9 @@ def _named(word: str, folder: str | None, limit: int | None) -> Source:
         files = "MNIST/raw/train-images-idx3-ubyte.gz …" if word == "mnist" else "cifar-10-batches-py/data_batch_1 …"
         raise InputError(f"{word} is read from DIR/{files}, as torchvision lays it out; give --data DIR or set BICORE_DATA.")
     if word == "mnist":
-        x, y = mnist(place, limit=limit)
+        x, y = mnist(place, split, limit)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
-    pixels, y = cifar10_pixels(place, limit=limit)
+    pixels, y = cifar10_pixels(place, split, limit)
     x = standard_cifar10(pixels)
     return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
 

@@ -1,0 +1,104 @@
+"""What the rows say: means with standard errors, who is best, and who cannot be told from the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bicore.comparison.records import Row
+
+#: Two-sided confidence of the paired interval, and the power at which a difference counts as detectable.
+CONFIDENCE, POWER = 0.95, 0.8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds both have."""
+
+    method: str
+    size: int
+    seeds: int
+    mean: float
+    error: float
+    seconds: float
+    model_seconds: float
+    gap: float
+    interval: float
+    best: bool
+    tied: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Entries of all sizes, and for each size the smallest difference the seeds could detect (nan with fewer than two)."""
+
+    entries: tuple[Entry, ...]
+    detectable: dict[int, float]
+
+    def of(self, method: str, size: int) -> Entry | None:
+        return next((entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None)
+
+
+def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int]) -> Summary:
+    """Paired by seed: a difference of two methods is looked at within seeds, where pools and judges are the same."""
+    table: dict[tuple[str, int], dict[int, Row]] = {}
+    for row in rows:
+        table.setdefault((row.method, row.size), {})[row.seed] = row
+    entries: list[Entry] = []
+    detectable: dict[int, float] = {}
+    for size in sizes:
+        present = {method: table[method, size] for method in methods if (method, size) in table}
+        if present:
+            found, detectable[size] = _of_size(present, size)
+            entries += found
+    return Summary(tuple(entries), detectable)
+
+
+def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry], float]:
+    means = {method: float(np.mean([row.accuracy for row in own.values()])) for method, own in present.items()}
+    best = max(means, key=lambda method: means[method])
+    entries, spreads = [], []
+    for method, own in present.items():
+        values = np.array([row.accuracy for row in own.values()])
+        gap, interval, spread = _paired(present[best], own)
+        if method != best and np.isfinite(spread):
+            spreads.append(spread)
+        entries.append(
+            Entry(
+                method, size, len(values), means[method], _standard_error(values),
+                float(np.mean([row.selection_seconds for row in own.values()])),
+                float(np.mean([row.model_seconds for row in own.values()])),
+                gap, interval, method == best, method != best and bool(gap - interval <= 0),
+            )
+        )  # fmt: skip
+    count = min(len(own) for own in present.values())
+    return entries, smallest_detectable(float(np.median(spreads)), count) if spreads else float("nan")
+
+
+def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def _paired(best: dict[int, Row], other: dict[int, Row]) -> tuple[float, float, float]:
+    """Mean difference over common seeds, half width of its interval, and the standard deviation of the differences."""
+    common = sorted(set(best) & set(other))
+    differences = np.array([best[seed].accuracy - other[seed].accuracy for seed in common])
+    if len(common) < 2:
+        return float(differences.mean()) if len(common) else float("nan"), float("inf"), float("nan")
+    spread = float(differences.std(ddof=1))
+    return float(differences.mean()), _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common)), spread
+
+
+def smallest_detectable(spread: float, seeds: int) -> float:
+    """The paired difference that the seeds would find at 95% confidence with a chance of 80%, its deviation being ``spread``."""
+    if seeds < 2:
+        return float("nan")
+    return (_quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds)) * spread / float(np.sqrt(seeds))
+
+
+def _quantile(level: float, seeds: int) -> float:
+    from scipy.stats import t  # here: importing bicore stays light
+
+    return float(t.ppf(level, seeds - 1))
