@@ -9,7 +9,7 @@ import sys
 
 from bicore.errors import BicoreError
 
-NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "page")
+NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "page")
 
 
 def main() -> int:
@@ -23,6 +23,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--skip-recipe", action="store_true", help="selection: leave the slow baseline out")
+    parser.add_argument("--pools", help="comparison: only write the pools to this file, for the peers")
+    parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
+    parser.add_argument("--rows", default="bicore-comparison-rows.jsonl", help="comparison: rows as they come; a rerun goes on from them")
     arguments = parser.parse_args()
     from pathlib import Path
 
@@ -49,7 +52,7 @@ def _public(words: list[str]) -> list[str]:
             shown.append("DIR")
         elif word != "--record":
             shown.append(word)
-        skip = word in ("--data", "--out") and not skip
+        skip = word in ("--data", "--out", "--rows", "--picks") and not skip
     return shown
 
 

@@ -1,0 +1,85 @@
+"""All methods and three published peers on MNIST, judged by the paper's CNN.
+
+    python -m benchmarks comparison --data DIR --pools POOLS.npz          # the pools, for the peers' own environments
+    ENV/bin/python benchmarks/peers/apricot_picks.py POOLS.npz PICKS.json  # see the head of each file under benchmarks/peers
+    python -m benchmarks comparison --data DIR --device cuda --picks PICKS.json,… --record
+
+The rows of our own methods are those of ``bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all
+--seeds 10 --everything``; the peers' picks are judged by the same judge on the same pools.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import data_folder, machine
+from bicore.comparison.grid import Comparison, Grid, Stage
+from bicore.comparison.judges import as_judge
+from bicore.comparison.pools import Pools, make_pools
+from bicore.comparison.records import Records, Row
+from bicore.runtime import Runtime
+from bicore.selection.methods import METHODS, as_selector
+from bicore.sources.opening import open_source, open_test
+
+SIZES, POOL, JUDGE, STEPS = [50, 100, 250], 1000, "cnn", 1000
+
+
+def mnist_pools(folder: str) -> Pools:
+    source = open_source("mnist", folder=folder, later=True)
+    return make_pools(source, open_test("mnist", folder), "auto", POOL, POOL, None)
+
+
+def export(folder: str, seeds: int, path: Path) -> None:
+    """The pools as plain arrays."""
+    pools = mnist_pools(folder)
+    arrays: dict[str, np.ndarray] = {"sizes": np.array(SIZES)}
+    for seed in range(seeds):
+        pool, _ = pools.of(seed)
+        arrays |= {f"x_{seed}": pool.x.reshape(len(pool), -1).astype(np.float32), f"y_{seed}": pool.y}
+    np.savez_compressed(path, **arrays)
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    folder = data_folder(arguments.data)
+    if arguments.pools:
+        export(folder, arguments.seeds, Path(arguments.pools))
+        return {"pools": True}
+    pools = mnist_pools(folder)
+    selectors = {name: as_selector(name) for name in METHODS}
+    settings = {"pool": POOL, "judge": JUDGE, "steps": STEPS, "test": pools.test_size, "kernel": "ntk"}
+    store = Records(Path(arguments.rows), settings)
+    grid = Grid(selectors, SIZES, range(arguments.seeds))
+    comparison = Comparison(pools, grid, as_judge(JUDGE, STEPS), store, Runtime(arguments.device), whole=True, tell=_tell)
+    picks = [json.loads(Path(path).read_text()) for path in arguments.picks.split(",")] if arguments.picks else []
+    for seed in range(arguments.seeds):
+        judge_peers(comparison, picks, seed)
+    comparison.run()
+    peers = {row["method"]: picked["versions"] | {"notes": picked["notes"]} for picked in picks for row in picked["rows"]}
+    rows = [asdict(row) for row in store.rows.values()]
+    return {**settings, "sizes": SIZES, "machine": machine(), "failed": comparison.failed, "peers": peers, "rows": rows}
+
+
+def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:
+    """The peers' selections of one seed, each size as a stack."""
+    rows = [row for picked in picks for row in picked["rows"] if row["seed"] == seed]
+    rows = [row for row in rows if (row["method"], row["size"], seed) not in comparison.records.rows]
+    stage = Stage(comparison, seed) if rows else None
+    for size in SIZES:
+        own = [row for row in rows if row["size"] == size]
+        if own and stage is not None:
+            _tell(0, f"peers, {size} points, seed {seed}")
+            samples = [stage.sample(stage.pool[row["indices"]]) for row in own]
+            scores = comparison.judge.scores(samples, stage.test, comparison.pools.outputs, seed)
+            for row, score in zip(own, scores, strict=True):
+                comparison.records.add(Row(row["method"], size, seed, score, row["selection_seconds"]))
+
+
+def _tell(done: int, words: str) -> None:
+    if words:
+        print(f"{done} rows; {words}", file=sys.stderr, flush=True)
