@@ -9,7 +9,7 @@ import sys
 
 from bicore.errors import BicoreError
 
-NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "page")
+NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "rivals", "page")
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--skip-recipe", action="store_true", help="selection: leave the slow baseline out")
     parser.add_argument("--pools", help="comparison: only write the pools to this file, for the peers")
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
-    parser.add_argument("--rows", default="bicore-comparison-rows.jsonl", help="comparison: rows as they come; a rerun goes on from them")
+    parser.add_argument("--rows", default="comparison-rows.jsonl", help="comparison: rows as they come; a rerun goes on from them")
     arguments = parser.parse_args()
     from pathlib import Path
 
@@ -45,14 +45,15 @@ def main() -> int:
 
 
 def _public(words: list[str]) -> list[str]:
-    """The command as anyone would type it: folders of this machine are left out."""
-    shown, skip = [], False
+    """The command as anyone would type it: files and folders of this machine get plain names."""
+    names = {"--data": "DIR", "--out": "DIR", "--rows": "ROWS.jsonl", "--picks": "PICKS.json,…", "--pools": "POOLS.npz"}
+    shown, name = [], None
     for word in words:
-        if skip:
-            shown.append("DIR")
+        if name is not None:
+            shown.append(name)
         elif word != "--record":
             shown.append(word)
-        skip = word in ("--data", "--out", "--rows", "--picks") and not skip
+        name = names.get(word) if name is None else None
     return shown
 
 

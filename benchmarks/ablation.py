@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import judges
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import Dataset, PerPoint, Runtime, select
+from bicore.comparison.judges import Judge, RidgeJudge, Sample, as_judge
 from bicore.kernels import fully_connected
 from bicore.sources import digits
 
@@ -69,13 +69,13 @@ def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
     rows: list[dict[str, Any]] = []
     for name in ("digits", "mnist"):
-        build = judges.mlp(64, 10) if name == "digits" else judges.cnn(10)
+        network, shape = (as_judge("mlp", 1000), (64,)) if name == "digits" else (as_judge("cnn", 1000), (1, 28, 28))
         for seed in range(arguments.seeds):
             x, y, test_x, test_y = _digits(seed) if name == "digits" else _mnist(folder, seed)
             picked = _selections(x, y, seed, runtime)
-            points = [torch.as_tensor(part).to(device) for part in (x, y, test_x, test_y)]
+            pool, test = _sample(x, y, shape, device), _sample(test_x, test_y, shape, device)
             for size in SIZES:
-                rows += _judged(name, build, points, picked, size, seed)
+                rows += _judged(name, network, pool, test, picked, size, seed)
             print(name, "seed", seed, "done", flush=True)
     return {"benchmark": "ablation", "machine": machine(), "pool": POOL, "seeds": arguments.seeds, "rows": rows}
 
@@ -95,18 +95,19 @@ def _selections(x: np.ndarray, y: np.ndarray, seed: int, runtime: Runtime) -> di
     return picked
 
 
+def _sample(x: np.ndarray, y: np.ndarray, shape: tuple[int, ...], device: torch.device) -> Sample:
+    images = torch.as_tensor(x).reshape(-1, *shape).to(device, torch.float32)
+    return Sample(images, torch.as_tensor(y).to(device), torch.ones(len(images), device=device))
+
+
 def _judged(
-    name: str, build: Any, points: list[torch.Tensor], picked: dict[str, Any], size: int, seed: int
+    name: str, network: Judge, pool: Sample, test: Sample, picked: dict[str, Any], size: int, seed: int
 ) -> list[dict[str, Any]]:
-    x, y, test_x, test_y = points
-    rows = torch.stack([torch.as_tensor(one["order"][:size].copy()).to(x.device) for one in picked.values()])
-    network = judges.network_accuracies(build, x[rows].float(), y[rows], test_x.float(), test_y, seed)
-    kernel = fully_connected()
-    found = []
-    for place, (variant, one) in enumerate(picked.items()):
-        ridge = judges.kernel_accuracy(kernel, x[rows[place]].double(), y[rows[place]], test_x.double(), test_y, 10)
-        found.append(
-            {"data": name, "variant": variant, "size": size, "seed": seed, "network": network[place], "kernel": ridge}
-            | {"inner_reg": one["reg"], "select_seconds_200": one["seconds"]}
-        )
-    return found
+    chosen = [torch.as_tensor(one["order"][:size].copy()).to(pool.x.device) for one in picked.values()]
+    sets = [Sample(pool.x[rows], pool.y[rows], pool.weight[rows]) for rows in chosen]
+    scores = {"network": network.scores(sets, test, 10, seed), "kernel": RidgeJudge(fully_connected()).scores(sets, test, 10, seed)}
+    return [
+        {"data": name, "variant": variant, "size": size, "seed": seed, "network": scores["network"][place]}
+        | {"kernel": scores["kernel"][place], "inner_reg": one["reg"], "select_seconds_200": one["seconds"]}
+        for place, (variant, one) in enumerate(picked.items())
+    ]

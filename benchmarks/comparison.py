@@ -62,7 +62,15 @@ def run(arguments: Any) -> dict[str, Any]:
     comparison.run()
     peers = {row["method"]: picked["versions"] | {"notes": picked["notes"]} for picked in picks for row in picked["rows"]}
     rows = [asdict(row) for row in store.rows.values()]
-    return {**settings, "sizes": SIZES, "machine": machine(), "failed": comparison.failed, "peers": peers, "rows": rows}
+    return {
+        "benchmark": "comparison",
+        **settings,
+        "sizes": SIZES,
+        "machine": machine(),
+        "failed": comparison.failed,
+        "peers": peers,
+        "rows": rows,
+    }
 
 
 def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:

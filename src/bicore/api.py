@@ -12,7 +12,9 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context, Runtime
+from bicore.selection.base import Selector
 from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.methods import as_selector
 
 
 def select(
@@ -25,6 +27,8 @@ def select(
     initial: Coreset | Sequence[int] = (),
     seed: int | np.random.Generator = 0,
     runtime: Runtime | None = None,
+    method: str | Selector = "bilevel",
+    model: Any = None,
     **options: Any,
 ) -> Coreset:
     """Choose the ``size`` points of (x, y) that train a model almost as well as all of them.
@@ -38,7 +42,9 @@ def select(
     initial : points or a coreset to continue.
     seed : of whatever is drawn at random.
     runtime : device, precision, memory, threads, progress, time limit.
-    **options : any parameter of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
+    method : a method's name (``bicore.selection.METHODS``: "bilevel", "uniform", "k-center-embedding", "icarl", …) or a selector.
+    model : the current network, for methods that look at one.
+    **options : parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
 
     Examples
     --------
@@ -47,13 +53,12 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    selector = _selector(options)
+    selector = _selector(options) if method == "bilevel" else as_selector(method, **options)
     if isinstance(x, Dataset) and isinstance(y, (int, float, np.integer, np.floating)):
         y, size = None, y  # select(data, 100)
     data = _dataset(x, y, weight)
-    return selector.select(
-        data, size, outer=_outer(outer), initial=initial, rng=seed, context=Context(runtime=runtime or Runtime())
-    )
+    context = Context(model, runtime or Runtime())
+    return selector.select(data, size, outer=_outer(outer), initial=initial, rng=seed, context=context)
 
 
 def reweight(

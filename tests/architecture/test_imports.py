@@ -12,12 +12,13 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 LAYERS = [
     ["_version", "errors", "files"],
     ["runtime", "data"],
-    ["coreset", "losses", "sources"],
-    ["kernels"],
+    ["coreset", "losses", "sources", "representations"],
+    ["kernels", "dropout"],
     ["operators"],
     ["bilevel"],
     ["selection"],
-    ["api", "compat", "report"],
+    ["api", "stream", "comparison"],
+    ["compat", "report"],
     ["cli"],
     ["__init__", "__main__"],
 ]

@@ -38,15 +38,15 @@ from bicore.kernels.base import Kernel, Precomputed
 from bicore.kernels.classical import Nystrom
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
-from bicore.selection.base import Selector
 from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.methods import METHODS, as_selector
 from bicore.selection.names import as_kernel
-from bicore.selection.pointwise import Uniform
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows
 
-METHODS = ("bilevel", "uniform")
+#: Methods that need no network: the command has none to show them.
+CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
 #: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory limit.
 LANDMARKS = 1000
 INTERRUPTED = 130
@@ -62,7 +62,7 @@ def select(
     limit: Limit = None,
     scale: Scale = None,
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
-    method: Annotated[str, typer.Option(help="bilevel or uniform.")] = "bilevel",
+    method: Annotated[str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")] = "bilevel",
     kernel: KernelName = "ntk",
     loss: Annotated[str, typer.Option(help="squared, cross-entropy or logistic.")] = "squared",
     weights: Annotated[str, typer.Option(help="binary or learnt.")] = "binary",
@@ -87,8 +87,15 @@ def select(
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
     """
+    if method in METHODS and method not in CHOICES:
+        raise InputError(
+            f"--method {method} looks at a trained network, and the command has none; call bicore.select(…, method={method!r}, "
+            "model=…) from Python, or see it at work in bicore compare."
+        )
     if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+        raise unknown_name("method", method, CHOICES)
+    given = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
+    _check_options(method, {**given, "kernel": kernel})
     check_output(out, force, (".npz", ".csv", ".parquet"), "--out")
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
     count, regulariser = read_size(size), read_regulariser(inner_reg)
@@ -96,15 +103,13 @@ def select(
     opened = open_source(source, target=target, labels=labels, weight=data_weights, folder=data, scale=scale, limit=limit)
     if out is not None and out.suffix.lower() != ".npz" and opened.table is None:
         raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
-    chosen_kernel, note = _affordable(as_kernel(kernel), opened, runtime, exact)
+    chosen_kernel, note = _affordable(as_kernel(kernel), opened, runtime, exact) if _ours(method) else (None, None)
     notes = [*opened.notes, *([note] if note else [])]
     if not quiet:
         _say(opened, notes)
-    selector: Selector = Uniform()
-    if method == "bilevel":
-        selector = BilevelSelector(
-            chosen_kernel, loss, inner_reg=regulariser, weights=weights, rule=rule, candidates=candidates, task=task
-        )
+    options = {name: value for name, value in given.items() if value != _UNSET[name]} | {"kernel": chosen_kernel, "task": task}
+    options |= {"inner_reg": regulariser} if "inner_reg" in options else {}
+    selector = as_selector(method, **(options if _ours(method) else {}))
     begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
@@ -117,6 +122,21 @@ def select(
         coreset, info={**coreset.info, "source": opened.name, "scale": opened.scale, "notes": notes, "command": _command()}
     )
     _finish(opened, coreset, out, picture, as_json, quiet)
+
+
+#: What the options of bilevel selection are when they were not given; a method's own defaults then hold.
+_UNSET = {"kernel": "ntk", "inner_reg": "auto", "weights": "binary", "rule": "gradient", "loss": "squared", "candidates": None}
+
+
+def _ours(method: str) -> bool:
+    return METHODS[method][0] is BilevelSelector
+
+
+def _check_options(method: str, given: dict[str, Any]) -> None:
+    """Options of bilevel selection mean nothing to other methods: that is a mistake, not something to pass over in silence."""
+    for name, value in given.items():
+        if not _ours(method) and value != _UNSET[name]:
+            raise InputError(f"--{name.replace('_', '-')} {value} means nothing for --method {method}; leave it out.")
 
 
 def _affordable(kernel: Kernel, source: Source, runtime: Runtime, exact: bool) -> tuple[Kernel, str | None]:

@@ -38,7 +38,7 @@ class Herding(OverSpace):
     --------
     >>> from bicore import Dataset
     >>> Herding("features", per_class=False, normalise=False).select(Dataset([[0.0], [1.0], [5.0]]), 2).indices.tolist()
-    [1, 0]
+    [1, 2]
     """
 
     over: Any = "embedding"

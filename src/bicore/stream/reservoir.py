@@ -23,7 +23,7 @@ class Reservoir(Buffer):
     Examples
     --------
     >>> buffer = Reservoir(capacity=3).update(np.arange(100.0))
-    >>> buffer.snapshot().weights.sum()
+    >>> float(buffer.snapshot().weights.sum())
     100.0
     """
 

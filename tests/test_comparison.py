@@ -1,0 +1,266 @@
+"""The comparison: judges that learn, statistics by hand, rows that survive, the command."""
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import InputError, Runtime
+from bicore.comparison.grid import WHOLE, Comparison, Grid
+from bicore.comparison.judges import NetworkJudge, RidgeJudge, Sample, as_judge, convolutional, perceptron
+from bicore.comparison.pools import make_pools
+from bicore.comparison.records import Records, Row, digest
+from bicore.comparison.statistics import smallest_detectable, summarise
+from bicore.kernels import fully_connected
+from bicore.selection import as_selector
+from bicore.sources.base import Source
+from bicore.sources.opening import open_source
+from tests.helpers import blobs
+
+
+def sample(data, rows=slice(None), weight=None) -> Sample:
+    x, y = torch.from_numpy(data.x[rows]).float(), torch.from_numpy(data.y[rows])
+    return Sample(x, y, torch.ones(len(x)) if weight is None else torch.as_tensor(weight, dtype=torch.float32))
+
+
+# Judges.
+
+
+@pytest.mark.parametrize("judge", [as_judge("mlp", 150), RidgeJudge(), RidgeJudge(fully_connected())])
+def test_judges_learn(judge):
+    data = blobs(60)
+    found = judge.scores([sample(data, slice(0, 40)), sample(data, slice(20, 60))], sample(data), 3, seed=0)
+    assert len(found) == 2
+    assert min(found) > 0.6
+
+
+def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_randomness():
+    data, judge = blobs(60), as_judge("mlp", 60)
+    sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60)), sample(data, slice(10, 40))]
+    together = judge.scores(sets, sample(data), 3, seed=4)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    alone = [judge.scores([one], sample(data), 3, seed=4)[0] for one in sets]
+    assert together == pytest.approx(alone, abs=1 / 60 + 1e-9)
+    assert torch.equal(state, torch.get_rng_state())
+    assert judge.scores(sets[:1], sample(data), 3, seed=4) == judge.scores(sets[:1], sample(data), 3, seed=4)
+
+
+@pytest.mark.parametrize("judge", [as_judge("mlp", 200), RidgeJudge()])
+def test_a_weight_of_almost_zero_takes_a_point_out(judge):
+    data = blobs(60)
+    wrong = data.y.copy()
+    wrong[:20] = (wrong[:20] + 1) % 3
+    spoilt = Sample(torch.from_numpy(data.x).float(), torch.from_numpy(wrong), torch.ones(60))
+    light = Sample(spoilt.x, spoilt.y, _light())
+    scores = judge.scores([spoilt, light], sample(data), 3, seed=0)
+    clean = judge.scores([sample(data, slice(20, 60))], sample(data), 3, seed=0)[0]
+    assert scores[1] == pytest.approx(clean, abs=0.05)
+    assert scores[1] > scores[0]
+
+
+def _light() -> torch.Tensor:
+    return torch.cat([torch.full((20,), 1e-6), torch.full((40,), 1.5)])
+
+
+def test_regression_is_judged_by_r_squared():
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(80, 3))).float()
+    y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 3
+    data = Sample(x, y, torch.ones(80))
+    for judge in (as_judge("mlp", 800), RidgeJudge()):
+        assert judge.scores([data], data, 1, seed=0)[0] > 0.8
+    constant = Sample(x, torch.full_like(y, 7.0), torch.ones(80))
+    assert RidgeJudge().scores([constant], data, 1, seed=0)[0] < 0
+
+
+def test_more_points_than_a_batch_are_trained_in_batches():
+    data = blobs(400)
+    assert NetworkJudge("mlp", perceptron, 100).scores([sample(data)], sample(data), 3, seed=0)[0] > 0.6
+
+
+def test_the_papers_cnn_needs_images_of_some_size():
+    assert convolutional((1, 28, 28), 10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert convolutional((3, 17, 40), 4)(torch.zeros(2, 3, 17, 40)).shape == (2, 4)
+    for shape in ((64,), (1, 8, 8)):
+        with pytest.raises(InputError, match="at least 16×16"):
+            convolutional(shape, 10)
+    with pytest.raises(InputError, match="one of 'cnn', 'mlp', 'ridge'"):
+        as_judge("svm", 10)
+
+
+# Statistics.
+
+
+def rows_of(**values) -> list[Row]:
+    return [Row(name, 10, seed, value, 0.1) for name, series in values.items() for seed, value in enumerate(series)]
+
+
+def test_means_errors_and_paired_intervals_by_hand():
+    # Differences to the best: 0.10, 0.12, 0.08, 0.10: mean 0.1, s.d. 0.01633, half width 3.182 · 0.01633/2 = 0.02598.
+    summary = summarise(rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5]), ["a", "b", "c"], [10])
+    a, b, c = (summary.of(name, 10) for name in "abc")
+    assert (a.best, b.best, c.best) == (True, False, False)
+    assert a.mean == pytest.approx(0.75)
+    assert a.error == pytest.approx(np.std([0.9, 0.8, 0.7, 0.6], ddof=1) / 2)
+    assert b.gap == pytest.approx(0.1)
+    assert b.interval == pytest.approx(0.02598, abs=1e-4)
+    assert (b.tied, c.tied) == (False, True)
+
+
+def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
+    """Simulated: a true difference of that size is found in about 80% of experiments."""
+    size, spread = 10, 0.03
+    delta, rng, found = smallest_detectable(spread, size), np.random.default_rng(0), 0
+    from scipy.stats import t
+
+    for _ in range(2000):
+        differences = rng.normal(delta, spread, size)
+        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * differences.std(ddof=1) / np.sqrt(size)
+    assert found / 2000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_one_seed_or_missing_rows_say_nothing_about_differences():
+    summary = summarise(rows_of(a=[0.9], b=[0.8]), ["a", "b"], [10])
+    assert math.isnan(summary.detectable[10])
+    assert summary.of("b", 10).tied
+    partial = summarise([*rows_of(a=[0.9, 0.8, 0.7]), *rows_of(b=[0.1])], ["a", "b"], [10, 20])
+    assert partial.of("b", 10).seeds == 1
+    assert partial.of("a", 20) is None
+
+
+# Records.
+
+
+def test_rows_survive_and_other_settings_are_refused(tmp_path):
+    path, settings = tmp_path / "rows.jsonl", {"judge": "ridge", "pool": 5}
+    first = Records(path, settings)
+    rows = [Row("a", 10, seed, 0.5 + seed / 10, 0.1) for seed in range(3)]
+    for row in rows:
+        first.add(row)
+    assert list(Records(path, settings).rows.values()) == rows
+    with pytest.raises(InputError, match=r"other settings \(pool\)"):
+        Records(path, {"judge": "ridge", "pool": 6})
+    with open(path, "a") as file:
+        file.write('{"method": "a", "si')  # a crash in the middle of a line
+    torn = Records(path, settings)
+    assert list(torn.rows.values()) == rows
+    torn.add(Row("b", 10, 0, 0.9, 0.2))
+    assert len(Records(path, settings).rows) == 4
+    path.write_text(path.read_text().replace('"seed": 1', '"seed" 1'))
+    with pytest.raises(InputError, match="line 3 is not a row"):
+        Records(path, settings)
+    (tmp_path / "other.jsonl").write_text("hello\n")
+    with pytest.raises(InputError, match="not a file of comparison records"):
+        Records(tmp_path / "other.jsonl", settings)
+    assert digest({"a": 1}) != digest({"a": 2})
+
+
+# Pools and the grid.
+
+
+def pools_of(size=60, test=20, source=None):
+    return make_pools(source or Source("blobs", blobs(120)), None, "auto", size, 2000, test)
+
+
+def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
+    data = blobs(120)
+    marked = Source("marked", type(data)(np.arange(120.0)[:, None], data.y))
+    pool, test = pools_of(source=marked).of(3)
+    assert len(pool) == 60
+    assert len(test) == 20
+    assert not np.isin(pool.x, test.x).any()
+    assert pool.ids.tolist() == list(range(60))
+    from dataclasses import replace
+
+    scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
+    assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)
+    assert scaled_pool.x.std() == pytest.approx(1)
+    np.testing.assert_allclose(scaled_test.x, (test.x - pool.x.mean()) / pool.x.std())
+    assert not np.array_equal(pool.x, pools_of(source=marked).of(4)[0].x)
+
+
+@pytest.mark.parametrize(
+    ("pool", "test", "words"), [(101, 20, "--pool 101"), (1, 20, "--pool 1"), (None, 119, "--test 119"), (None, 0, "--test 0")]
+)
+def test_impossible_pools_are_refused(pool, test, words):
+    with pytest.raises(InputError, match=words):
+        make_pools(Source("blobs", blobs(120)), None, "auto", pool, 2000, test)
+
+
+def comparison(tmp_path, methods=("bilevel", "uniform", "icarl", "craig"), seeds=2, judge="ridge", **options):
+    grid = Grid({name: as_selector(name) for name in methods}, [5, 9], range(seeds))
+    return Comparison(pools_of(), grid, as_judge(judge, 40), Records(tmp_path / "rows.jsonl", {"x": 1}), Runtime(), **options)
+
+
+@pytest.mark.parametrize("judge", ["ridge", "mlp"])
+def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows(tmp_path, judge):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    whole = comparison(tmp_path / "a", judge=judge, whole=True)
+    whole.run()
+    assert whole.done() == whole.grid.cells() == 16
+    assert not whole.failed
+    calls = 0
+
+    def stop(done, words):
+        nonlocal calls
+        calls += 1
+        if calls == 7:
+            raise KeyboardInterrupt
+
+    first = comparison(tmp_path / "b", judge=judge, whole=True, tell=stop)
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    again = comparison(tmp_path / "b", judge=judge, whole=True)
+    kept = again.done()
+    assert 0 < kept < 16
+    again.run()
+    value = {row.cell: row.accuracy for row in whole.records.rows.values()}
+    assert {row.cell: row.accuracy for row in again.records.rows.values()} == pytest.approx(value)
+    assert (WHOLE, 60, 1) in value
+    assert all(row.model_seconds > 0 for row in whole.records.rows.values() if row.method in ("icarl", "craig"))
+
+
+def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 3))
+    table = Source("table", type(blobs(5))(x, x[:, 0] + 0.5))
+    pools = make_pools(table, None, "auto", 40, 2000, 20)
+    grid = Grid({name: as_selector(name) for name in ("bilevel", "class-balanced", "uniform")}, [5], range(2))
+    run = Comparison(pools, grid, RidgeJudge(), Records(tmp_path / "rows.jsonl", {}), Runtime())
+    run.run()
+    assert list(run.failed) == ["class-balanced"]
+    assert "needs class labels" in run.failed["class-balanced"]
+    assert run.done() == 4
+
+
+def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
+    from bicore.selection.cover import KCenter
+
+    run = comparison(tmp_path, methods=("k-center-features",))
+    take = KCenter._grow
+
+    def interrupted(self, job, growth):
+        growth.take(0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KCenter, "_grow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert run.done() == 0
+    monkeypatch.setattr(KCenter, "_grow", take)
+
+
+def test_digits_open_with_their_labels():
+    source = open_source("digits", later=True)
+    pools = make_pools(source, None, "auto", None, 500, None)
+    assert (pools.size, pools.test_size, pools.outputs) == (500, 449, 10)
+
+
+def test_rows_have_the_published_keys():
+    assert set(asdict(Row("a", 1, 0, 0.5, 0.1))) >= {"method", "size", "seed", "accuracy", "selection_seconds"}
+    assert json.loads(json.dumps(asdict(Row("a", 1, 0, 0.5, 0.1))))["method"] == "a"
