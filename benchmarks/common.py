@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +74,21 @@ def write_record(name: str, record: dict[str, Any], folder: Path = RECORDS) -> P
     with replacing(path) as beside:
         beside.write_text(json.dumps(record, indent=1) + "\n")
     return path
+
+
+def read_record(name: str) -> dict[str, Any]:
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def told(record: dict[str, Any]) -> str:
+    """By which command and on which machine."""
+    machine = record["machine"]
+    card = f", {machine['gpu']}" if machine["gpu"] else ""
+    return f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch {machine['torch']}."

@@ -5,14 +5,13 @@ python -m benchmarks page
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RECORDS
+from benchmarks import comparison_page
+from benchmarks.common import read_record, table, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 DEFAULT = "squared gradient, auto"
@@ -20,13 +19,18 @@ DEFAULT = "squared gradient, auto"
 
 def run(arguments: Any) -> dict[str, Any]:
     PAGE.write_text(text())
-    return {"benchmark": "page", "page": "docs/benchmarks.md"}
+    comparison_page.PAGE.write_text(comparison_page.text())
+    comparison_page.draw()
+    return {"benchmark": "page", "pages": ["docs/benchmarks.md", "docs/comparison.md"]}
 
 
 def text() -> str:
     """The whole page."""
-    sections = {"selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation}
-    return "\n".join([INTRODUCTION, *(write(_record(name)) for name, write in sections.items())])
+    sections = {
+        "selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation,
+        "rivals": _rivals,
+    }  # fmt: skip
+    return "\n".join([INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())])
 
 
 INTRODUCTION = """# Benchmarks
@@ -34,22 +38,6 @@ INTRODUCTION = """# Benchmarks
 Every number on this page comes from a JSON record under `benchmarks/records`; `python -m benchmarks page` writes the page from
 them. MNIST is read from a folder in torchvision's layout, given by `--data DIR` or `$BICORE_DATA`.
 """
-
-
-def _record(name: str) -> dict[str, Any]:
-    return json.loads((RECORDS / f"{name}.json").read_text())
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
-def _told(record: dict[str, Any]) -> str:
-    machine = record["machine"]
-    card = f", {machine['gpu']}" if machine["gpu"] else ""
-    return f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch {machine['torch']}."
 
 
 def _selection(record: dict[str, Any]) -> str:
@@ -68,7 +56,7 @@ def _selection(record: dict[str, Any]) -> str:
     scaling, imports = record["scaling"], record["import"]
     return f"""## Selection against the paper's recipe
 
-{_told(record)}
+{told(record)}
 
 The first 1000 MNIST training images, standardised, the paper's fully connected kernel, λ = 1e-3 per point, binary weights, one
 thread; seconds of the selection alone, best of several. *Recipe* is the combination of bicore's own parts that does what the
@@ -76,7 +64,7 @@ authors' code does (cold L-BFGS of step 0.25 and at most 200 iterations, 50 conj
 product, 200 candidates, float32): {_effort(recipes)}.
 *Loss* is the outer cross-entropy of the per-point problem fitted on the picks, whatever engine made them.
 
-{_table(["engine", "precision", "seconds", "loss", "× recipe", "× authors, scaled"], rows)}
+{table(["engine", "precision", "seconds", "loss", "× recipe", "× authors, scaled"], rows)}
 *× authors, scaled*: the authors' own code needed {authors["100"]["seconds"]:.0f} s (loss {authors["100"]["loss"]:.2f}) for 100
 points and {authors["400"]["seconds"]:.0f} s ({authors["400"]["loss"]:.2f}) for 400 on a machine whose one-thread 1000 × 1000
 float32 product takes 14 ms; here that product takes {1000 * record["product_seconds"]:.0f} ms, so these seconds are multiplied by
@@ -109,12 +97,12 @@ def _regulariser(record: dict[str, Any]) -> str:
         rows.append([one["rule"], f"{one['rho']:g}", *cells])
     return f"""## The squared-error engine's ρ in the table above: what was tried
 
-{_told(record)}
+{told(record)}
 
 Refitted cross-entropy loss of the picks, and its excess over the cross-entropy engine's own picks. No single ρ comes within 3% at
 both sizes: the per-point problem regularises more as the coreset grows, and a constant ρ has to be chosen for the size.
 
-{_table(["rule", "ρ", "m = 100", "m = 400"], rows)}"""
+{table(["rule", "ρ", "m = 100", "m = 400"], rows)}"""
 
 
 def _memory(record: dict[str, Any]) -> str:
@@ -122,11 +110,11 @@ def _memory(record: dict[str, Any]) -> str:
     rows = [[one["loss"], f"{one['m']} of {one['n']}", *(f"{one[key] / 1e6:.1f} MB" for key in keys)] for one in record["rows"]]
     return f"""## Memory
 
-{_told(record)}
+{told(record)}
 
 All tensors alive when the last point is in, beyond the stored Gram matrix.
 
-{_table(["loss", "points", "beyond the Gram matrix", "n·m numbers", "the Gram matrix"], rows)}"""
+{table(["loss", "points", "beyond the Gram matrix", "n·m numbers", "the Gram matrix"], rows)}"""
 
 
 def _kernels(record: dict[str, Any]) -> str:
@@ -136,13 +124,13 @@ def _kernels(record: dict[str, Any]) -> str:
     ]
     return f"""## Network kernels on the CPU
 
-{_told(record)}
+{told(record)}
 
 The 1000 × 1000 matrix of MNIST images, float32, {record["threads"]} threads; neural-tangents 0.6.5 on jax 0.5.3 on the same machine
 (`benchmarks/neural_tangents_timing.py`, an environment of its own), compiled before it is timed. A symmetric matrix is computed
 once here and twice there, which is a factor of two in both ratios.
 
-{_table(["preset", "bicore", "neural-tangents", "ratio"], rows)}"""
+{table(["preset", "bicore", "neural-tangents", "ratio"], rows)}"""
 
 
 def _ablation(record: dict[str, Any]) -> str:
@@ -152,7 +140,7 @@ def _ablation(record: dict[str, Any]) -> str:
     parts = [
         f"""## Which loss, rule and regulariser should be the default?
 
-{_told(record)}
+{told(record)}
 
 Pools of {record["pool"]} points, {record["seeds"]} seeds (a seed draws the pool and the judge's initial weights; all variants share
 both), the fully connected NTK as the proxy. Test accuracy in percent, mean ± standard error, of kernel ridge regression with that
@@ -179,19 +167,19 @@ def _values(rows: list[dict[str, Any]], judge: str, **fixed: Any) -> np.ndarray:
 
 
 def _accuracies(rows: list[dict[str, Any]], data: str, judge: str, variants: list[str], sizes: list[int]) -> str:
-    table = []
+    lines = []
     for variant in variants:
         cells = []
         for size in sizes:
             values = _values(rows, judge, data=data, variant=variant, size=size)
             cells.append(f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}")
-        table.append([f"**{variant}**" if variant == DEFAULT else variant, *cells])
-    return _table(["variant", *(f"m = {size}" for size in sizes)], table)
+        lines.append([f"**{variant}**" if variant == DEFAULT else variant, *cells])
+    return table(["variant", *(f"m = {size}" for size in sizes)], lines)
 
 
 def _paired(rows: list[dict[str, Any]], variants: list[str]) -> str:
     """Mean difference from the default over data sets and sizes, with the standard error over the seeds' own means."""
-    table = []
+    lines = []
     for variant in variants:
         if variant == DEFAULT:
             continue
@@ -202,10 +190,10 @@ def _paired(rows: list[dict[str, Any]], variants: list[str]) -> str:
             by_seed = difference.reshape(-1, seeds).mean(0)
             cells.append(f"{by_seed.mean():+.2f} ± {by_seed.std(ddof=1) / seeds**0.5:.2f}")
         seconds = np.mean([row["select_seconds_200"] for row in rows if row["variant"] == variant])
-        table.append([variant, *cells, f"{seconds:.2f} s"])
+        lines.append([variant, *cells, f"{seconds:.2f} s"])
     own = np.mean([row["select_seconds_200"] for row in rows if row["variant"] == DEFAULT])
     head = f"The default selects 200 points in {own:.2f} s on average here.\n\n"
-    return head + _table(["variant", "network judge", "kernel judge", "seconds for 200 points"], table)
+    return head + table(["variant", "network judge", "kernel judge", "seconds for 200 points"], lines)
 
 
 CONCLUSION = """**Decision.** The default is the squared error, the gradient rule and the automatic regulariser: in closed form, the
@@ -219,3 +207,25 @@ same for labels and targets, and half a point from the best variant at a small s
 * A random first point changes nothing that these seeds can detect; 200 random candidates a step cost the kernel judge 0.4 points,
   two standard errors, and the network nothing detectable.
 """
+
+
+def _rivals(record: dict[str, Any]) -> str:
+    part = "10 000 × 512, 500 points"
+    rows = [one for one in record["rows"] if one["part"] == part]
+    passed = next(one["seconds"] for one in rows if one["method"] == "the network's pass")
+    body = [
+        [one["method"], f"{one['seconds']:.2f}", "a network's view" if one["needs_model"] else ""]
+        for one in rows
+        if one["method"] != "the network's pass"
+    ]
+    slow = [one["method"] for one in rows if one["seconds"] > 10]
+    words = f"Above 10 s: {', '.join(slow)}." if slow else "All are below 10 s."
+    return f"""## Every selection method: 10 000 points of 512 features, 500 chosen
+
+{told(record)}
+
+Gaussian classes that overlap, float64, bilevel methods over a linear kernel. Methods that look at a network got what it says about
+the points; that pass took {passed:.2f} s for a network with two hidden layers of 100. BatchBALD, which runs the network itself 50
+times and scores joint labels, is not in this table. {words}
+
+{table(["method", "seconds", "needs"], body)}"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import page
+from benchmarks import comparison_page, page
 from benchmarks.__main__ import _public
 from benchmarks.common import write_record
 
@@ -17,6 +17,10 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_page_is_what_the_records_say():
     assert page.PAGE.read_text() == page.text(), "run: python -m benchmarks page"
+
+
+def test_the_comparison_page_is_what_the_records_say():
+    assert comparison_page.PAGE.read_text() == comparison_page.text(), "run: python -m benchmarks page"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "records").glob("*.json")), ids=lambda path: path.name)

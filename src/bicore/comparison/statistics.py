@@ -62,7 +62,7 @@ def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry]
     entries, spreads = [], []
     for method, own in present.items():
         values = np.array([row.accuracy for row in own.values()])
-        gap, interval, spread = _paired(present[best], own)
+        gap, interval, spread = paired_difference(present[best], own)
         if method != best and np.isfinite(spread):
             spreads.append(spread)
         entries.append(
@@ -81,10 +81,10 @@ def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> flo
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def _paired(best: dict[int, Row], other: dict[int, Row]) -> tuple[float, float, float]:
-    """Mean difference over common seeds, half width of its interval, and the standard deviation of the differences."""
-    common = sorted(set(best) & set(other))
-    differences = np.array([best[seed].accuracy - other[seed].accuracy for seed in common])
+def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
+    """First less second: mean over common seeds, half width of its interval, and the standard deviation of the differences."""
+    common = sorted(set(first) & set(second))
+    differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
     if len(common) < 2:
         return float(differences.mean()) if len(common) else float("nan"), float("inf"), float("nan")
     spread = float(differences.std(ddof=1))
