@@ -65,8 +65,8 @@ def text() -> str:
     return f"""# Every method, side by side
 
 {told(record)}
-Our own rows are also those of `bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all --seeds 10
---everything --device cuda`.
+`bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all --seeds 10 --everything --device cuda`
+makes the rows of our own methods again, up to the rounding of the card.
 
 For each of {findings.seeds} seeds a pool of 1000 random MNIST training images is drawn. Every method selects 50, 100 and 250 of
 them; the paper's CNN is trained from scratch on each selection (Adam, 5e-4, 1000 steps) and tested on all {record["test"]} test
@@ -111,12 +111,13 @@ def _words(findings: Findings, seconds: dict[str, float]) -> str:
     return f"""In plain words:
 
 * The default has the best mean at 50 points, where the choice matters most (cross-entropy and learnt weights tie with it):
-  {gap(DEFAULT, "uniform", 50)} points of accuracy above a random sample, {gap(DEFAULT, best_peer, 50)} above the best peer ({best_peer}). The peers do not look at labels, and ours does.
+  {gap(DEFAULT, "uniform", 50)} points of accuracy above a random sample, {gap(DEFAULT, best_peer, 50)} above the best peer
+  ({best_peer}). The peers do not look at labels, and ours does.
 * From 100 points on, cross-entropy as the proxy's loss is better than the default's squared error (by
   {gap("bilevel-cross-entropy", DEFAULT, 100)} and {gap("bilevel-cross-entropy", DEFAULT, 250)} points), at {ratio:.0f} times the
   seconds. Reducible loss, a rule of the same engine at the cost of the default, cannot be told from cross-entropy at 100 and 250
-  points; at 50 it is {gap(DEFAULT, "reducible-loss", 50)} points worse than the default. Whoever takes a tenth of clean data or more should
-  try `method="reducible-loss"`.
+  points; at 50 it is {gap(DEFAULT, "reducible-loss", 50)} points worse than the default. Whoever takes a tenth of clean data or
+  more should try `method="reducible-loss"`.
 * Learnt weights do not help a network here: `bilevel-weighted` is no better than binary weights at any size.
 * The identity in place of the inverse Hessian (`glister`) costs {gap(DEFAULT, "glister", 50)} points at 50 and
   {gap(DEFAULT, "glister", 250)} at 250.
