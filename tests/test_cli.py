@@ -232,6 +232,11 @@ REFUSED = {
     "kernel": (["digits", "--size", "5", "--kernel", "rfb"], "Did you mean 'rbf'"),
     "loss": (["digits", "--size", "5", "--loss", "hinge"], "loss='hinge' is not known"),
     "method": (["digits", "--size", "5", "--method", "bilvel"], "Did you mean 'bilevel'"),
+    "method with a network": (["digits", "--size", "5", "--method", "icarl"], "model=…) from Python"),
+    "option of another method": (
+        ["digits", "--size", "5", "--method", "k-center-features", "--loss", "cross-entropy"],
+        "--loss cross-entropy means nothing for --method k-center-features",
+    ),
     "regulariser": (["digits", "--size", "5", "--inner-reg", "-1"], "inner_reg=-1.0 is not a positive number"),
     "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
     "no column": (["table.csv", "--size", "5"], "needs --target COLUMN"),
@@ -405,7 +410,7 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
 
 
 def test_help_has_an_example_on_every_command(bicore):
-    for words in ([], ["select"], ["kernel"], ["show"], ["doctor"]):
+    for words in ([], ["select"], ["compare"], ["kernel"], ["show"], ["doctor"]):
         result = bicore(*words, "--help")
         assert result.returncode == 0
         assert "Example: bicore" in result.stdout

@@ -100,9 +100,11 @@ def compare(
     pools = make_pools(opened, open_test(source, data, scale), task, pool, MOST_POOL, test)
     _check_sizes(counts, pools)
     selectors = {name: _selector(name, kernel, task) for name in chosen}
+    chosen_judge = as_judge(judge, steps)
+    chosen_judge.check(tuple(opened.data.x.shape[1:]), pools.outputs)
     settings = _settings(pools, judge, steps, kernel)
     store = Records(records or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
-    run = Comparison(pools, Grid(selectors, counts, range(seeds)), as_judge(judge, steps), store, runtime, everything)
+    run = Comparison(pools, Grid(selectors, counts, range(seeds)), chosen_judge, store, runtime, everything)
     if not quiet:
         _say(pools, run, judge)
     stopped = _work(run, quiet or as_json)

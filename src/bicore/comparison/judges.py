@@ -51,6 +51,9 @@ class Judge(ABC):
 
     name: str
 
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most judges take any points)
+        """Refuse points that this judge cannot read, before any work."""
+
     @abstractmethod
     def scores(self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int) -> list[float]:
         """Train on each selection from scratch and test; ``outputs`` is the number of classes or targets."""
@@ -91,6 +94,10 @@ class NetworkJudge(Judge):
     build: Callable[[tuple[int, ...], int], nn.Module]
     steps: int = 1000
     rate: float = 5e-4
+
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self.build(shape, outputs)
 
     def scores(self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int) -> list[float]:
         template, parameters = self.trained(selections, outputs, seed)

@@ -46,11 +46,11 @@ class Records:
             self._append({"settings": self.settings})
 
     def _read(self) -> None:
-        lines = self.path.read_text().splitlines()
         try:
+            lines = self.path.read_text().splitlines()
             found = json.loads(lines[0])["settings"] if lines else None
-        except (ValueError, KeyError, TypeError):
-            found = None
+        except (ValueError, KeyError, TypeError):  # also bytes that are no text
+            lines, found = [], None
         if found is None:
             raise InputError(f"{self.path} is not a file of comparison records; give another --records, or remove it.")
         if found != json.loads(json.dumps(self.settings)):

@@ -1,0 +1,148 @@
+"""``bicore compare`` through its real entry point."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.cli_server import Server
+from tests.helpers import blobs
+
+FAST = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf", "--seeds", "3", "--sizes", "5,12"]
+
+
+@pytest.fixture(scope="module")
+def bicore():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def table(tmp_path):
+    data = blobs(90)
+    np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
+    target = data.x @ np.array([1.0, -2.0, 0.5, 0.0])
+    np.savez(tmp_path / "targets.npz", x=data.x, y=target)
+    return tmp_path
+
+
+def test_json_rows_summary_and_continuation(bicore, table):
+    first = bicore("compare", "data.npz", *FAST, "--json", cwd=table)
+    assert first.returncode == 0, first.stderr
+    answer = json.loads(first.stdout)
+    assert len(answer["rows"]) == 18
+    for row in answer["rows"]:
+        assert {"method", "size", "seed", "accuracy", "selection_seconds"} <= set(row)
+        assert 0 <= row["accuracy"] <= 1
+    assert sum(entry["best"] for entry in answer["summary"]) == 2
+    assert set(answer["smallest_detectable"]) == {"5", "12"}
+    more = bicore("compare", "data.npz", *FAST[:-4], "--sizes", "5,12", "--seeds", "4", "--json", cwd=table)
+    assert "18 of 24 rows are there already" in more.stderr
+    rows = json.loads(more.stdout)["rows"]
+    known = {(row["method"], row["size"], row["seed"]): row for row in rows}
+    for row in answer["rows"]:
+        assert known[row["method"], row["size"], row["seed"]] == row  # what is done is not run again
+    assert len(rows) == 24
+    assert [path.suffix for path in table.iterdir()].count(".jsonl") == 1
+
+
+def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
+    result = bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "accuracy of the ridge judge, mean ± standard error over seeds"
+    assert sum(line.count("★") for line in lines[2:5]) == 2
+    assert "the whole pool (68 points): " in result.stdout
+    assert "smallest difference these seeds would find" in result.stdout
+    assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "tested on 22 points (held out at random for each seed)" in result.stderr
+    assert "scaled to mean 0 and variance 1, by each pool's own numbers" in result.stderr
+
+
+def test_methods_with_a_model_and_a_network_judge(bicore, table):
+    words = ["--methods", "icarl,hardest,craig", "--judge", "mlp", "--steps", "30", "--seeds", "2", "--sizes", "6"]
+    result = bicore("compare", "data.npz", *words, cwd=table)
+    assert result.returncode == 0, result.stderr
+    assert "look at one mlp trained on the whole pool" in result.stderr
+    assert "+ seconds: training the model" in result.stdout
+
+
+def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(bicore, table):
+    result = bicore(
+        "compare", "targets.npz", "--methods", "bilevel,uniform,class-balanced", "--seeds", "2", "--sizes", "8", cwd=table
+    )
+    assert result.returncode == 1
+    assert result.stdout.startswith("R² of the ridge judge")
+    assert "bicore: class-balanced was left out: class-balanced needs class labels" in result.stderr
+
+
+def test_one_seed_says_that_it_tells_nothing(bicore, table):
+    result = bicore("compare", "data.npz", "--methods", "uniform,class-balanced", "--seeds", "1", "--sizes", "5", cwd=table)
+    assert "one seed tells nothing about differences" in result.stdout
+
+
+def test_the_list_of_methods(bicore):
+    result = bicore("compare", "--list")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert any(line.split() == ["icarl", "needs", "labels", "and", "a", "model"] for line in lines)
+    assert "uniform" in lines
+
+
+REFUSED = {
+    "sizes": (["--sizes", "5,x"], "--sizes '5,x' is not a list of whole numbers"),
+    "size zero": (["--sizes", "0,5"], "sizes are at least 1"),
+    "size beyond the pool": (["--sizes", "69"], "a pool has 68 points"),
+    "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
+    "twice": (["--methods", "uniform,uniform"], "uniform twice"),
+    "seeds": (["--seeds", "0"], "--seeds 0 is below 1"),
+    "judge": (["--judge", "forest"], "judge='forest' is not known"),
+    "steps": (["--steps", "0"], "--steps 0 is below 1"),
+    "pool": (["--pool", "80"], "--pool 80 is outside 2 … 68"),
+    "test": (["--test", "89"], "--test 89 is outside 1 … 88"),
+    "picture": (["--picture", "a.txt"], "it can be .png, .pdf, .svg"),
+    "records": (["--records", "data.npz"], "data.npz is not a file of comparison records"),
+    "cnn": (["--judge", "cnn"], "needs images of at least 16×16"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
+    words, message = REFUSED[name]
+    before = (table / "data.npz").read_bytes()
+    result = bicore("compare", "data.npz", "--seeds", "2", "--sizes", "5", *words, "--quiet", cwd=table)
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert (table / "data.npz").read_bytes() == before
+    assert not list(table.glob("*.jsonl"))
+
+
+def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_path):
+    words = ["compare", "digits", "--methods", "uniform,bilevel-cross-entropy", "--seeds", "40", "--sizes", "5,60"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bicore", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        deadline = time.time() + 60
+        while time.time() < deadline and sum(path.read_text().count("\n") for path in tmp_path.glob("*.jsonl")) < 3:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        table, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "The same command goes on from there" in errors
+    assert "uniform" in table
+    kept = next(tmp_path.glob("*.jsonl")).read_text().count("\n") - 1
+    again = bicore(*words[:-3], "1", "--sizes", "5", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "rows are there already" in again.stderr
+    assert kept >= 2

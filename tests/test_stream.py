@@ -1,0 +1,197 @@
+"""Buffers against their definitions, on cases small enough to work out by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bicore import Context, InputError
+from bicore.representations import Observed, observe
+from bicore.stream import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+
+
+def test_reservoir_is_a_uniform_sample_at_any_time():
+    counts = np.zeros(9)
+    for seed in range(2000):
+        buffer = Reservoir(3, seed).update(np.arange(5.0)).update(np.arange(5.0, 9.0))
+        counts[buffer.snapshot().ids] += 1
+    expected = 2000 / 3
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(2000 * (1 / 3) * (2 / 3))
+
+
+def test_reservoir_keeps_heavy_rows_in_proportion():
+    weight, counts = np.array([1.0, 1, 1, 1, 3, 1, 1, 1, 2, 1]), np.zeros(10)
+    for seed in range(4000):
+        counts[Reservoir(2, seed).update(np.arange(10.0), weight=weight).snapshot().ids] += 1
+    expected = 4000 * 2 * weight / weight.sum()
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected.max())
+
+
+def test_until_it_is_filled_every_row_stands_for_itself():
+    kept = Reservoir(5).update([[1.0], [2.0]], weight=[3.0, 0.5]).snapshot()
+    assert kept.weights.tolist() == [3.0, 0.5]
+    assert kept.ids.tolist() == [0, 1]
+
+
+class Scripted:
+    """A generator whose draws are given."""
+
+    def __init__(self, pairs):
+        self.pairs = list(pairs)
+
+    def random(self, shape):
+        taken, self.pairs = self.pairs[: shape[0]], self.pairs[shape[0] :]
+        return np.array(taken, dtype=float)
+
+    @property
+    def bit_generator(self):
+        return np.random.default_rng(0).bit_generator
+
+
+def balanced(capacity, pairs):
+    buffer = ClassBalancedReservoir(capacity)
+    buffer.rng = Scripted(pairs)
+    return buffer
+
+
+def test_class_balanced_reservoir_step_by_step():
+    """Memory of 4. After a a a b it is filled and a, the largest, is full; b is not.
+
+    5th row b: not full, so it takes the place of a random a; a and b are then equal and both full.
+    6th row a: full, kept 2, seen 4: enters if u <= 2/4, in place of a random a.
+    7th row c: not full, takes a place among the largest (a and b alike).
+    """
+    free = [(0.0, 0.0)] * 4
+    buffer = balanced(4, [*free, (0.9, 0.0), (0.4, 0.99), (0.0, 0.99)])
+    buffer.update(np.arange(4.0), ["a", "a", "a", "b"])
+    assert buffer.full == {"a"}
+    buffer.update([4.0], ["b"])
+    assert buffer.snapshot().ids.tolist() == [4, 1, 2, 3]
+    assert buffer.full == {"a", "b"}
+    buffer.update([5.0], ["a"])
+    assert buffer.snapshot().ids.tolist() == [4, 1, 5, 3]
+    buffer.update([6.0], ["c"])
+    assert buffer.snapshot().ids.tolist() == [4, 1, 5, 6]
+    assert buffer.snapshot().y.tolist() == ["b", "a", "a", "c"]
+    np.testing.assert_allclose(buffer.snapshot().weights, [2, 2, 2, 1])
+
+
+def test_a_row_of_a_full_class_stays_out_with_the_complementary_chance():
+    buffer = balanced(4, [(0.0, 0.0)] * 4 + [(0.9, 0.0), (0.51, 0.99)])
+    buffer.update(np.arange(6.0), ["a", "a", "a", "b", "b", "a"])
+    assert buffer.snapshot().ids.tolist() == [4, 1, 2, 3]
+
+
+def test_no_class_is_full_before_the_memory_is_filled():
+    buffer = ClassBalancedReservoir(10).update(np.arange(4.0), ["a", "a", "a", "b"])
+    assert buffer.full == set()
+
+
+def test_more_classes_than_room_in_a_class_balanced_reservoir():
+    buffer = ClassBalancedReservoir(3).update(np.arange(50.0), np.arange(50) % 7)
+    kept = buffer.snapshot()
+    assert len(np.unique(kept.y)) == 3
+    assert kept.weights.sum() == pytest.approx(50)
+
+
+def test_prototypes_merge_the_two_nearest_of_the_largest_class():
+    buffer = Prototypes(4).update([[0.0], [1.0], [5.0], [20.0]], ["a", "a", "a", "b"])
+    buffer.update([[6.0]], ["a"])  # 0 and 1 are nearest among the kept rows of a
+    kept = buffer.snapshot()
+    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), strict=True)) == [(0.5, 2), (5.0, 1), (6.0, 1), (20.0, 1)]
+    assert kept.ids[kept.x[:, 0] == 0.5].tolist() == [0]
+    buffer.update([[30.0]], ["c"])  # a has the most: 5 and 6 become one
+    kept = buffer.snapshot()
+    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y.tolist(), strict=True)) == [
+        (0.5, 2, "a"),
+        (5.5, 2, "a"),
+        (20.0, 1, "b"),
+        (30.0, 1, "c"),
+    ]
+
+
+def test_a_prototype_is_the_weighted_mean_of_its_rows():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    weight = np.random.default_rng(1).uniform(0.5, 2, 40)
+    kept = Prototypes(1).update(x, weight=weight).snapshot()
+    np.testing.assert_allclose(kept.x[0], weight @ x / weight.sum())
+    many = Prototypes(6).update(x, weight=weight).snapshot()
+    np.testing.assert_allclose(many.weights @ many.x, weight @ x)
+
+
+def test_more_classes_than_prototypes_are_refused_and_nothing_changes():
+    buffer = Prototypes(2).update([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InputError, match="capacity=2 is below the 3 classes"):
+        buffer.update([[2.0], [3.0]], [1, 2])
+    assert buffer.snapshot().ids.tolist() == [0, 1]
+    with pytest.raises(InputError, match="targets"):
+        Prototypes(3).update([[0.0]], [1.5])
+    with pytest.raises(InputError, match="needs class labels"):
+        ClassBalancedReservoir(3).update([[0.0]], [1.5])
+
+
+class Given(nn.Module):
+    """Embeds x as its first two columns; outputs are fixed weights of it, so gradients can be worked out."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 2, bias=False).double()
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def directions(x, y):
+    """Gradients of the cross-entropy at zero outputs: (1/2 − e_y) xᵀ."""
+    return [np.outer(np.array([0.5, 0.5]) - np.eye(2)[label], row).ravel() for row, label in zip(x, y, strict=True)]
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_gradient_sampling_scores_by_the_largest_cosine():
+    x, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([0, 0, 1])
+    context = Context(model=Given())
+    buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], context=context)
+    assert buffer.scores.tolist() == [1, 1]
+    buffer.update(x[2:], y[2:], context=context)
+    g = directions(x, y)
+    assert buffer.scores[2] == pytest.approx(1 + max(cosine(g[2], g[0]), cosine(g[2], g[1])))
+
+
+def test_gradient_sampling_replaces_with_the_published_chance():
+    """One kept row of score 1, a new one whose gradient is opposite (score 0): it always enters; at cosine −0.6, 1/1.4."""
+    entered = 0
+    new = np.array([[-0.6, 0.8]])
+    for seed in range(1500):
+        buffer = GradientSampling(1, seed).update([[1.0, 0.0]], [0], context=Context(model=Given()))
+        buffer.update(new, [0], context=Context(model=Given()))
+        entered += int(buffer.snapshot().ids[0])
+    assert entered / 1500 == pytest.approx(1 / 1.4, abs=4 * np.sqrt(0.2 / 1500))
+    same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], context=Context(model=Given()))
+    assert same.update([[1.0, 0.1]], [0], context=Context(model=Given())).snapshot().ids.tolist() == [0]
+
+
+def test_the_cosine_form_drops_the_row_most_like_the_others():
+    x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [-1.0, 0.2]])
+    buffer = GradientSampling(2, rule="cosine").update(x, [0, 0, 0, 0], context=Context(model=Given()))
+    g = directions(x, [0] * 4)
+    left = [0, 1, 2, 3]
+    while len(left) > 2:
+        left.remove(max(left, key=lambda i: sum(cosine(g[i], g[j]) for j in left)))
+    assert buffer.snapshot().ids.tolist() == left
+
+
+def test_gradient_sampling_needs_the_module_itself():
+    buffer = GradientSampling(1).update([[1.0, 0.0]], [0], context=Context(model=Given()))
+    seen = observe(Given(), np.array([[1.0, 0.0]]))
+    assert isinstance(seen, Observed)
+    with pytest.raises(InputError, match="needs the module itself"):
+        buffer.update([[1.0, 0.0]], [0], context=Context(model=seen))
+    with pytest.raises(InputError, match="rule='iqp'"):
+        GradientSampling(3, rule="iqp")
+    with pytest.raises(InputError, match="compared=0"):
+        GradientSampling(3, compared=0)
+    assert torch.is_tensor(seen.outputs)
