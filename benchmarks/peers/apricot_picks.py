@@ -9,17 +9,11 @@ apricot-select imports it without declaring it.
 """
 
 import functools
-import importlib.metadata
-import json
-import pathlib
-import platform
-import sys
-import time
 from unittest import mock
 
-import numpy as np
 from apricot import FacilityLocationSelection
 from apricot.functions import facilityLocation
+from picking import pick_all, row, timed
 
 METHOD = "apricot facility location"
 PACKAGES = ["apricot-select", "numba", "numpy", "scipy", "scikit-learn"]
@@ -36,39 +30,13 @@ def pick(x, size, seed):
     return FacilityLocationSelection(size, random_state=seed).fit(x).ranking.tolist()
 
 
-def timed(x, size, seed):
-    start = time.perf_counter()
-    indices = pick(x, size, seed)
-    return indices, time.perf_counter() - start
-
-
-def check(indices, again, size, rows):
-    if len(set(indices)) != size or len(indices) != size or not set(indices) <= set(range(rows)):
-        raise ValueError(f"{METHOD}: {len(indices)} picks, {len(set(indices))} of them distinct, where {size} were asked for")
-    if indices != again:
-        raise ValueError(f"{METHOD}: two calls with one seed picked different points")
-
-
-def row(x, size, seed):
-    first, first_seconds = timed(x, size, seed)
+def make_row(method, x, size, seed):
+    first = timed(pick, x, size, seed)
     with mock.patch.multiple(facilityLocation, **KEPT):
         pick(x, size, seed)
-        indices, seconds = timed(x, size, seed)
-    check(indices, first, size, len(x))
-    keys = {"method": METHOD, "size": size, "seed": seed, "indices": indices}
-    return {**keys, "selection_seconds": seconds, "first_call_seconds": first_seconds}
-
-
-def versions():
-    return {name: importlib.metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()}
-
-
-def main():
-    pools = np.load(sys.argv[1])
-    seeds = sorted(int(name[2:]) for name in pools.files if name.startswith("x_"))
-    rows = [row(pools[f"x_{seed}"], int(size), seed) for seed in seeds for size in pools["sizes"]]
-    pathlib.Path(sys.argv[2]).write_text(json.dumps({"rows": rows, "versions": versions(), "notes": NOTES}) + "\n")
+        again = timed(pick, x, size, seed)
+    return row(method, first, again, size, len(x), seed)
 
 
 if __name__ == "__main__":
-    main()
+    pick_all(make_row, [METHOD], PACKAGES, NOTES)

@@ -8,14 +8,8 @@ POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels 
 out of a pool in which nothing is labelled.
 """
 
-import importlib.metadata
-import json
-import pathlib
-import platform
-import sys
-import time
-
 import numpy as np
+from picking import pick_all, row, timed
 from skactiveml.pool import CoreSet, MaxHerding, ProbCover, TypiClust
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import normalize
@@ -68,39 +62,15 @@ METHODS = {
 }
 
 
-def timed(method, x, size, seed):
-    start = time.perf_counter()
+def pick(method, x, size, seed):
     strategy, points = METHODS[method](x, seed)
-    indices = strategy.query(points, np.full(len(points), np.nan), batch_size=size).tolist()
-    return indices, time.perf_counter() - start
+    return strategy.query(points, np.full(len(points), np.nan), batch_size=size).tolist()
 
 
-def check(method, indices, again, size, rows):
-    if len(set(indices)) != size or len(indices) != size or not set(indices) <= set(range(rows)):
-        raise ValueError(f"{method}: {len(indices)} picks, {len(set(indices))} of them distinct, where {size} were asked for")
-    if indices != again:
-        raise ValueError(f"{method}: two calls with one seed picked different points")
-
-
-def row(method, x, size, seed):
-    first, first_seconds = timed(method, x, size, seed)
-    indices, seconds = timed(method, x, size, seed)
-    check(method, indices, first, size, len(x))
-    keys = {"method": method, "size": size, "seed": seed, "indices": indices}
-    return {**keys, "selection_seconds": seconds, "first_call_seconds": first_seconds}
-
-
-def versions():
-    return {name: importlib.metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()}
-
-
-def main():
-    pools = np.load(sys.argv[1])
-    seeds = sorted(int(name[2:]) for name in pools.files if name.startswith("x_"))
-    cells = [(method, seed, int(size)) for method in METHODS for seed in seeds for size in pools["sizes"]]
-    rows = [row(method, pools[f"x_{seed}"], size, seed) for method, seed, size in cells]
-    pathlib.Path(sys.argv[2]).write_text(json.dumps({"rows": rows, "versions": versions(), "notes": NOTES}) + "\n")
+def make_row(method, x, size, seed):
+    call = (pick, method, x, size, seed)
+    return row(method, timed(*call), timed(*call), size, len(x), seed)
 
 
 if __name__ == "__main__":
-    main()
+    pick_all(make_row, METHODS, PACKAGES, NOTES)
