@@ -1,4 +1,4 @@
-"""What the peers' scripts share: timing, checks and the file they write. NumPy only; each environment runs it beside its own script."""
+"""What the peers' scripts share: timing, checks and the file they write. NumPy only; run by each environment beside its script."""
 
 import importlib.metadata
 import json
