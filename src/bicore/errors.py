@@ -18,6 +18,10 @@ class InputError(BicoreError, ValueError):
     """A request that cannot be right: the message says which argument to change, and how."""
 
 
+class DamagedFileError(InputError):
+    """A file that was whole when it was written and is not any more: truncated, or with bits that changed."""
+
+
 class MemoryLimitError(BicoreError, MemoryError):
     """The smallest way to do the work needs more bytes than the memory limit allows."""
 

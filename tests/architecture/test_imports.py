@@ -17,7 +17,7 @@ LAYERS = [
     ["operators"],
     ["bilevel"],
     ["selection"],
-    ["api", "stream", "comparison"],
+    ["api", "stream", "replay", "comparison"],
     ["compat", "report"],
     ["cli"],
     ["__init__", "__main__"],

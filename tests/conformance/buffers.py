@@ -6,9 +6,15 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from pathlib import Path
 
 import bicore
-from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from bicore import RBF, BilevelSelector
+from bicore.selection import Herding, KCenter
+from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, MergeReduce, Prototypes, Reservoir
+
+BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
+LEARNT = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
 
 #: A maker for each configuration: capacity and seed in, a fresh buffer out.
 CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
@@ -19,11 +25,20 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
         "gss, greedy": GradientSampling,
         "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, rule="cosine"),
     },
+    MergeReduce: {
+        "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(BILEVEL, capacity, min(3, capacity), seed=seed),
+        "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(BILEVEL, capacity, 1, seed=seed),
+        "merge-reduce, learnt": lambda capacity, seed: MergeReduce(LEARNT, capacity, min(2, capacity), "learnt", seed),
+        "merge-reduce, no labels": lambda capacity, seed: MergeReduce(KCenter(), capacity, min(2, capacity), seed=seed),
+        "merge-reduce, model": lambda capacity, seed: MergeReduce(Herding(), capacity, min(2, capacity), seed=seed),
+    },
 }
 #: Configurations whose answer depends on how the stream is cut into batches.
-BATCHED = {"gss, greedy", "gss, cosine"}
+BATCHED = {"gss, greedy", "gss, cosine", *CONFIGURATIONS[MergeReduce]}
 #: Configurations whose rows are averages, not rows of the stream.
 AVERAGED = {"prototypes"}
+#: Configurations that may hold fewer rows than they have room for: a merge leaves room for the next slot.
+SLOTTED = {*CONFIGURATIONS[MergeReduce]}
 CASES = {name: make for configurations in CONFIGURATIONS.values() for name, make in configurations.items()}
 
 
@@ -35,3 +50,10 @@ def found() -> list[type[Buffer]]:
             if issubclass(thing, Buffer) and not inspect.isabstract(thing) and thing.__module__.startswith("bicore."):
                 classes.add(thing)
     return sorted(classes, key=lambda thing: thing.__name__)
+
+
+def loaded(buffer: Buffer, path: Path) -> Buffer:
+    """The buffer that a file of the same kind holds."""
+    if isinstance(buffer, MergeReduce):
+        return MergeReduce.load(path, buffer.selector)
+    return type(buffer).load(path)

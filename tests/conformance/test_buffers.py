@@ -1,5 +1,6 @@
 """One battery for every buffer."""
 
+import contextlib
 import re
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bicore import Context, InputError
-from tests.conformance.buffers import AVERAGED, BATCHED, CASES, CONFIGURATIONS, found
+from bicore.errors import DamagedFileError
+from tests.conformance.buffers import AVERAGED, BATCHED, CASES, CONFIGURATIONS, SLOTTED, found, loaded
 from tests.conformance.selectors import network
 
 MODEL = Context(model=network())
@@ -57,7 +59,8 @@ def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, see
         assert buffer.position == start
         assert len(buffer) <= CAPACITY
         counted = weight[:start][weight[:start] > 0]
-        assert len(buffer) == min(len(counted), CAPACITY) or name in AVERAGED
+        assert len(buffer) == min(len(counted), CAPACITY) or name in AVERAGED | SLOTTED
+        assert len(buffer) > 0 or not len(counted)
         if not len(buffer):
             continue
         kept = buffer.snapshot()
@@ -120,13 +123,13 @@ def test_saved_and_loaded_it_goes_on_as_if_never_stopped(named, tmp_path):
     whole = fed(make, x, y, weight, step=10)
     half = fed(make, x[:30], y[:30], weight[:30], step=10)
     half.save(tmp_path / "state.npz")
-    loaded = type(half).load(tmp_path / "state.npz")
-    same(half.snapshot(), loaded.snapshot())
+    again = loaded(half, tmp_path / "state.npz")
+    same(half.snapshot(), again.snapshot())
     for start in range(30, 60, 10):
         part = slice(start, start + 10)
-        loaded.update(x[part], y[part], weight[part], context=MODEL)
-    same(whole.snapshot(), loaded.snapshot())
-    assert loaded.position == 60
+        again.update(x[part], y[part], weight[part], context=MODEL)
+    same(whole.snapshot(), again.snapshot())
+    assert again.position == 60
 
 
 def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
@@ -136,7 +139,7 @@ def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
         buffer.snapshot()
     assert len(buffer) == 0
     buffer.save(tmp_path / "empty.npz")
-    assert len(type(buffer).load(tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) == 3
+    assert 1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) <= 3
 
 
 def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(named):
@@ -151,14 +154,14 @@ def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(
 
 
 def test_a_new_class_finds_room_whenever_it_comes(named):
-    _, make = named
+    name, make = named
     x, y, _ = stream(6)
     buffer = fed(make, x, np.minimum(y, 1))
     buffer.update(10 + x[:30], np.full(30, 2), context=MODEL)
     kept = buffer.snapshot()
-    assert len(kept) == CAPACITY
+    assert len(kept) == CAPACITY or name in SLOTTED
     assert set(kept.y.tolist()) <= {0, 1, 2}
-    if "gss" not in type(buffer).__name__.lower() and type(buffer).__name__ != "GradientSampling":
+    if not name.startswith("gss") and name not in SLOTTED:  # two rows a slot have no room for every class
         assert 2 in kept.y
 
 
@@ -209,7 +212,7 @@ def test_what_is_needed_and_missing_is_named(named):
         with pytest.raises(InputError, match=f"^{re.escape(buffer.name)} needs labels"):
             buffer.update(x, context=MODEL)
     else:
-        assert len(buffer.update(x)) == 3
+        assert 1 <= len(buffer.update(x)) <= 3
 
 
 def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
@@ -238,20 +241,38 @@ def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
         make(3, -1)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with pytest.raises(InputError, match="not a buffer file"):
-        type(make(3, 0)).load(tmp_path / "other.npz")
+        loaded(make(3, 0), tmp_path / "other.npz")
     other = next(kind for kind in CONFIGURATIONS if kind is not type(make(3, 0)))
     other(3).save(tmp_path / "kind.npz")
     with pytest.raises(InputError, match="reads its own"):
-        type(make(3, 0)).load(tmp_path / "kind.npz")
+        loaded(make(3, 0), tmp_path / "kind.npz")
+
+
+def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
+    _, make = named
+    buffer = fed(make, *stream(11))
+    buffer.save(tmp_path / "state.npz")
+    whole = (tmp_path / "state.npz").read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(len(whole), size=25):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "state.npz").write_bytes(bytes(damaged))
+        with contextlib.suppress(DamagedFileError):  # else the bit means nothing, such as one of a date: the state is the same
+            same(loaded(buffer, tmp_path / "state.npz").snapshot(), buffer.snapshot())
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "state.npz").write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"state\.npz is not a buffer file, or damaged"):
+            loaded(buffer, tmp_path / "state.npz")
 
 
 @pytest.mark.parametrize("batches", [2000])
 def test_memory_does_not_grow_with_the_stream(named, batches):
     name, make = named
-    if "gss" in name:
+    if "gss" in name or name in SLOTTED - {"merge-reduce, 3 slots"}:
         batches //= 10
     buffer, rng = make(CAPACITY, 0), np.random.default_rng(0)
     for _ in range(batches):
         buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
-    assert len(buffer) == CAPACITY
+    assert len(buffer) == CAPACITY or (name in SLOTTED and len(buffer) <= CAPACITY)
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)

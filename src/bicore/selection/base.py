@@ -40,6 +40,10 @@ class Selector(ABC):
         """Whether the order of selection has a meaning: if so, a prefix is what a smaller size would have given."""
         return True
 
+    def for_classes(self, classes: Sequence[Any]) -> Selector:
+        """The same selector for a part of some data that is known to have these classes, whether or not the part shows them all."""
+        return self
+
     @abstractmethod
     def select(
         self,

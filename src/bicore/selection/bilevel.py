@@ -156,6 +156,13 @@ class BilevelSelector(Selector):
             )
         return initial.info.get("configuration") == configuration
 
+    def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
+        """Fix the classes. A single one gets a second that never occurs: the points are then chosen to stand out from nothing."""
+        known = list(classes)
+        if len(known) == 1:
+            known.append(f"not {known[0]}" if isinstance(known[0], str) else known[0] + 1)
+        return replace(self, classes=known) if self.task != "regression" and self.classes is None else self
+
     def _plan(self, size: int, seed: int) -> Plan:
         optimiser = self.optimiser if self.weights == "learnt" else None
         return Plan(size, seed, self.rule, self.first, self.candidates, optimiser)
@@ -221,7 +228,7 @@ class BilevelSelector(Selector):
     def _prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> _Prepared:
         """Check, encode, allocate: everything before the first point."""
         targets, outer_targets = self._targets(data, outer)
-        inner_loss, outer_loss = self._loss, self._outer_loss
+        inner_loss, outer_loss = _fitting(self._loss, targets, data), _fitting(self._outer_loss, targets, data)
         outputs = inner_loss.outputs(targets)
         if outer_loss.outputs(targets) != outputs:
             other = outer_loss.outputs(targets)
@@ -286,6 +293,14 @@ class BilevelSelector(Selector):
                 f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match."
             )
         return targets, other
+
+
+def _fitting(loss: Loss, targets: Targets, data: Dataset) -> Loss:
+    """The loss itself, but for rows that show one class only uncentred: centring would leave nothing to fit."""
+    centred = isinstance(loss, SquaredError) and loss.centre and targets.classes is not None and len(targets.classes) > 1
+    if centred and len(np.unique(targets.values[data.weights > 0])) == 1:
+        return SquaredError(centre=False)
+    return loss
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from bicore.data import Array, Dataset, as_weights, joined
-from bicore.errors import InputError
+from bicore.errors import DamagedFileError, InputError
 from bicore.files import replacing
 from bicore.runtime import Context
 
@@ -140,24 +142,33 @@ class Buffer(ABC):
         if kept is not None:
             columns = {"x": kept.x, "y": kept.y, "weight": kept.weights, "ids": kept.ids}
             arrays |= {name: column for name, column in columns.items() if column is not None}
+        text = json.dumps(head)
         target = Path(path)
         with replacing(target) as beside, open(beside, "wb") as file:
-            np.savez(file, head=np.array(json.dumps(head)), **arrays)
+            np.savez(file, head=np.array(text), checksum=np.array(_checksum(text, arrays)), **arrays)
         return target
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` of the same class wrote; never unpickles."""
+        head, arrays = cls._read(path)
+        return cls(**head["configuration"])._loaded(head, arrays)
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The head and the arrays of a file of this class and format, whose checksum holds."""
         head, arrays = _read(path)
         if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
             raise InputError(
                 f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; {cls.__name__}.load reads its own, "
                 f"format {FORMAT}."
             )
-        buffer = cls(**head["configuration"])
+        return head, arrays
+
+    def _loaded(self, head: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
-        buffer._restore({**head, "kept": kept, "arrays": arrays})
-        return buffer
+        self._restore({**head, "kept": kept, "arrays": arrays})
+        return self
 
 
 def _rows(x: Any) -> int:
@@ -174,9 +185,21 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array
             raise ValueError("it holds a single array")
         with stored:
             arrays = {name: stored[name] for name in stored.files}
-        head = json.loads(str(arrays.pop("head")))
+        text, checksum = str(arrays.pop("head")), str(arrays.pop("checksum"))
+        if checksum != _checksum(text, arrays):
+            raise ValueError("its checksum does not hold: the file is damaged")
+        head = json.loads(text)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not a buffer file ({error}); give a file written by Buffer.save.") from error
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise DamagedFileError(f"{path} is not a buffer file, or damaged ({error}); give a file written by Buffer.save.") from error
     return head, arrays
+
+
+def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        column = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{column.dtype.str}{column.shape}".encode())
+        digest.update(column.tobytes())
+    return digest.hexdigest()

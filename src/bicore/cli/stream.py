@@ -1,0 +1,175 @@
+"""``bicore stream``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bicore._version import __version__
+from bicore.cli.options import (
+    Device,
+    Folder,
+    Force,
+    KernelName,
+    Labels,
+    Limit,
+    Memory,
+    Quiet,
+    Scale,
+    SourceWord,
+    Target,
+    Threads,
+    check_output,
+    read_regulariser,
+)  # fmt: skip
+from bicore.cli.progress import bar
+from bicore.coreset import Coreset
+from bicore.errors import InputError, unknown_name
+from bicore.runtime import Clock, Context, Runtime, Step
+from bicore.selection.base import Selector
+from bicore.selection.bilevel import BilevelSelector
+from bicore.selection.methods import METHODS, as_selector
+from bicore.sources.base import Source
+from bicore.sources.opening import open_source
+from bicore.stream.merge_reduce import MergeReduce
+from bicore.stream.store import StateFolder
+
+INTERRUPTED = 130
+
+
+def stream(
+    source: SourceWord,
+    capacity: Annotated[int, typer.Option(metavar="M", help="The most rows kept.")],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there.")],
+    slots: Annotated[int, typer.Option(metavar="S", help="Slots of the merge-reduce buffer.")] = 10,
+    batch: Annotated[int, typer.Option(metavar="B", help="Rows a batch.")] = 125,
+    every: Annotated[int, typer.Option(metavar="K", help="Save the state every K batches.")] = 10,
+    target: Target = None,
+    labels: Labels = None,
+    data: Folder = None,
+    limit: Limit = None,
+    scale: Scale = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")] = "bilevel",
+    kernel: KernelName = "ntk",
+    loss: Annotated[str, typer.Option(help="squared or cross-entropy.")] = "squared",
+    inner_reg: Annotated[str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = "auto",
+    weights: Annotated[str, typer.Option(help="equal or learnt, inside a slot.")] = "equal",
+    out: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Write what is kept as a coreset of the source.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the selections.")] = 0,
+    device: Device = "auto",
+    memory: Memory = None,
+    threads: Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Consume a source in order into a fixed memory that survives crashes; every row counts exactly once.
+
+    Example: bicore stream digits --capacity 100 --slots 10 --batch 125 --state digits-stream
+    """
+    check_output(out, force, (".npz",), "--out")
+    for name, value in (("--batch", batch), ("--every", every)):
+        if value < 1:
+            raise InputError(f"{name} {value} is below 1; give a whole number.")
+    selector = _selector(method, kernel, loss, read_regulariser(inner_reg), weights)
+    fresh = MergeReduce(selector, capacity, slots, weights, seed)
+    context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
+    opened = open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+    with StateFolder(state) as store:
+        buffer = store.load(lambda path: MergeReduce.load(path, selector)) or fresh
+        _check(buffer, fresh, opened, batch, state)
+        for note in store.notes:
+            print(f"bicore: {note}; the state before it is used.", file=sys.stderr)
+        if not quiet:
+            _say(opened, buffer)
+        clock = Clock()
+        stopped = _consume(buffer, opened, batch, every, store, context, quiet or as_json)
+        _finish(buffer, opened, out, as_json, state, clock.seconds)
+    if stopped:
+        print(f"bicore: interrupted after {buffer.position} rows; the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: str) -> Selector:
+    if method not in METHODS or as_selector(method).needs_model:
+        raise unknown_name("method", method, [name for name in METHODS if not as_selector(name).needs_model])
+    if METHODS[method][0] is not BilevelSelector:
+        return as_selector(method)
+    options = {"kernel": kernel, "inner_reg": regulariser, **({} if loss == "squared" else {"loss": loss})}
+    return as_selector(method, **options, **({"weights": "final"} if weights == "learnt" else {}))
+
+
+def _check(buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, state: Path) -> None:
+    """The state was made by this very configuration, from this very source."""
+    if buffer._configuration() != fresh._configuration():
+        changed = [key for key, value in fresh._configuration().items() if buffer._configuration().get(key) != value]
+        raise InputError(
+            f"{state} holds a stream with another {', '.join(changed)}; use the same options, or another --state folder."
+        )
+    mark = {"source": source.data.fingerprint(), "batch": batch}
+    if buffer.position and buffer.mark != mark:
+        changed = [key for key, value in mark.items() if buffer.mark.get(key) != value]
+        raise InputError(f"{state} holds a stream of another {', '.join(changed)}; use the same, or another --state folder.")
+    buffer.mark = mark
+
+
+def _say(source: Source, buffer: MergeReduce) -> None:
+    print(f"{source.name}: a stream of {len(source.data)} rows", file=sys.stderr)
+    for note in source.notes:
+        print(f"  {note}", file=sys.stderr)
+    if buffer.position:
+        print(f"  going on after {buffer.position} rows", file=sys.stderr)
+
+
+def _consume(
+    buffer: MergeReduce, source: Source, batch: int, every: int, store: StateFolder, context: Context, silent: bool
+) -> bool:
+    """Feed the rest of the source; whether it was interrupted. What is saved is always the state after a whole batch."""
+    rows, clock, unsaved = len(source.data), Clock(), 0
+    labels = source.data.y
+    try:
+        with bar("streaming", silent) as progress:
+            for start in range(buffer.position, rows, batch):
+                part = slice(start, min(start + batch, rows))
+                buffer.update(source.data.x[part], None if labels is None else labels[part], context=context)
+                unsaved += 1
+                if unsaved == every:
+                    store.save(buffer)
+                    unsaved = 0
+                if callable(progress):
+                    progress(Step(buffer.position, rows, float("nan"), clock.seconds))
+    except KeyboardInterrupt:
+        store.save(buffer)
+        return True
+    if unsaved or not store.files():
+        store.save(buffer)
+    return False
+
+
+def _finish(buffer: MergeReduce, source: Source, out: Path | None, as_json: bool, state: Path, seconds: float) -> None:
+    if not len(buffer):
+        return
+    kept = buffer.snapshot()
+    counts = Counter(str(label) for label in kept.y.ravel().tolist()) if kept.y is not None else Counter()
+    if out is not None:
+        info = {"method": buffer.name, "n": len(source.data), "seed": buffer.seed, "seconds": seconds, "weights": "learnt"}
+        Coreset(kept.ids, kept.weights, kept.ids, info={**info, "fingerprint": source.data.fingerprint()}).save(out)
+    answer = {
+        "position": buffer.position, "rows": len(source.data), "kept": len(kept), "capacity": buffer.capacity,
+        "levels": buffer.levels, "classes": dict(counts), "ids": kept.ids.tolist(), "weights": kept.weights.tolist(),
+        "state": str(state), "seconds": seconds, "version": __version__,
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(answer))
+        return
+    print(f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, {seconds:.2f} s")
+    if counts:
+        print("by class: " + ", ".join(f"{label}: {count}" for label, count in sorted(counts.items())[:20]))
+    print(f"state: {state}")
+    if out is not None:
+        print(f"written: {out}")
