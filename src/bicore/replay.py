@@ -53,6 +53,7 @@ class ReplayMemory:
             raise unknown_name("weights", weights, ("equal", "learnt"))
         self.selector, self.capacity, self.weighting, self.seed = selector, int(capacity), weights, int(seed)
         self.tasks: list[Dataset] = []
+        self._held: tuple[Tensor, Tensor, Tensor] | None = None  # what a training step needs, made once a task
 
     def __len__(self) -> int:
         """Rows kept now."""
@@ -75,6 +76,7 @@ class ReplayMemory:
             )
         fresh = self._chosen(data, share, count, context)
         self.tasks = [*(self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)), fresh]
+        self._held = None
 
     def _chosen(self, data: Dataset, share: int, number: int, context: Context | None) -> Dataset:
         eligible = int((data.weights > 0).sum())
@@ -104,8 +106,9 @@ class ReplayMemory:
         like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
         if not self.tasks:
             return like.new_zeros(())
-        x, y, weight = (part.to(like.device) for part in self.tensors())
-        x = x.to(like.dtype)
+        x, y, weight = self.tensors()
+        if x.device != like.device or x.dtype != like.dtype:
+            self._held = x, y, weight = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
         losses = per_row(criterion)(model(transform(x) if transform is not None else x), y)
         if losses.shape != weight.shape:
             raise InputError(f"criterion returned shape {tuple(losses.shape)} for {len(weight)} rows; it must give one loss a row.")
@@ -115,10 +118,12 @@ class ReplayMemory:
         """(x, y, w) of all rows, tasks in order; the mean of w·loss is the sum over tasks of their mean losses."""
         if not self.tasks:
             raise InputError("the memory is empty; add a task first.")
-        x = np.concatenate([rows.x for rows in self.tasks])
-        total = len(self)
-        weight = np.concatenate([rows.weights * (total / (len(rows) * rows.weights.mean())) for rows in self.tasks])
-        return as_tensor(x), _labels(self.tasks), as_tensor(weight)
+        if self._held is None:
+            x = np.concatenate([rows.x for rows in self.tasks])
+            total = len(self)
+            weight = np.concatenate([rows.weights * (total / (len(rows) * rows.weights.mean())) for rows in self.tasks])
+            self._held = as_tensor(x), _labels(self.tasks), as_tensor(weight)
+        return self._held
 
     def loader(
         self, batch_size: int | None = None, *, shuffle: bool = True, transform: Transform | None = None, seed: int = 0

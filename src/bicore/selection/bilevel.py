@@ -131,7 +131,7 @@ class BilevelSelector(Selector):
         clock, seed = Clock(runtime.max_seconds), as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         points, given = as_initial(initial, len(data), count)
-        with runtime.applied():
+        with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
             prepared = self._prepare(data, outer, count, seed, runtime)
             preparation = clock.seconds
             plan = replace(self._plan(count, seed), reference=self._reference(prepared, data, seed))

@@ -123,7 +123,7 @@ class PlainSelector(Selector):
         job = self._job(data, size, initial, rng, context)
         growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
         try:
-            with context.runtime.applied():
+            with context.runtime.applied(rows=len(data)):
                 self._grow(job, growth)
         except KeyboardInterrupt:
             if not growth.order:

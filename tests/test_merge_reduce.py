@@ -1,0 +1,234 @@
+"""Merge-reduce: the paper's rule and figure, weights, merging, what is evaluated, and the stream it cannot lose."""
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Dataset, InputError
+from bicore.selection import KCenter, Uniform
+from bicore.stream import MergeReduce
+from bicore.stream.merge_reduce import fingerprint, nearest_pair, select_index
+
+BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
+
+
+def levels_after(slots: int, batches: int) -> list[int]:
+    buffer = MergeReduce(Uniform(), 2 * slots, slots)
+    for _ in range(batches):
+        buffer.update(np.zeros((3, 1)))
+    return buffer.levels
+
+
+@pytest.mark.parametrize(
+    ("slots", "batches", "levels"),
+    [
+        (3, 7, [4, 2, 1]),
+        (3, 11, [4, 4, 3]),
+        (3, 200, [128, 64, 8]),
+        (10, 40, [4] * 10),
+        (10, 200, [32, 32, 32, *[16] * 6, 8]),
+        (1, 9, [9]),
+        (2, 9, [8, 1]),
+    ],
+)
+def test_levels_follow_algorithm_three(slots, batches, levels):
+    assert levels_after(slots, batches) == levels
+
+
+def test_the_papers_second_figure():
+    """Seven batches, three slots: C_1234 is built at time 7, C_56 at 6, C_7 at 7; rows come from those batches, and weigh 4, 2, 1."""
+    buffer, built = MergeReduce(BILEVEL, 6, 3), []
+    rng = np.random.default_rng(0)
+    for time in range(1, 8):
+        y = np.arange(10) % 3
+        buffer.update(rng.normal(size=(10, 4)) + np.eye(4)[y], y)
+        built.append([(slot.level, slot.built) for slot in buffer.slots])
+        assert buffer.chunks == time
+    assert built[3] == [(2, 4), (1, 3), (1, 4)]  # C_12 at time 4
+    assert built[4] == [(2, 4), (2, 5), (1, 5)]  # C_34 at time 5
+    assert built[5] == [(2, 4), (2, 5), (2, 6)]  # C_56 at time 6
+    assert built[6] == [(4, 7), (2, 6), (1, 7)]  # C_1234 at time 7
+    kept = buffer.snapshot()
+    for slot, (low, high) in zip(range(3), [(0, 40), (40, 60), (60, 70)], strict=True):
+        rows = slice(2 * slot, 2 * slot + 2)
+        assert ((kept.ids[rows] >= low) & (kept.ids[rows] < high)).all()
+        np.testing.assert_allclose(kept.weights[rows], (high - low) / 2)
+
+
+def test_the_rule_where_no_neighbours_are_equal():
+    assert nearest_pair([8, 4, 1]) == 1
+    assert nearest_pair([4, 4, 2, 2, 4, 4]) == 2
+    assert select_index([1, 1]) == 0
+    assert select_index([2, 2, 1, 1]) == 2
+    assert select_index([2, 1, 1, 1]) == 1
+
+
+def test_a_reduction_weighs_the_rows_of_each_slot_by_what_it_stands_for(monkeypatch):
+    seen = []
+    plain = Uniform.select
+
+    def watched(self, data, size, **options):
+        seen.append(data.weights.copy())
+        return plain(self, data, size, **options)
+
+    monkeypatch.setattr(Uniform, "select", watched)
+    buffer = MergeReduce(Uniform(), 2, 1)
+    buffer.update(np.zeros((6, 1)))
+    buffer.update(np.zeros((4, 1)), weight=[1.0, 1.0, 3.0, 1.0])
+    np.testing.assert_allclose(seen[0], np.ones(6))
+    np.testing.assert_allclose(seen[1], [1, 1, 3, 1])
+    np.testing.assert_allclose(seen[2], [3, 3, 3, 3])
+    assert buffer.snapshot().weights.tolist() == [6, 6]
+
+
+def test_learnt_weights_stay_in_proportion():
+    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]
+    buffer = MergeReduce(learnt, 5, 1, weights="learnt").update(x, y)
+    coreset = learnt.for_classes([0, 1]).select(Dataset(x, y), 5, rng=np.random.default_rng((0, 1)))
+    np.testing.assert_allclose(buffer.snapshot().weights, coreset.weights * 40 / coreset.weights.sum())
+    assert len(np.unique(buffer.snapshot().weights.round(6))) > 1
+    assert buffer.snapshot().weights.sum() == pytest.approx(40)
+
+
+def test_small_batches_wait_and_are_part_of_what_is_kept():
+    buffer = MergeReduce(Uniform(), 9, 3)
+    buffer.update([[0.0], [1.0]])
+    assert buffer.levels == []
+    assert buffer.snapshot().ids.tolist() == [0, 1]
+    buffer.update([[2.0], [3.0]])
+    assert buffer.levels == [1]
+    assert len(buffer) == 3
+    for row in range(200):
+        buffer.update([[float(row)]])
+        assert len(buffer) <= 9
+        assert buffer.snapshot().weights.sum() == pytest.approx(5 + row)
+
+
+def test_one_class_after_the_other_and_a_first_chunk_of_one_class():
+    buffer = MergeReduce(BILEVEL, 12, 3)
+    rng = np.random.default_rng(0)
+    for label in (3, 3, 1, 1, 7, 7):
+        buffer.update(rng.normal(size=(20, 4)) + 3 * np.eye(4)[label % 4], np.full(20, label))
+    kept = buffer.snapshot()
+    assert set(kept.y.tolist()) == {1, 3, 7}
+    assert buffer.classes == [3, 1, 7]
+    text = MergeReduce(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, loss="cross-entropy"), 4, 2)
+    text.update(rng.normal(size=(20, 4)), ["only"] * 20)
+    assert len(np.unique(text.snapshot().ids)) == 2
+
+
+def test_two_buffers_built_apart_make_one():
+    rng = np.random.default_rng(1)
+    y = np.arange(80) % 2
+    x = rng.normal(size=(80, 2)) + 2 * np.eye(2)[y]
+    first, second = MergeReduce(BILEVEL, 12, 3), MergeReduce(BILEVEL, 12, 3)
+    for start in range(0, 40, 10):
+        first.update(x[start : start + 10], y[start : start + 10])
+        second.update(x[40 + start : 50 + start], y[40 + start : 50 + start])
+    second.update(x[:2], y[:2])
+    first.merge(second)
+    kept = first.snapshot()
+    assert first.position == 82
+    assert len(kept) <= 12
+    assert kept.weights.sum() == pytest.approx(82)
+    assert sum(first.levels) == 8
+    inside = kept.ids < 80
+    np.testing.assert_array_equal(kept.x[inside], x[kept.ids[inside]])
+    assert kept.ids.max() >= 80  # the waiting rows of the second
+    first.update(x[:10], y[:10])
+    assert first.snapshot().weights.sum() == pytest.approx(92)
+    with pytest.raises(InputError, match="built alike"):
+        first.merge(MergeReduce(Uniform(), 12, 3))
+    with pytest.raises(InputError, match="rows of shape"):
+        first.merge(MergeReduce(BILEVEL, 12, 3).update(np.zeros((10, 5)), y[:10]))
+    assert first.snapshot().weights.sum() == pytest.approx(92)
+
+
+def test_the_kernel_is_evaluated_only_among_the_batch_and_the_two_slots_merged(monkeypatch):
+    """With the CNN preset: the chunk's Gram matrix, then that of the two slots that merge, and nothing else."""
+    from bicore.kernels import TangentKernel, cnn
+
+    grams, plain = [], TangentKernel.gram
+
+    def watched(self, x, *options):
+        grams.append(len(x))
+        return plain(self, x, *options)
+
+    monkeypatch.setattr(TangentKernel, "gram", watched)
+    monkeypatch.setattr(TangentKernel, "evaluate", lambda *_: pytest.fail("a kernel value outside the two Gram matrices"))
+    buffer = MergeReduce(BilevelSelector(kernel=cnn(), inner_reg=0.1), 12, 3)
+    rng = np.random.default_rng(0)
+    for step in range(8):
+        grams.clear()
+        buffer.update(rng.normal(size=(20, 1, 6, 6)), np.arange(20) % 2)
+        assert grams == ([20] if step < 3 else [20, 8])
+
+
+def test_files_of_another_selector_are_refused(tmp_path):
+    buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
+    buffer.save(tmp_path / "a.npz")
+    again = MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.2), inner_reg=0.1))
+    assert again.snapshot().ids.tolist() == buffer.snapshot().ids.tolist()
+    with pytest.raises(InputError, match="another selector configuration"):
+        MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.3), inner_reg=0.1))
+    with pytest.raises(InputError, match="needs selector"):
+        MergeReduce.load(tmp_path / "a.npz")
+    assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: MergeReduce("bilevel", 10), "not a Selector"),
+        (lambda: MergeReduce(Uniform(), 10, 11), "slots=11 is outside 1 … 10"),
+        (lambda: MergeReduce(Uniform(), 10, 0), "slots=0"),
+        (lambda: MergeReduce(Uniform(), 10, 2, "binary"), "weights='binary'"),
+    ],
+)
+def test_impossible_buffers_are_refused(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_some():
+    """Digits 0 … 4, the last twenty times as often as each of the others, 30 rows kept, five seeds."""
+    from bicore.sources import digits
+    from bicore.stream import Reservoir
+
+    x, y = digits()
+    lost = {"merge-reduce": 0, "reservoir": 0}
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        rare = np.concatenate([rng.choice(np.flatnonzero(y == label), 8, replace=False) for label in range(4)])
+        order = np.concatenate([rare, rng.choice(np.flatnonzero(y == 4), 160, replace=False)])
+        buffers = {
+            "merge-reduce": MergeReduce(BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, seed=seed),
+            "reservoir": Reservoir(30, seed),
+        }
+        for name, buffer in buffers.items():
+            for start in range(0, len(order), 32):
+                rows = order[start : start + 32]
+                buffer.update(x[rows], y[rows])
+            lost[name] += 5 - len(np.unique(buffer.snapshot().y))
+    assert lost["merge-reduce"] == 0
+    assert lost["reservoir"] > 0
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_batches():
+    import tracemalloc
+
+    buffer, rng = MergeReduce(KCenter(), 6, 3), np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 3, 2))
+    for step in range(1000):
+        buffer.update(rows[step])
+    tracemalloc.start()
+    for step in range(99_000):
+        buffer.update(rows[step % 1000])
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 1_000_000
+    assert len(buffer) <= 6
+    assert buffer.snapshot().weights.sum() == pytest.approx(300_000)

@@ -1,0 +1,150 @@
+"""The replay memory: shares, shrinking, the rehearsal loss, and what it is for."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bicore import RBF, BilevelSelector, InputError
+from bicore.replay import ReplayMemory
+from bicore.selection import InducingPoints, Uniform
+from bicore.sources import digits
+
+
+def task(seed, n=40, labels=(0, 1)):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(labels, size=n)
+    return rng.normal(size=(n, 3)) + np.eye(3)[y % 3], y
+
+
+def test_equal_shares_shrink_by_prefix():
+    memory = ReplayMemory(Uniform(), 10)
+    first = None
+    for number in range(5):
+        memory.add_task(*task(number))
+        first = memory.tasks[0].ids.copy() if number == 0 else first
+        share = 10 // (number + 1)
+        assert [len(rows) for rows in memory.tasks] == [share] * (number + 1)
+        assert memory.tasks[0].ids.tolist() == first[:share].tolist()
+    assert len(memory) == 10
+
+
+def test_a_selector_without_an_order_selects_again():
+    memory = ReplayMemory(InducingPoints("features", proposals=50), 8)
+    memory.add_task(*task(0))
+    before = set(memory.tasks[0].ids.tolist())
+    memory.add_task(*task(1))
+    assert len(memory.tasks[0]) == 4
+    assert set(memory.tasks[0].ids.tolist()) < before
+
+
+def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
+    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1), 9)
+    memory.add_task(*task(0, labels=(5,)))  # one class only
+    memory.add_task(*task(1, n=2, labels=(0, 1)))  # fewer rows than its share
+    memory.add_task(*task(2, labels=(0, 1)))  # classes seen before
+    assert [len(rows) for rows in memory.tasks] == [3, 2, 3]
+    tiny = ReplayMemory(Uniform(), 2)
+    tiny.add_task(*task(0))
+    tiny.add_task(*task(1))
+    with pytest.raises(InputError, match="no row for each of 3 tasks"):
+        tiny.add_task(*task(2))
+    assert [len(rows) for rows in tiny.tasks] == [1, 1]
+    with pytest.raises(InputError, match="they must match"):
+        memory.add_task(np.zeros((5, 2)), np.zeros(5, dtype=int))
+
+
+def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
+    memory, model = ReplayMemory(Uniform(), 9), nn.Linear(3, 3)
+    assert float(memory.loss(model, nn.CrossEntropyLoss())) == 0
+    for number, count in ((0, 40), (1, 2), (2, 40)):
+        memory.add_task(*task(number, count))
+    expected = sum(
+        nn.functional.cross_entropy(model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y)) for rows in memory.tasks
+    )
+    for criterion in (nn.CrossEntropyLoss(), lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")):
+        torch.testing.assert_close(memory.loss(model, criterion, beta=2.5), 2.5 * expected)
+    total = sum(
+        float((w * nn.functional.cross_entropy(model(x.float()), y, reduction="none")).detach().sum())
+        for x, y, w in memory.loader(3, seed=1)
+    )
+    assert total / len(memory) == pytest.approx(float(expected.detach()), rel=1e-5)
+    memory.loss(model, nn.CrossEntropyLoss()).backward()
+    assert model.weight.grad is not None
+    with pytest.raises(InputError, match="one loss a row"):
+        memory.loss(model, nn.functional.cross_entropy)
+
+
+def test_learnt_weights_count_and_augmentations_are_applied():
+    learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
+    memory, model = ReplayMemory(learnt, 6, weights="learnt"), nn.Linear(3, 2)
+    memory.add_task(*task(0))
+    rows = memory.tasks[0]
+    losses = nn.functional.cross_entropy(model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y), reduction="none")
+    expected = (torch.from_numpy(rows.weights / rows.weights.sum()) * losses.double()).sum()
+    torch.testing.assert_close(memory.loss(model, nn.CrossEntropyLoss()).double(), expected, rtol=1e-5, atol=1e-6)
+    seen = []
+    memory.loss(model, nn.CrossEntropyLoss(), transform=lambda x: seen.append(x.shape) or x)
+    batches = list(memory.loader(4, shuffle=False, transform=lambda x: x + 100))
+    assert seen == [(len(rows), 3)]
+    assert float(batches[0][0].min()) > 50
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ReplayMemory("uniform", 5), "not a Selector"),
+        (lambda: ReplayMemory(Uniform(), 0), "capacity=0"),
+        (lambda: ReplayMemory(Uniform(), 5, "binary"), "weights='binary'"),
+        (lambda: list(ReplayMemory(Uniform(), 5).loader()), "add a task first"),
+    ],
+)
+def test_bad_requests(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_labels_that_torch_cannot_hold_are_refused():
+    memory = ReplayMemory(Uniform(), 5)
+    memory.add_task(np.zeros((6, 3)), ["a", "b"] * 3)
+    with pytest.raises(InputError, match="number them"):
+        memory.loss(nn.Linear(3, 2), nn.CrossEntropyLoss())
+    plain = ReplayMemory(Uniform(), 5)
+    plain.add_task(np.zeros((6, 3)))
+    with pytest.raises(InputError, match="needs y"):
+        list(plain.loader())
+
+
+def continual_accuracy(memory, seed, beta=1.0) -> float:
+    """Five tasks of two digits each, one after the other; mean accuracy over all classes at the end."""
+    x, y = digits()
+    x = x.astype(np.float32)
+    order = np.random.default_rng(100 + seed).permutation(len(x))
+    train, test = order[:1300], order[1300:]
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    criterion = nn.CrossEntropyLoss()
+    for pair in range(5):
+        rows = train[np.isin(y[train], (2 * pair, 2 * pair + 1))]
+        inputs, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
+        optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(80):
+            loss = criterion(model(inputs), labels)
+            if memory is not None:
+                loss = loss + beta * memory.loss(model, criterion)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        if memory is not None:
+            memory.add_task(x[rows], y[rows])
+    with torch.no_grad():
+        return float((model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean())
+
+
+def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average():
+    bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    none = [continual_accuracy(None, seed) for seed in range(5)]
+    chosen = [continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(5)]
+    uniform = [continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(5)]
+    assert np.mean(chosen) > np.mean(none) + 0.3
+    assert np.mean(chosen) > np.mean(uniform)
