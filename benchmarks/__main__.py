@@ -9,7 +9,7 @@ import sys
 
 from bicore.errors import BicoreError
 
-NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "rivals", "page")
+NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "rivals", "stream", "imbalanced", "page")
 
 
 def main() -> int:

@@ -4,12 +4,14 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import bicore
 from tests.cli_server import Server
@@ -47,6 +49,19 @@ def test_commands_of_the_readme_run(tmp_path):
     for line in lines:
         if line.startswith("make "):
             assert re.search(rf"^{line.split()[1]}:", makefile, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["continual", "streaming"])
+def test_examples_run(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    shown = capsys.readouterr().out
+    if name == "continual":
+        assert float(shown.rsplit(":", 1)[1]) > 0.7
+    else:
+        assert "0" not in shown.splitlines()[-1].split("[")[1].split()  # merge-reduce keeps every class
 
 
 @pytest.mark.slow

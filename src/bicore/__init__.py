@@ -13,13 +13,15 @@ from bicore.kernels.base import Kernel, Normalised
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
+from bicore.replay import ReplayMemory
 from bicore.runtime import Context, Runtime
 from bicore.selection.base import Selector
 from bicore.selection.bilevel import BilevelSelector
+from bicore.stream.merge_reduce import MergeReduce
 
 __all__ = [
     "RBF", "BicoreError", "BilevelSelector", "Context", "ConvergenceError", "Coreset", "CrossEntropy", "CustomLoss", "Dataset",
-    "InputError", "Kernel", "Laplace", "Linear", "Logistic", "MemoryLimitError", "Normalised", "NumericalError", "Nystrom",
-    "PerPoint", "Polynomial", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__", "influence", "reweight",
-    "select",
+    "InputError", "Kernel", "Laplace", "Linear", "Logistic", "MemoryLimitError", "MergeReduce", "Normalised", "NumericalError",
+    "Nystrom", "PerPoint", "Polynomial", "ReplayMemory", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__",
+    "influence", "reweight", "select",
 ]  # fmt: skip
