@@ -21,6 +21,8 @@ from bicore.runtime import Runtime, human_bytes
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
 FEATURE_SHARE = 0.5
+#: What any machine has: requests far below it do not ask how much is free.
+TRIVIAL_BYTES = 256_000_000
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
@@ -64,6 +66,10 @@ class KernelOperator(ABC):
     def columns(self, index: Tensor) -> Tensor:
         """K[:, index]."""
 
+    def column(self, k: int) -> Tensor:
+        """K[:, k]."""
+        return self.columns(torch.tensor([k], device=self.like.device))[:, 0]
+
     @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of a square operator."""
@@ -98,6 +104,9 @@ class Gram(KernelOperator):
 
     def columns(self, index: Tensor) -> Tensor:
         return self.matrix[index].T if self.symmetric else self.matrix[:, index]
+
+    def column(self, k: int) -> Tensor:
+        return self.matrix[k] if self.symmetric else self.matrix[:, k]
 
     def diagonal(self) -> Tensor:
         return self.matrix.diagonal()
@@ -257,7 +266,8 @@ def build_operators(
     train = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     n, rows = len(train), 0 if outer is None else len(outer)
-    limit, reserved = runtime.memory_bytes(), reserve.beside_matrix
+    reserved = reserve.beside_matrix
+    limit = _limit(n * (n + rows) * runtime.itemsize + reserved, runtime)
     features = _features(kernel, train, outer, limit - reserve.beside_features)
     if features is not None:
         return features
@@ -277,6 +287,11 @@ def build_operators(
         f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise Runtime(memory=…), "
         "ask for fewer points, or use float32."
     )
+
+
+def _limit(needed: int, runtime: Runtime) -> int:
+    """The memory limit; where none was given and little is needed, the system is not asked (a stream selects many times a second)."""
+    return TRIVIAL_BYTES if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES else runtime.memory_bytes()
 
 
 def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:

@@ -66,13 +66,12 @@ class FactorPosterior(Posterior):
         self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
 
     def column(self, k: int) -> Column:
-        index = torch.tensor([k], device=self._train.device)
         factor_train, factor_outer = self._train[: self.size], self._outer[: self.size]
         own = factor_train[:, k]
-        train = self.problem.train.columns(index)[:, 0] - own @ factor_train
+        train = self.problem.train.column(k) - own @ factor_train
         outer = train
         if self._outer is not self._train:
-            outer = self.problem.cross.columns(index)[:, 0] - own @ factor_outer
+            outer = self.problem.cross.column(k) - own @ factor_outer
         weighted = self.weights * outer
         image = self.problem.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
         return Column(train, outer, image)
@@ -127,6 +126,7 @@ class RidgeForward:
         self.outer_residual = problem.outer_targets.double().clone()
         self.same = problem.cross is problem.train
         self.residual = self.outer_residual if self.same else problem.inner_targets.double().clone()
+        self.outer_weights = problem.outer_weights.double()
         self.posterior = _posterior(problem, capacity)
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()
@@ -148,7 +148,7 @@ class RidgeForward:
         train, image = column.train.double(), column.image.double()
         outer = train if self.same else column.outer.double()
         own, pulled = self.residual[k].clone(), self.pull[k].clone()
-        spread = float(torch.dot(outer * self.problem.outer_weights.double(), outer))
+        spread = float(torch.dot(outer * self.outer_weights, outer))
         # K'Dr of the new K' and r: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d).
         self.pull.addr_(image, own, alpha=-1 / divisor)
         self.pull.addr_(train, pulled / divisor - own * (spread / divisor**2), alpha=-1)
@@ -162,7 +162,7 @@ class RidgeForward:
         if not self.same:
             self.outer_residual.addr_(outer, own, alpha=-1 / divisor)
         self.indices.append(k)
-        self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
+        self.objective = float(self.outer_weights @ self.outer_residual.square().sum(1))
         if self.objective != self.objective:
             raise NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
 

@@ -319,7 +319,8 @@ class _Prepared:
     def configuration(self, selector: BilevelSelector, outer: Dataset | None) -> str:
         """A digest of all that decides the objective: kernel, losses, regulariser, kind of weights, outer set."""
         problem = self.problem
-        parts = (self.kernel, problem.inner_loss, problem.outer_loss, problem.regulariser, selector.weights, self.targets.classes)
+        classes = None if self.targets.classes is None else self.targets.classes.tolist()
+        parts = (self.kernel, problem.inner_loss, problem.outer_loss, problem.regulariser, selector.weights, classes)
         words = "|".join(map(repr, parts)) + ("" if outer is None else outer.fingerprint())
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 

@@ -76,7 +76,7 @@ class Buffer(ABC):
         object.__setattr__(counted, "weight", weights[rows])
         before = self._state()
         try:
-            with context.runtime.applied():
+            with context.runtime.applied(rows=len(batch) + self.capacity):
                 if len(counted):
                     self._take(counted, context)
         except BaseException:
