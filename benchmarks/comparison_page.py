@@ -123,7 +123,8 @@ def _words(findings: Findings, seconds: dict[str, float]) -> str:
   {gap(DEFAULT, "glister", 250)} at 250.
 * Methods that look at a network trained on the whole pool have seen all labels through it before they choose. Of these, iCaRL's
   herding and FRCL's inducing points are the only ones above facility location on raw pixels at 50 points. Choosing by loss,
-  entropy, information or gradients alone is far worse than chance at 50 and 100 points: it collects exceptions.
+  by entropy, by information, or by spread over gradients (k-means++, k-center, CRAIG) is far worse than chance at 50 and 100
+  points: it collects exceptions.
 """
 
 

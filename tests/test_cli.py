@@ -237,6 +237,14 @@ REFUSED = {
         ["digits", "--size", "5", "--method", "k-center-features", "--loss", "cross-entropy"],
         "--loss cross-entropy means nothing for --method k-center-features",
     ),
+    "contradiction": (
+        ["digits", "--size", "5", "--method", "bilevel-cross-entropy", "--loss", "squared"],
+        "--loss squared contradicts --method bilevel-cross-entropy",
+    ),
+    "task of another method": (
+        ["digits", "--size", "5", "--method", "class-balanced", "--task", "classification"],
+        "--task classification means nothing for --method class-balanced",
+    ),
     "regulariser": (["digits", "--size", "5", "--inner-reg", "-1"], "inner_reg=-1.0 is not a positive number"),
     "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
     "no column": (["table.csv", "--size", "5"], "needs --target COLUMN"),

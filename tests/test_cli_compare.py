@@ -78,7 +78,16 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
     )
     assert result.returncode == 1
     assert result.stdout.startswith("R² of the ridge judge")
-    assert "bicore: class-balanced was left out: class-balanced needs class labels" in result.stderr
+    assert "class-balanced was left out from here on: seed 0, 8 points: class-balanced needs class labels" in result.stderr
+
+
+def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
+    bicore("compare", "data.npz", *FAST, cwd=table)
+    fewer = json.loads(bicore("compare", "data.npz", *FAST[:4], "--sizes", "5,12", "--seeds", "2", "--json", cwd=table).stdout)
+    assert {entry["seeds"] for entry in fewer["summary"]} == {2}
+    shown = bicore("compare", "data.npz", *FAST, cwd=table).stdout.splitlines()[2:5]
+    means = [float(line.split("±")[1].split()[-1]) for line in shown]
+    assert means == sorted(means, reverse=True)
 
 
 def test_one_seed_says_that_it_tells_nothing(bicore, table):

@@ -123,6 +123,22 @@ def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
     assert found / 2000 == pytest.approx(0.8, abs=0.03)
 
 
+def test_a_method_without_some_seeds_is_neither_best_nor_tied():
+    summary = summarise(rows_of(a=[0.90, 0.91], b=[0.95, 0.955, 0.60, 0.62], c=[0.5, 0.6, 0.7, 0.4]), ["a", "b", "c"], [10])
+    assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
+    assert not summary.of("a", 10).complete
+    assert not summary.of("a", 10).tied
+    assert math.isfinite(summary.detectable[10])
+
+
+def test_the_detectable_difference_is_that_of_the_median_method():
+    values = {"a": [0.9, 0.9, 0.9, 0.9], "b": [0.8, 0.81, 0.8, 0.81], "c": [0.7, 0.74, 0.7, 0.74], "d": [0.1, 0.5, 0.2, 0.6]}
+    spreads = [np.std(np.array(values["a"]) - np.array(values[name]), ddof=1) for name in "bcd"]
+    assert summarise(rows_of(**values), list(values), [10]).detectable[10] == pytest.approx(
+        smallest_detectable(np.median(spreads), 4)
+    )
+
+
 def test_one_seed_or_missing_rows_say_nothing_about_differences():
     summary = summarise(rows_of(a=[0.9], b=[0.8]), ["a", "b"], [10])
     assert math.isnan(summary.detectable[10])
@@ -153,6 +169,14 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
     path.write_text(path.read_text().replace('"seed": 1', '"seed" 1'))
     with pytest.raises(InputError, match="line 3 is not a row"):
         Records(path, settings)
+    for damage in ('"accuracy": null', '"accuracy": "hi"'):
+        path.write_text(
+            json.dumps({"settings": settings}) + "\n" + json.dumps(asdict(rows[0])).replace('"accuracy": 0.5', damage) + "\n{}\n"
+        )
+        with pytest.raises(InputError, match="line 2 is not a row"):
+            Records(path, settings)
+    with pytest.raises(InputError, match="in a folder that exists"):
+        Records(tmp_path / "none" / "x.jsonl", settings)
     (tmp_path / "other.jsonl").write_text("hello\n")
     with pytest.raises(InputError, match="not a file of comparison records"):
         Records(tmp_path / "other.jsonl", settings)
@@ -236,6 +260,63 @@ def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
     assert list(run.failed) == ["class-balanced"]
     assert "needs class labels" in run.failed["class-balanced"]
     assert run.done() == 4
+
+
+def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_pool(tmp_path):
+    seen = []
+
+    class Watching(RidgeJudge):
+        def scores(self, selections, test, outputs, seed):
+            seen.append((selections, test, seed))
+            return super().scores(selections, test, outputs, seed)
+
+    run = comparison(tmp_path, methods=("craig",), seeds=2)
+    run.judge = Watching()
+    run.run()
+    for selections, test, seed in seen:
+        pool, outside = run.pools.of(seed)
+        np.testing.assert_allclose(test.x.numpy(), outside.x, rtol=1e-6)
+        rows = {tuple(row) for row in pool.x.astype(np.float32).tolist()}
+        assert all(tuple(row) in rows for row in selections[0].x.tolist())
+        assert not any(tuple(row) in rows for row in test.x.tolist())
+        assert float(selections[0].weight.std()) > 0  # CRAIG's counts
+        assert float(selections[0].weight.mean()) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_model_of_a_seed_is_its_own(tmp_path):
+    from bicore.comparison.grid import Stage
+
+    run = comparison(tmp_path, methods=("icarl",))
+    selector = as_selector("icarl")
+    first, second = (Stage(run, seed).context(selector).model.outputs for seed in (0, 1))
+    assert not torch.allclose(first[:5], second[:5])
+
+
+def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
+    from bicore import NumericalError
+
+    class Fragile(NetworkJudge):
+        def scores(self, selections, test, outputs, seed):
+            if any(float(sample.x[0, 0]) == float(worst) for sample in selections):
+                raise NumericalError("diverged")
+            return [0.5] * len(selections)
+
+    run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
+    pool, _ = run.pools.of(0)
+    worst = np.float32(pool.x[as_selector("k-center-features").select(pool, 5, rng=0).indices[0], 0])
+    run.judge = Fragile("mlp", perceptron, 1)
+    run.run()
+    assert list(run.failed) == ["k-center-features"]
+    assert run.done() >= 4
+
+
+def test_targets_without_spread_are_refused():
+    from bicore import NumericalError
+
+    x = torch.zeros(5, 2)
+    flat = Sample(x, torch.ones(5, 1), torch.ones(5))
+    with pytest.raises(NumericalError, match="all equal"):
+        RidgeJudge().scores([flat], flat, 1, seed=0)
 
 
 def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):

@@ -19,12 +19,18 @@ def test_reservoir_is_a_uniform_sample_at_any_time():
     assert np.abs(counts - expected).max() < 5 * np.sqrt(2000 * (1 / 3) * (2 / 3))
 
 
-def test_reservoir_keeps_heavy_rows_in_proportion():
-    weight, counts = np.array([1.0, 1, 1, 1, 3, 1, 1, 1, 2, 1]), np.zeros(10)
-    for seed in range(4000):
-        counts[Reservoir(2, seed).update(np.arange(10.0), weight=weight).snapshot().ids] += 1
-    expected = 4000 * 2 * weight / weight.sum()
-    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected.max())
+def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
+    """Priority sampling: kept · max(w, τ) has the row's weight as its mean, wherever in the stream the heavy rows come."""
+    weight = np.array([1.0, 3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0])
+    totals, kept = np.zeros(8), np.zeros(8)
+    for seed in range(6000):
+        buffer = Reservoir(3, seed).update(np.arange(8.0), weight=weight)
+        rows = buffer.snapshot().ids
+        totals[rows] += np.maximum(weight[rows], buffer.threshold)
+        kept[rows] += 1
+    np.testing.assert_allclose(totals / 6000, weight, atol=0.15)
+    assert kept[1] > 1.8 * kept[0]
+    np.testing.assert_allclose(kept[[0, 2, 3, 4, 6, 7]] / 6000, kept[0] / 6000, atol=0.035)
 
 
 def test_until_it_is_filled_every_row_stands_for_itself():
@@ -80,6 +86,14 @@ def test_a_row_of_a_full_class_stays_out_with_the_complementary_chance():
     buffer = balanced(4, [(0.0, 0.0)] * 4 + [(0.9, 0.0), (0.51, 0.99)])
     buffer.update(np.arange(6.0), ["a", "a", "a", "b", "b", "a"])
     assert buffer.snapshot().ids.tolist() == [4, 1, 2, 3]
+
+
+def test_weights_do_not_decide_which_rows_a_class_balanced_reservoir_keeps():
+    x, y = np.arange(60.0), np.arange(60) % 3
+    plain = ClassBalancedReservoir(6).update(x, y).snapshot()
+    heavy = ClassBalancedReservoir(6).update(x, y, np.linspace(1, 9, 60)).snapshot()
+    assert plain.ids.tolist() == heavy.ids.tolist()
+    assert heavy.weights[heavy.y == 0].sum() == pytest.approx(np.linspace(1, 9, 60)[::3].sum())
 
 
 def test_no_class_is_full_before_the_memory_is_filled():
@@ -182,6 +196,37 @@ def test_the_cosine_form_drops_the_row_most_like_the_others():
     while len(left) > 2:
         left.remove(max(left, key=lambda i: sum(cosine(g[i], g[j]) for j in left)))
     assert buffer.snapshot().ids.tolist() == left
+
+
+def test_a_long_first_batch_also_meets_its_own_rows():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 2)), rng.integers(2, size=200)
+    buffer = GradientSampling(6, 0, compared=5).update(x, y, context=Context(model=Given()))
+    assert buffer.snapshot().ids.max() > 5
+
+
+def test_the_victim_is_drawn_by_score_and_its_score_replaced():
+    """Kept scores 2 and 0: the row of score 0 is never drawn; the one of score 2 always, and replaced with chance 2/(2 + c)."""
+    for seed in range(60):
+        buffer = GradientSampling(2, seed).update([[1.0, 0.0], [0.9, 0.1]], [0, 0], context=Context(model=Given()))
+        buffer.scores = np.array([2.0, 0.0])
+        buffer.update([[-1.0, 0.1]], [0], context=Context(model=Given()))
+        kept = buffer.snapshot()
+        assert 1 in kept.ids
+        if 2 in kept.ids:
+            assert buffer.scores[kept.ids.tolist().index(2)] < 1
+    assert 2 in kept.ids or seed
+
+
+def test_text_labels_need_the_order_of_outputs_and_then_serve():
+    context = Context(model=Given(), classes=["no", "yes"])
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    named = GradientSampling(3, compared=10).update(x[:1], ["yes"], context=context).update(x[1:], ["no", "yes"], context=context)
+    coded = GradientSampling(3, compared=10).update(x[:1], [1], context=Context(model=Given()))
+    coded.update(x[1:], [0, 1], context=Context(model=Given()))
+    np.testing.assert_allclose(named.scores, coded.scores)
+    with pytest.raises(InputError, match="cannot know which output"):
+        GradientSampling(3).update(x[:1], ["yes"], context=context).update(x[1:], ["no", "yes"], context=Context(model=Given()))
 
 
 def test_gradient_sampling_needs_the_module_itself():

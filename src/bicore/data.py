@@ -206,9 +206,11 @@ def as_labels(y: Any, n: int) -> Array:
         raise InputError(f"y has {size} rows and x has {n}; they must have the same length, row by row.")
     if array.dtype.kind == "O":
         array = _objects_to_labels(array)
-    if array.dtype.kind == "b":
+    if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.size and array.max() < 2**63):
         array = array.astype(np.int64)
-    if array.dtype.kind not in "iufUS":
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind not in "iufU":
         raise InputError(f"y has dtype {array.dtype} and cannot be a label; give integers, strings, booleans or floats.")
     if array.dtype.kind == "f":
         _refuse_non_finite(array.reshape(n, -1), "y")

@@ -30,7 +30,7 @@ def dropout_probabilities(model: Any, x: Array, draws: int, seed: int, batch: in
             seen = []
             for draw in range(draws):
                 masks.start(draw)
-                outputs = torch.cat([forward(module, part) for part in batches(module, x, batch)])
+                outputs = torch.cat([masks.passed(module, part) for part in batches(module, x, batch)])
                 seen.append(torch.softmax(outputs.double(), 1))
     finally:
         for hook in hooks:
@@ -43,19 +43,27 @@ class _Masks:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.generator = seed, torch.Generator()
-        self.known: dict[nn.Module, Tensor] = {}
+        self.known: dict[tuple[nn.Module, int], Tensor] = {}
+        self.calls: dict[nn.Module, int] = {}
 
     def start(self, draw: int) -> None:
         # The generator is on the CPU so that every device draws the same masks.
         self.generator.manual_seed((self.seed * 1_000_003 + draw) % 2**63)
         self.known = {}
 
+    def passed(self, module: nn.Module, part: Tensor) -> Tensor:
+        """One batch; a layer that runs several times has a mask for each time."""
+        self.calls = {}
+        return forward(module, part)
+
     def apply(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        if module not in self.known:
+        self.calls[module] = self.calls.get(module, 0) + 1
+        key = module, self.calls[module]
+        if key not in self.known:
             shape = list(output.shape[1:])
             if isinstance(module, _WHOLE_CHANNELS):
                 shape[1:] = [1] * (len(shape) - 1)
             kept = 1 - float(module.p)  # type: ignore[arg-type]
             drawn = torch.rand(shape, generator=self.generator) < kept
-            self.known[module] = drawn.to(output) / max(kept, torch.finfo(output.dtype).tiny)
-        return output * self.known[module]
+            self.known[key] = drawn.to(output) / max(kept, torch.finfo(output.dtype).tiny)
+        return output * self.known[key]

@@ -290,7 +290,7 @@ def build_operators(
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
-    """The memory limit; where none was given and little is needed, the system is not asked (a stream selects many times a second)."""
+    """The memory limit; where none was given and little is needed, the system is not asked (streams select often)."""
     return TRIVIAL_BYTES if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES else runtime.memory_bytes()
 
 

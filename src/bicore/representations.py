@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bicore.data import Array, Targets, as_tensor, read_targets
+from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError
 
 BATCH = 512
@@ -24,7 +24,9 @@ class Observed:
     """One pass of a module over n points; pass it as ``Context(model=…)`` to every selector that needs the model.
 
     ``embedding`` is the input of the last Linear layer (or the output of the layer named), ``last`` that input in any case,
-    ``outputs`` what the module returned, ``bias`` whether its last Linear layer has one.
+    ``outputs`` what the module returned, ``bias`` whether its last Linear layer has one, ``direct`` whether what the module
+    returned is what that layer gave (or its log softmax): only then are last-layer gradients known. ``classes`` are the labels of
+    the outputs in order, if given; ``present`` those that the data shows.
     """
 
     embedding: Tensor
@@ -32,6 +34,9 @@ class Observed:
     outputs: Tensor
     bias: bool = True
     layer: str | None = None
+    direct: bool = True
+    classes: tuple[Any, ...] | None = None
+    present: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -39,7 +44,7 @@ class Observed:
     def __getitem__(self, rows: Any) -> Observed:
         index = torch.as_tensor(np.asarray(rows), device=self.outputs.device)
         last = None if self.last is None else self.last[index]
-        return Observed(self.embedding[index], last, self.outputs[index], self.bias, self.layer)
+        return replace(self, embedding=self.embedding[index], last=last, outputs=self.outputs[index])
 
     def log_probabilities(self) -> Tensor:
         """log softmax of the outputs, in float64."""
@@ -54,30 +59,45 @@ class Observed:
                 raise InputError(f"the model has {self.outputs.shape[1]} outputs and y {goal.shape[1]} targets; they must match.")
             return 2 * (self.outputs.double() - goal)
         residual = self.log_probabilities().exp()
-        columns = torch.from_numpy(output_columns(targets, y, residual.shape[1])).to(residual.device)
+        columns = torch.from_numpy(self.columns(y)).to(residual.device)
         residual[torch.arange(len(residual), device=residual.device), columns] -= 1
         return residual
+
+    def columns(self, y: Array) -> Array:
+        """The output that belongs to each label."""
+        return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
     def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
         """A and B such that the loss gradient of point i in the last layer's weights (and bias) is the outer product a_i b_iᵀ."""
         if self.last is None or self.last.dim() != 2:
             raise InputError("last-layer gradients need a module whose last layer is Linear over vectors; this one has none.")
+        if not self.direct:
+            raise InputError("last-layer gradients need a module that returns what its last Linear layer gives; this one does not.")
         inputs = self.last.double()
         return self.residuals(y), torch.cat([inputs, inputs.new_ones(len(inputs), 1)], 1) if self.bias else inputs
 
 
-def output_columns(targets: Targets, y: Array, outputs: int) -> Array:
-    """The output that belongs to each label: the label itself where labels are whole numbers below the number of outputs
-    (a task that shows two of ten classes), else its place among the sorted classes."""
-    assert targets.classes is not None
-    if targets.classes.dtype.kind in "iub" and targets.classes.min() >= 0 and targets.classes.max() < outputs:
-        return np.asarray(y).reshape(-1).astype(np.int64)
-    if len(targets.classes) != outputs:
+def output_columns(y: Array, outputs: int, classes: Sequence[Any] | None = None, present: Sequence[Any] | None = None) -> Array:
+    """The output that belongs to each label: its place among ``classes``, the labels of the outputs in order.
+
+    Without them: the label itself, where all labels ``present`` are whole numbers below the number of outputs (a task that shows
+    two of ten classes); else the label's place among those present, where there are as many as outputs.
+    """
+    labels = np.asarray(y).reshape(-1)
+    shown = np.unique(labels) if present is None else np.asarray(present)
+    if classes is None and shown.dtype.kind in "iu" and shown.min() >= 0 and shown.max() < outputs:
+        return labels.astype(np.int64)
+    if classes is None and len(shown) != outputs:
         raise InputError(
-            f"the model has {outputs} outputs and y {len(targets.classes)} classes that are not numbers from 0 to {outputs - 1}; "
-            "number the labels by the model's outputs."
+            f"the model has {outputs} outputs and y {len(shown)} classes that are not numbers from 0 to {outputs - 1}; number the "
+            "labels by the model's outputs, or give the labels of the outputs in order: Context(model, classes=[…])."
         )
-    return targets.values
+    place = {label: number for number, label in enumerate(shown.tolist() if classes is None else classes)}
+    unknown = [label for label in np.unique(labels).tolist() if label not in place]
+    if unknown or len(place) != outputs:
+        what = f"y holds {unknown[0]!r}" if unknown else f"the model has {outputs} outputs"
+        raise InputError(f"{what}, and classes has {len(place)} labels ({list(place)[:5]} …); give one for every output.")
+    return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
 def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATCH) -> Observed:
@@ -96,18 +116,19 @@ def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATC
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linears and layer is None:
         raise InputError("the model has no Linear layer whose input could be the embedding; name a layer: Embedding(layer='…').")
-    hooks += [part.register_forward_hook(watched.linear) for part in linears]
+    hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
     seen: list[tuple[Tensor | None, Tensor | None, Tensor]] = []
     try:
         with evaluating(module), torch.no_grad():
             for part in batches(module, x, batch):
                 watched.clear()
                 outputs = forward(module, part)
+                watched.compare(outputs)
                 seen.append((watched.named, watched.last, outputs))
     finally:
         for hook in hooks:
             hook.remove()
-    return _joined(seen, watched.bias, layer)
+    return replace(_joined(seen, watched.bias, layer), direct=watched.direct)
 
 
 class _Watch:
@@ -116,16 +137,27 @@ class _Watch:
     def __init__(self) -> None:
         self.named: Tensor | None = None
         self.last: Tensor | None = None
-        self.bias = True
+        self.result: Tensor | None = None
+        self.bias, self.direct = True, True
 
     def clear(self) -> None:
-        self.named = self.last = None
+        self.named = self.last = self.result = None
 
-    def output(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self.named = output.flatten(1)
+    def output(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if not isinstance(output, Tensor):
+            raise InputError(f"the layer named returns a {type(output).__name__}, not a tensor; name another layer.")
+        self.named = output.flatten(1).clone()  # the next layer may write over it
 
-    def linear(self, module: nn.Linear, inputs: Any, output: Tensor) -> None:
-        self.last, self.bias = inputs[0], module.bias is not None
+    def linear(self, module: nn.Linear, inputs: Any, keywords: Any, output: Tensor) -> None:
+        given = inputs[0] if inputs else keywords["input"]
+        self.last, self.result, self.bias = given.clone(), output.clone(), module.bias is not None
+
+    def compare(self, outputs: Tensor) -> None:
+        """Whether the module returned what its last Linear layer gave, or the log softmax of it."""
+        same = self.result is not None and self.result.shape == outputs.shape
+        if same and self.result is not None and not torch.equal(self.result, outputs):
+            same = torch.allclose(torch.log_softmax(self.result, 1), outputs, rtol=1e-4, atol=1e-5)
+        self.direct = self.direct and same
 
 
 def _joined(seen: list[tuple[Tensor | None, Tensor | None, Tensor]], bias: bool, layer: str | None) -> Observed:
@@ -183,6 +215,8 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
     """The module's output for one batch: a matrix with a row a point."""
     try:
         outputs = module(part)
+    except InputError:
+        raise
     except (RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}") from error
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(part):

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,10 +124,14 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Context:
-    """What only some selectors need: the current model; and the runtime that all of them use."""
+    """What only some selectors need: the current model; and the runtime that all of them use.
+
+    ``classes`` are the labels of the model's outputs, in order; they can be left out where labels are 0 … C−1.
+    """
 
     model: Any = None
     runtime: Runtime = field(default_factory=Runtime)
+    classes: Sequence[Any] | None = None
 
 
 class Clock:

@@ -37,9 +37,10 @@ from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.methods import METHODS, as_selector
+from bicore.selection.names import as_kernel
 from bicore.sources.opening import open_source, open_test
 
-#: Methods compared when none are named: ours, chance, and the strongest that need no model.
+#: Methods compared when none are named: ours, chance, and well-known ones that need no model.
 DEFAULT_METHODS = "bilevel,uniform,class-balanced,k-center-features,herding-features,facility-location"
 #: A pool has at most this many points unless --pool says otherwise.
 MOST_POOL = 2000
@@ -95,6 +96,7 @@ def compare(
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
     if steps < 1:
         raise InputError(f"--steps {steps} is below 1; give the number of training steps.")
+    as_kernel(kernel)
     runtime = Runtime(device, memory=memory, threads=threads)
     opened = open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True)
     pools = make_pools(opened, open_test(source, data, scale), task, pool, MOST_POOL, test)
@@ -108,7 +110,7 @@ def compare(
     if not quiet:
         _say(pools, run, judge)
     stopped = _work(run, quiet or as_json)
-    summary = summarise(store.rows.values(), chosen, counts)
+    summary = summarise([row for row in store.rows.values() if row.seed in run.grid.seeds], chosen, counts)
     _finish(run, summary, picture, as_json, judge)
     if stopped:
         print(f"bicore: interrupted; what is done is in {store.path}. The same command goes on from there.", file=sys.stderr)
@@ -177,7 +179,7 @@ def _work(run: Comparison, silent: bool) -> bool:
     except KeyboardInterrupt:
         return True
     for name, reason in run.failed.items():
-        print(f"bicore: {name} was left out: {reason}", file=sys.stderr)
+        print(f"bicore: {name} was left out from here on: {reason}", file=sys.stderr)
     return False
 
 
@@ -217,7 +219,7 @@ def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[s
         for row in run.records.rows.values()
         if row.cell[0] in run.grid.methods and row.size in run.grid.sizes and row.seed in run.grid.seeds
     ]  # fmt: skip
-    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE]
+    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE and row.seed in run.grid.seeds]
     return {
         "source": run.pools.source.name, "pool": run.pools.size, "test": run.pools.test_size, "judge": judge, "score": score,
         "rows": rows,
@@ -253,7 +255,7 @@ def table(run: Comparison, summary: Summary, judge: str, score: str) -> list[str
         last = next(cell for cell in reversed(cells) if cell is not None)
         model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
         lines.append(f"{name:<{width}}{''.join(f'{_cell(cell):>20}' for cell in cells)}{last.seconds:>12.3g}{model}")
-    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE]
+    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE and row.seed in run.grid.seeds]
     if whole:
         lines.append(f"the whole pool ({run.pools.size} points): {sum(whole) / len(whole):.4f}")
     return [*lines, "", *_legend(summary, sizes, last_model=any(entry.model_seconds for entry in summary.entries))]
@@ -263,7 +265,8 @@ def _cell(entry: Entry | None) -> str:
     if entry is None:
         return "—"
     error = f" ± {entry.error:.4f}" if math.isfinite(entry.error) else ""
-    return f"{entry.mean:.4f}{error} {'★' if entry.best else '≈' if entry.tied else ' '}"
+    mark = "★" if entry.best else "≈" if entry.tied else " " if entry.complete else f"({entry.seeds})"
+    return f"{entry.mean:.4f}{error} {mark}"
 
 
 def _legend(summary: Summary, sizes: list[int], last_model: bool) -> list[str]:
@@ -272,10 +275,12 @@ def _legend(summary: Summary, sizes: list[int], last_model: bool) -> list[str]:
     ]
     if last_model:
         lines.append("+ seconds: training the model that the method looks at, once a pool")
+    if any(not entry.complete for entry in summary.entries):
+        lines.append("(n) only n seeds are there: not compared with the others")
     found = {size: summary.detectable[size] for size in sizes if math.isfinite(summary.detectable[size])}
     if found:
         told = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
-        lines.append(f"smallest difference these seeds would find (95% confidence, 80% chance): {told} points")
+        lines.append(f"smallest difference these seeds would find (95% confidence, chance about 80%): {told} points")
     else:
         lines.append("one seed tells nothing about differences; give --seeds 5 or more")
     return lines

@@ -17,7 +17,6 @@ from bicore.cli.options import (
     Device,
     Folder,
     Force,
-    KernelName,
     Labels,
     Limit,
     Memory,
@@ -61,13 +60,15 @@ def select(
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
-    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
+    task: Annotated[str | None, typer.Option(help="auto, classification or regression.")] = None,
     method: Annotated[str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")] = "bilevel",
-    kernel: KernelName = "ntk",
-    loss: Annotated[str, typer.Option(help="squared, cross-entropy or logistic.")] = "squared",
-    weights: Annotated[str, typer.Option(help="binary or learnt.")] = "binary",
-    rule: Annotated[str, typer.Option(help="gradient or gain.")] = "gradient",
-    inner_reg: Annotated[str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = "auto",
+    kernel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="ntk (the default), nngp, cntk, resnet18, rbf, laplace, linear, polynomial.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="squared (the default), cross-entropy or logistic.")] = None,
+    weights: Annotated[str | None, typer.Option(help="binary (the default), learnt or final.")] = None,
+    rule: Annotated[str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")] = None,
+    inner_reg: Annotated[str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = None,
     candidates: Annotated[int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")] = None,
     initial: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue.")] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow.")] = False,
@@ -94,21 +95,25 @@ def select(
         )
     if method not in METHODS:
         raise unknown_name("method", method, CHOICES)
-    given = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
-    _check_options(method, {**given, "kernel": kernel})
+    named = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
+    named |= {"kernel": kernel, "task": task, "exact": exact or None}
+    given = {name: value for name, value in named.items() if value is not None}
+    _check_options(method, given)
     check_output(out, force, (".npz", ".csv", ".parquet"), "--out")
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
-    count, regulariser = read_size(size), read_regulariser(inner_reg)
+    count, regulariser = read_size(size), read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
     opened = open_source(source, target=target, labels=labels, weight=data_weights, folder=data, scale=scale, limit=limit)
     if out is not None and out.suffix.lower() != ".npz" and opened.table is None:
         raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
-    chosen_kernel, note = _affordable(as_kernel(kernel), opened, runtime, exact) if _ours(method) else (None, None)
+    chosen_kernel, note = _affordable(as_kernel(kernel or "ntk"), opened, runtime, exact) if _ours(method) else (None, None)
     notes = [*opened.notes, *([note] if note else [])]
     if not quiet:
         _say(opened, notes)
-    options = {name: value for name, value in given.items() if value != _UNSET[name]} | {"kernel": chosen_kernel, "task": task}
-    options |= {"inner_reg": regulariser} if "inner_reg" in options else {}
+    options = {name: value for name, value in given.items() if name != "exact"} | {
+        "kernel": chosen_kernel,
+        "inner_reg": regulariser,
+    }
     selector = as_selector(method, **(options if _ours(method) else {}))
     begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
@@ -124,19 +129,19 @@ def select(
     _finish(opened, coreset, out, picture, as_json, quiet)
 
 
-#: What the options of bilevel selection are when they were not given; a method's own defaults then hold.
-_UNSET = {"kernel": "ntk", "inner_reg": "auto", "weights": "binary", "rule": "gradient", "loss": "squared", "candidates": None}
-
-
 def _ours(method: str) -> bool:
     return METHODS[method][0] is BilevelSelector
 
 
 def _check_options(method: str, given: dict[str, Any]) -> None:
-    """Options of bilevel selection mean nothing to other methods: that is a mistake, not something to pass over in silence."""
+    """Options that mean nothing to the method, or say something else than its name, are mistakes."""
+    fixed = METHODS[method][1]
     for name, value in given.items():
-        if not _ours(method) and value != _UNSET[name]:
-            raise InputError(f"--{name.replace('_', '-')} {value} means nothing for --method {method}; leave it out.")
+        option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        if not _ours(method):
+            raise InputError(f"{option} means nothing for --method {method}; leave it out.")
+        if fixed.get(name, value) != value:
+            raise InputError(f"{option} contradicts --method {method} ({name} {fixed[name]}); leave one of them out.")
 
 
 def _affordable(kernel: Kernel, source: Source, runtime: Runtime, exact: bool) -> tuple[Kernel, str | None]:

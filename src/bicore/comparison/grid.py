@@ -99,7 +99,7 @@ class Comparison:
             clock = Clock()
             coreset = selector.select(stage.pool, size, rng=seed, context=context)
         except BicoreError as error:
-            self.failed[name] = str(error)
+            self.failed[name] = f"seed {seed}, {size} points: {error}"
             return None
         if coreset.status.startswith("interrupted"):
             raise KeyboardInterrupt  # a part of a selection is no row
@@ -111,12 +111,22 @@ class Comparison:
         for entry in waiting:
             by_length.setdefault(len(entry[1]), []).append(entry)
         for entries in by_length.values():
-            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in entries]
-            scores = self.judge.scores(samples, stage.test, self.pools.outputs, seed)
-            for (name, _, seconds), score in zip(entries, scores, strict=True):
-                model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
-                self.records.add(Row(name, size, seed, score, seconds, model))
+            for (name, _, seconds), score in zip(entries, self._scores(stage, seed, entries), strict=True):
+                if score is not None:
+                    model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
+                    self.records.add(Row(name, size, seed, score, seconds, model))
         self.tell(self.done(), "")
+
+    def _scores(self, stage: Stage, seed: int, entries: list[tuple[str, Coreset, float]]) -> list[float | None]:
+        """The judge's scores; where it fails on the stack, each selection is judged alone, and one it fails on is left out."""
+        try:
+            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in entries]
+            return list(self.judge.scores(samples, stage.test, self.pools.outputs, seed))
+        except BicoreError as error:
+            if len(entries) == 1:
+                self.failed[entries[0][0]] = f"seed {seed}: {error}"
+                return [None]
+            return [self._scores(stage, seed, [entry])[0] for entry in entries]
 
 
 class Stage:

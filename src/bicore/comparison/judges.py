@@ -167,8 +167,14 @@ def _score(predicted: Tensor, test: Sample) -> float:
         raise NumericalError("a judge's predictions are not finite; scale the features, or use another judge.")
     if test.classification:
         return float((predicted.argmax(1) == test.y).double().mean())
-    spread = (test.y - test.y.mean(0)).square().sum()
-    return 1 - float((test.y - predicted).square().sum() / spread) if float(spread) > 0 else float("nan")
+    goal = test.y.double()
+    spread = float((goal - goal.mean(0)).square().sum())
+    if not spread > 0:
+        raise NumericalError("the targets tested on are all equal, so R² means nothing; test on more points.")
+    score = 1 - float((goal - predicted.double()).square().sum()) / spread
+    if not np.isfinite(score):
+        raise NumericalError("R² is not finite; scale the targets.")
+    return score
 
 
 def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:

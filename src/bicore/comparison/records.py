@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bicore.errors import InputError
+from bicore.files import replacing
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Records:
     """A file of JSON lines: the settings first, then a row a line."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"--records {path} cannot be a file there; give a file name in a folder that exists.")
         self.path, self.settings = path, dict(settings)
         self.rows: dict[tuple[str, int, int], Row] = {}
         if path.exists():
@@ -60,7 +63,7 @@ class Records:
             )
         for number, line in enumerate(lines[1:], 2):
             try:
-                row = Row(**json.loads(line))
+                row = _row(json.loads(line))
             except (ValueError, TypeError) as error:
                 if number == len(lines):  # a line cut short by a crash
                     break
@@ -68,7 +71,8 @@ class Records:
             self.rows[row.cell] = row
         if not self.path.read_bytes().endswith(b"\n"):
             kept = [json.dumps({"settings": found}), *(json.dumps(asdict(row)) for row in self.rows.values())]
-            self.path.write_text("\n".join(kept) + "\n")
+            with replacing(self.path) as beside:
+                beside.write_text("\n".join(kept) + "\n")
 
     def add(self, row: Row) -> None:
         """Write one row through to the disk."""
@@ -80,3 +84,13 @@ class Records:
             file.write(json.dumps(value) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _row(values: dict[str, Any]) -> Row:
+    """A row whose numbers are numbers."""
+    row = Row(**values)
+    numbers = (row.accuracy, row.selection_seconds, row.model_seconds)
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in (row.size, row.seed))
+    if not (isinstance(row.method, str) and whole and all(isinstance(value, (int, float)) for value in numbers)):
+        raise ValueError("a value has the wrong type")
+    return row

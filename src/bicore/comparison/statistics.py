@@ -15,7 +15,8 @@ CONFIDENCE, POWER = 0.95, 0.8
 
 @dataclass(frozen=True)
 class Entry:
-    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds both have."""
+    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds both have; one that is not
+    ``complete`` lacks seeds that others have, and is neither best nor tied."""
 
     method: str
     size: int
@@ -28,6 +29,7 @@ class Entry:
     interval: float
     best: bool
     tied: bool
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,24 +59,31 @@ def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int])
 
 
 def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry], float]:
+    """Only methods that have all the seeds any of them has can be best or tied: means over different seeds do not compare."""
+    most = max(len(own) for own in present.values())
+    whole = {method: own for method, own in present.items() if len(own) == most and set(own) == set(_largest(present))}
     means = {method: float(np.mean([row.accuracy for row in own.values()])) for method, own in present.items()}
-    best = max(means, key=lambda method: means[method])
+    best = max(whole, key=lambda method: means[method])
     entries, spreads = [], []
     for method, own in present.items():
         values = np.array([row.accuracy for row in own.values()])
         gap, interval, spread = paired_difference(present[best], own)
-        if method != best and np.isfinite(spread):
+        if method in whole and method != best:
             spreads.append(spread)
         entries.append(
             Entry(
                 method, size, len(values), means[method], _standard_error(values),
                 float(np.mean([row.selection_seconds for row in own.values()])),
                 float(np.mean([row.model_seconds for row in own.values()])),
-                gap, interval, method == best, method != best and bool(gap - interval <= 0),
+                gap, interval, method == best, method in whole and method != best and bool(gap - interval <= 0), method in whole,
             )
         )  # fmt: skip
-    count = min(len(own) for own in present.values())
-    return entries, smallest_detectable(float(np.median(spreads)), count) if spreads else float("nan")
+    finite = [spread for spread in spreads if np.isfinite(spread)]
+    return entries, smallest_detectable(float(np.median(finite)), most) if finite else float("nan")
+
+
+def _largest(present: dict[str, dict[int, Row]]) -> dict[int, Row]:
+    return max(present.values(), key=len)
 
 
 def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
@@ -92,7 +101,7 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that the seeds would find at 95% confidence with a chance of 80%, its deviation being ``spread``."""
+    """The paired difference that the seeds would find at 95% confidence with a chance of about 80%, given its deviation."""
     if seeds < 2:
         return float("nan")
     return (_quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds)) * spread / float(np.sqrt(seeds))

@@ -14,7 +14,7 @@ from bicore.errors import InputError
 from bicore.operators import BLOCK_BYTES
 from bicore.representations import Observed
 from bicore.selection.base import lowest, step_rng
-from bicore.selection.plain import Growth, Job, PlainSelector
+from bicore.selection.plain import Growth, Job, PlainSelector, several_outputs
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BatchBALD(PlainSelector):
         if isinstance(job.context.model, Observed):
             raise InputError("batchbald draws networks by dropout and needs the module itself; pass context=Context(model=module).")
         probabilities = dropout_probabilities(job.context.model, job.data.x, self.draws, job.seed)
-        joint = Joint(probabilities.to(job.like.device).permute(1, 0, 2), self.configurations, job.seed)
+        joint = Joint(several_outputs(job, probabilities).to(job.like.device).permute(1, 0, 2), self.configurations, job.seed)
         identity = np.arange(len(job.data))
         for place in growth.order:
             joint.add(place)

@@ -84,8 +84,11 @@ class BilevelSelector(Selector):
     linear: LinearSolver | None = None
     optimiser: WeightOptimiser = field(default_factory=ProjectedGradient)
 
-    name = "bilevel"
     needs_labels = True
+
+    @property
+    def name(self) -> str:
+        return {"first-order": "glister", "reducible": "reducible loss"}.get(self.rule, "bilevel")
 
     def __post_init__(self) -> None:
         for name, options in (
@@ -173,7 +176,8 @@ class BilevelSelector(Selector):
             return None
         points = np.flatnonzero(data.weights > 0)
         if len(points) > REFERENCE_POINTS:
-            points = np.sort(np.random.default_rng(seed).choice(points, REFERENCE_POINTS, replace=False))
+            points = points[np.argsort(data.ids[points])]  # drawn among ids: the order of rows plays no part
+            points = np.random.default_rng(seed).choice(points, REFERENCE_POINTS, replace=False)
         whole = prepared.implicit(len(points))
         whole.extend(points.tolist(), data.weights[points].tolist())
         return whole.losses()
@@ -273,11 +277,11 @@ class BilevelSelector(Selector):
 
     def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
         if data.y is None:
-            raise InputError("bilevel selection needs labels or targets, and data has none; give y, or a method without labels.")
+            raise InputError(f"{self.name} needs labels or targets, and data has none; give y, or a method without labels.")
         targets = read_targets(data.y, self.task, self.classes)
         if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
             raise InputError(
-                f"y holds a single class ({targets.classes[0]!r}); at least two are needed (or give classes=…, task='regression')."
+                f"y holds a single class ({targets.classes.tolist()[0]!r}); two are needed (or give classes=…, task='regression')."
             )
         if outer is None:
             return targets, targets
@@ -328,7 +332,7 @@ class _Prepared:
         regulariser: Regulariser = self.problem.regulariser
         like = self.problem.train.like
         return {
-            "method": "bilevel",
+            "method": selector.name,
             "n": len(data),
             "kernel": self.kernel.name,
             "kernel_parameters": repr(self.kernel),

@@ -52,7 +52,7 @@ class KMeansPlusPlus(OverSpace):
         return f"k-means++ over {as_space(self.over).name}"
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        nearest = _Nearest(as_space(self.over).operator(job), growth.order)
+        nearest = _Nearest(as_space(self.over).operator(job, centre=True), growth.order)
         weights = job.weights.cpu().numpy()
         while growth.wants():
             chances = np.where(growth.open, weights * (nearest.distances() if growth.order else 1.0), 0.0)
@@ -91,7 +91,7 @@ class KCenter(OverSpace):
         return f"k-center over {as_space(self.over).name}"
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        operator = as_space(self.over).operator(job)
+        operator = as_space(self.over).operator(job, centre=True)
         nearest = _Nearest(operator, growth.order)
         identity = np.arange(len(job.data))
         while growth.wants():

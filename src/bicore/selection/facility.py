@@ -22,7 +22,8 @@ from bicore.selection.space import as_space, squared_distances
 class FacilityLocation(OverSpace):
     """Facility location: greedy maximisation of Σ_i v_i max_{j in S} (D − ‖x_i − x_j‖), D the largest distance of all.
 
-    CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True, weights="counts")``.
+    CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True, weights="counts")``, with one greedy
+    run over all classes where the original gives each class a budget of its own.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class FacilityLocation(OverSpace):
 
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = torch.from_numpy(job.classes().values).to(job.like.device) if self.per_class else None
-        distances = _Distances(as_space(self.over).operator(job), codes, job.context.runtime.memory_bytes())
+        distances = _Distances(as_space(self.over).operator(job, centre=True), codes, job.context.runtime.memory_bytes())
         coverage = _Coverage(distances, job.weights)
         identity = np.arange(len(job.data))
         for place in growth.order:
@@ -71,7 +72,10 @@ class FacilityLocation(OverSpace):
                 growth.take(place, coverage.mean())
         finally:
             if self.weights == "counts":
-                growth.weights = coverage.served(len(growth.order))
+                counts = coverage.served(len(growth.order)) * float(job.data.weights.mean())
+                growth.weights = counts[counts > 0]  # a point that serves nobody, such as a duplicate, leaves
+                growth.order = [place for place, count in zip(growth.order, counts, strict=True) if count > 0]
+                growth.objectives = growth.objectives[: len(growth.order)]
 
 
 class _Distances:

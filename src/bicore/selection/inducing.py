@@ -57,7 +57,10 @@ class InducingPoints(OverSpace):
         inducing = Inducing(as_space(self.over).operator(job), job.weights, list(growth.order), fixed)
         for start in range(0, self.proposals, TOGETHER):
             open_places = np.flatnonzero(growth.open)
-            if not len(open_places) or growth.clock.over:
+            if not len(open_places):
+                break
+            if growth.clock.over:
+                growth.status = f"stopped by max_seconds after {start} of {self.proposals} proposals: all points, less refined"
                 break
             count = min(TOGETHER, self.proposals - start, len(open_places))
             swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
@@ -89,8 +92,12 @@ class Inducing:
 
     def _refresh(self) -> None:
         gram = self.cross[self.places]
-        shifted = (gram + gram.T) / 2 + self.jitter * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(shifted))
+        identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        lower, failed = torch.linalg.cholesky_ex((gram + gram.T) / 2 + self.jitter * identity)
+        while int(failed):  # rounding of the kernel's own precision
+            self.jitter *= 10
+            lower, failed = torch.linalg.cholesky_ex((gram + gram.T) / 2 + self.jitter * identity)
+        self.inverse = torch.cholesky_inverse(lower)
         self.sandwich = self.inverse @ self.moment @ self.inverse
 
     def criterion(self) -> float:

@@ -55,7 +55,7 @@ class Herding(OverSpace):
 
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values if self.per_class else np.zeros(len(job.data), dtype=np.int64)
-        herd(as_space(self.over).operator(job, self.normalise), codes, job.weights, growth)
+        herd(as_space(self.over).operator(job, self.normalise, centre=not self.normalise), codes, job.weights, growth)
 
 
 @dataclass(frozen=True)

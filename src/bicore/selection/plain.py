@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ class Job:
     given: list[int]
     seed: int
     context: Context
+    present: tuple[Any, ...] | None = None  # the labels of all rows, also of those of weight zero
 
     @property
     def like(self) -> torch.Tensor:
@@ -58,12 +60,17 @@ class Job:
         """What the current model says about the rows; one that was computed before is only sliced."""
         model = self.context.model
         if not isinstance(model, Observed):
-            return observe(model, self.data.x, layer=layer)
+            return self._named(observe(model, self.data.x, layer=layer))
         if len(model) != self.total:
             raise InputError(f"context.model was observed on {len(model)} points and data has {self.total}; observe this data.")
         if layer is not None and layer != model.layer:
             raise InputError(f"context.model was observed at layer {model.layer!r}, not {layer!r}; observe(…, layer={layer!r}).")
-        return model[self.rows]
+        return self._named(model[self.rows])
+
+    def _named(self, observed: Observed) -> Observed:
+        """With the labels of the outputs as the context gives them, and those the data shows."""
+        classes = observed.classes if self.context.classes is None else tuple(self.context.classes)
+        return replace(observed, classes=classes, present=self.present)
 
 
 class Growth:
@@ -102,6 +109,13 @@ class Growth:
                 break
             if self.open[place]:
                 self.take(int(place))
+
+
+def several_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
+    """Refuse a model with one output: its softmax says nothing."""
+    if predictions.shape[-1] < 2:
+        raise InputError(f"{job.name} needs class probabilities, and the model has one output; it is for classification.")
+    return predictions
 
 
 class PlainSelector(Selector):
@@ -155,7 +169,9 @@ class PlainSelector(Selector):
         rows = np.flatnonzero(counted)
         rows = rows[np.argsort(data.ids[rows], kind="stable")]
         place = {int(row): number for number, row in enumerate(rows)} if given else {}
-        return Job(self.name, data[rows], rows, len(data), count, [place[row] for row in given], as_seed(rng), context)
+        where = [place[row] for row in given]
+        present = None if data.y is None or not self.needs_model else tuple(np.unique(data.y).tolist())
+        return Job(self.name, data[rows], rows, len(data), count, where, as_seed(rng), context, present)
 
     def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
         indices = job.rows[growth.order]

@@ -9,8 +9,7 @@ import torch
 
 from bicore.data import Array
 from bicore.errors import InputError, unknown_name
-from bicore.representations import output_columns
-from bicore.selection.plain import Growth, Job, PlainSelector
+from bicore.selection.plain import Growth, Job, PlainSelector, several_outputs
 from bicore.selection.rounds import in_rounds
 
 DIFFICULTIES = ("error", "loss", "margin")
@@ -75,7 +74,7 @@ class MaxEntropy(PlainSelector):
     needs_model = True
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        logs = job.observed().log_probabilities()
+        logs = several_outputs(job, job.observed().log_probabilities())
         _take_highest(growth, -(logs.exp() * logs).sum(1).cpu().numpy())
 
 
@@ -128,12 +127,13 @@ class Stratified(PlainSelector):
     def _difficulties(self, job: Job) -> Array:
         if self.difficulty == "loss":
             return _losses(job)
-        targets, observed = job.classes(), job.observed()
+        job.classes()
+        observed = job.observed()
         assert job.data.y is not None
         if self.difficulty == "error":
             return np.asarray(observed.residuals(job.data.y).norm(dim=1).cpu().numpy())
         probabilities = observed.log_probabilities().exp()
-        columns = torch.from_numpy(output_columns(targets, job.data.y, probabilities.shape[1])).to(probabilities.device)
+        columns = torch.from_numpy(observed.columns(job.data.y)).to(probabilities.device)
         own = probabilities.gather(1, columns[:, None])[:, 0]
         others = probabilities.scatter(1, columns[:, None], -1.0).amax(1)
         return np.asarray((others - own).cpu().numpy())
@@ -153,12 +153,14 @@ def _losses(job: Job) -> Array:
     if job.data.y.dtype.kind == "f":
         return np.asarray((observed.residuals(job.data.y) / 2).square().sum(1).cpu().numpy())
     logs = observed.log_probabilities()
-    columns = torch.from_numpy(output_columns(job.classes(), job.data.y, logs.shape[1])).to(logs.device)
+    columns = torch.from_numpy(observed.columns(job.data.y)).to(logs.device)
     return np.asarray(-logs.gather(1, columns[:, None])[:, 0].cpu().numpy())
 
 
 def _take_highest(growth: Growth, values: Array) -> None:
-    growth.take_all(np.argsort(-values, kind="stable"))
+    """Highest first; values that differ by rounding only go by id."""
+    scale = float(np.abs(values).max()) or 1.0
+    growth.take_all(np.argsort(-np.round(values / scale, 10), kind="stable"))
 
 
 def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:

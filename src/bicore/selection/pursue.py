@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
+from bicore.errors import NumericalError
 from bicore.operators import KernelOperator
 from bicore.selection.base import lowest
 from bicore.selection.plain import Growth
@@ -32,6 +33,8 @@ class Match:
         self.toward = total.cpu().numpy()
         self.square = float(weights.double() @ total)
         self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
+        if self.square <= 0 or not self.norms.any():
+            raise NumericalError("the points sum to zero in this space: nothing to match; use another space, or weights='equal'.")
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
         self.numbers: dict[int, int] = {}
@@ -67,7 +70,7 @@ class Match:
 
     def best(self, among: Array) -> tuple[int, float]:
         """The point whose direction the difference has most of, and how much."""
-        scores = np.where(among, self.correlations(), -np.inf)
+        scores = np.where(among & (self.norms > 0), self.correlations(), -np.inf)
         place = lowest(-scores, np.arange(len(scores)))
         return place, float(scores[place])
 
@@ -91,6 +94,8 @@ class OrthogonalPursuit(Match):
         self._fit(given)
         try:
             while growth.wants():
+                if not (growth.open & (self.norms > 0)).any():
+                    break
                 best, correlation = self.best(growth.open)
                 if correlation <= CORRELATION * self.square**0.5:
                     break
@@ -194,6 +199,7 @@ class FrankWolfe(Match):
     def run(self, growth: Growth) -> None:
         """Until the size is reached, no point lowers the error, or the steps are used up."""
         try:
+            growth.order = [place for place in growth.order if self.norms[place] > 0]
             for place in growth.order:
                 self._step(place)
             for _ in range(STEPS_A_POINT * growth.size):

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from bicore.data import as_tensor
-from bicore.errors import unknown_name
+from bicore.errors import NumericalError, unknown_name
 from bicore.kernels.base import Kernel, Normalised
 from bicore.operators import Features, KernelOperator, OuterProducts, Reserve, build_operators
-from bicore.selection.plain import Job
+from bicore.selection.plain import Job, several_outputs
 
 
 class Space(ABC):
@@ -28,8 +28,9 @@ class Space(ABC):
     needs_model: bool = False
 
     @abstractmethod
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
-        """The inner products of the job's rows; ``normalise`` scales every point to length 1 first."""
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        """The inner products of the job's rows; ``normalise`` scales every point to length 1 first. ``centre`` may subtract the
+        mean of all points: for rules that see distances only, which then lose nothing to rounding far from the origin."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class RawFeatures(Space):
 
     name = "features"
 
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
-        return _features(as_tensor(job.data.x).flatten(1).to(job.like), normalise)
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        return _features(as_tensor(job.data.x).flatten(1).to(job.like), normalise, centre)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Embedding(Space):
     name = "embedding"
     needs_model = True
 
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
-        return _features(job.observed(self.layer).embedding.to(job.like), normalise)
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        return _features(job.observed(self.layer).embedding.to(job.like), normalise, centre)
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class Predictions(Space):
     name = "predictions"
     needs_model = True
 
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
-        return _features(job.observed().log_probabilities().exp().to(job.like), normalise)
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
+        predictions = several_outputs(job, job.observed().log_probabilities().exp())
+        return _features(predictions.to(job.like), normalise, centre)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class LastLayerGradients(Space):
     needs_labels = True
     needs_model = True
 
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         assert job.data.y is not None
         left, right = (factor.to(job.like) for factor in job.observed().gradient_factors(job.data.y))
         return OuterProducts(_unit(left), _unit(right)) if normalise else OuterProducts(left, right)
@@ -90,7 +92,7 @@ class KernelSpace(Space):
     def name(self) -> str:  # type: ignore[override]
         return self.kernel.name
 
-    def operator(self, job: Job, normalise: bool = False) -> KernelOperator:
+    def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
         beside = 8 * len(job.data) * (job.size + 8)
         return build_operators(kernel.fitted(job.data.x), job.data.x, None, Reserve(beside, beside), job.context.runtime)[0]
@@ -114,13 +116,15 @@ def as_space(over: Any) -> Space:
 
 def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
     """‖x_i − x_k‖² for all i and the k of ``index``, a column each; exactly zero at k itself."""
+    if not torch.isfinite(norms).all():
+        raise NumericalError("squared lengths of points are not finite; scale the features.")
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
     result[index, torch.arange(len(index), device=index.device)] = 0
     return result
 
 
-def _features(rows: Tensor, normalise: bool) -> Features:
-    rows = _unit(rows) if normalise else rows
+def _features(rows: Tensor, normalise: bool, centre: bool) -> Features:
+    rows = _unit(rows) if normalise else rows - rows.mean(0) if centre else rows
     return Features(rows, rows)
 
 

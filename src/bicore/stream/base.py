@@ -152,12 +152,16 @@ class Buffer(ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` of the same class wrote; never unpickles."""
         head, arrays = cls._read(path)
-        return cls(**head["configuration"])._loaded(head, arrays)
+        return cls(**head["configuration"])._loaded(path, head, arrays)
 
     @classmethod
     def _read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
         """The head and the arrays of a file of this class and format, whose checksum holds."""
         head, arrays = _read(path)
+        if not isinstance(head, dict):
+            raise DamagedFileError(
+                f"{path} is not a buffer file, or damaged (its head is no object); give a file written by Buffer.save."
+            )
         if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
             raise InputError(
                 f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; {cls.__name__}.load reads its own, "
@@ -165,9 +169,16 @@ class Buffer(ABC):
             )
         return head, arrays
 
-    def _loaded(self, head: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
-        self._restore({**head, "kept": kept, "arrays": arrays})
+    def _loaded(self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+        try:
+            kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
+            self._restore({**head, "kept": kept, "arrays": arrays})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedFileError(
+                f"{path} is not a buffer file, or damaged ({error!r}); give a file written by Buffer.save."
+            ) from error
+        if len(self) > self.capacity:
+            raise DamagedFileError(f"{path} holds {len(self)} rows, above its capacity of {self.capacity}: the file is damaged.")
         return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class GradientSampling(Buffer):
         row of score c < 1 proposes to replace a kept row i drawn ∝ its score C_i, and does so with probability C_i/(C_i + c).
         Cosine (their surrogate of the integer program): of the kept rows and the batch together, drop the row whose cosines to the
         others sum highest, until the memory holds the rest.
-    compared : how many kept rows, drawn once a batch, a new row is compared with.
+    compared : how many kept rows, drawn for every so many new ones, a new row is compared with.
 
     The scores of kept rows are those of their arrival. Every row stands for the same share of the stream.
     """
@@ -41,9 +42,9 @@ class GradientSampling(Buffer):
         super().__init__(capacity, seed)
         if rule not in ("greedy", "cosine"):
             raise unknown_name("rule", rule, ("greedy", "cosine"))
-        if compared < 1:
-            raise InputError(f"compared={compared} is below 1; give how many kept rows a new row is compared with.")
-        self.rule, self.compared = rule, compared
+        if isinstance(compared, bool) or not isinstance(compared, (int, np.integer)) or compared < 1:
+            raise InputError(f"compared={compared!r} is not a whole number >= 1; give how many rows a new one is compared with.")
+        self.rule, self.compared = rule, int(compared)
         self.scores = np.empty(0)
 
     @property
@@ -52,7 +53,8 @@ class GradientSampling(Buffer):
 
     def _take(self, batch: Dataset, context: Context) -> None:
         if self.rule == "greedy":
-            self._greedy(batch, context)
+            for start in range(0, len(batch), self.compared):  # a long batch also meets its own earlier rows
+                self._greedy(batch[start : start + self.compared], context)
         else:
             self._cosine(batch, context)
 
@@ -111,6 +113,10 @@ def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
     if isinstance(context.model, Observed):
         raise InputError("GradientSampling looks at kept rows again and needs the module itself; pass Context(model=module).")
     assert data.y is not None
-    factors = observe(context.model, data.x).gradient_factors(data.y)
+    observed = observe(context.model, data.x)
+    if context.classes is None and data.y.dtype.kind in "US":
+        raise InputError("GradientSampling cannot know which output a text label means; pass Context(model, classes=[…]).")
+    classes = None if context.classes is None else tuple(context.classes)
+    factors = replace(observed, classes=classes).gradient_factors(data.y)
     left, right = (part / part.norm(dim=1, keepdim=True).clamp_min(torch.finfo(part.dtype).tiny) for part in factors)
     return left, right

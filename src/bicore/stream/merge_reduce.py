@@ -238,7 +238,7 @@ class MergeReduce(Buffer):
                 f"{path} was written with another selector configuration (fingerprint {known}, yours is {fingerprint(selector)}); "
                 "give the selector it was built with."
             )
-        return cls(selector, **configuration)._loaded(head, arrays)
+        return cls(selector, **configuration)._loaded(path, head, arrays)
 
 
 def select_index(levels: list[int]) -> int:

@@ -32,6 +32,7 @@ class Prototypes(Buffer):
     def __init__(self, capacity: int, seed: int = 0) -> None:
         super().__init__(capacity, seed)
         self.order: list[Any] = []  # classes in the order they were first seen
+        self._distances: Array | None = None  # between the prototypes kept; made anew after loading
 
     def _check(self, batch: Dataset, context: Context) -> None:
         super()._check(batch, context)
@@ -48,13 +49,14 @@ class Prototypes(Buffer):
             )
         self.order = self.order + fresh
         held = [None] * len(self) if self.kept is None or self.kept.y is None else self.kept.y.reshape(-1).tolist()
-        memory = _Memory(self.kept, [self.order.index(label) for label in held], batch, self.capacity)
+        memory = _Memory(self.kept, [self.order.index(label) for label in held], batch, self.capacity, self._distances)
+        self._distances = None  # until this batch is through
         for row, label in enumerate(labels):
             if len(memory.ids) >= self.capacity and not self._make_room(memory, label, batch, row):
                 continue
             memory.append(batch, row, self.order.index(label))
         both = batch if self.kept is None else joined(self.kept, batch)
-        self.kept = memory.dataset(both)
+        self.kept, self._distances = memory.dataset(both), memory.squared
 
     def _make_room(self, memory: _Memory, label: Any, batch: Dataset, row: int) -> bool:
         """Merge a pair; False when the new row itself was merged and needs no room."""
@@ -78,24 +80,24 @@ class Prototypes(Buffer):
         return {"order": list(self.order)}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.order = list(values["order"])
+        self.order, self._distances = list(values["order"]), None
 
 
 class _Memory:
     """Prototypes with the squared distances between them, which change a row at a time."""
 
-    def __init__(self, kept: Dataset | None, codes: list[int], batch: Dataset, capacity: int) -> None:
+    def __init__(self, kept: Dataset | None, codes: list[int], batch: Dataset, capacity: int, squared: Array | None) -> None:
         width = int(np.prod(batch.x.shape[1:]))
         self.x = np.zeros((capacity, width))
         self.weights = np.zeros(capacity)
-        self.squared = np.full((capacity, capacity), np.inf)
+        self.squared = np.full((capacity, capacity), np.inf) if squared is None else squared
         self.ids: list[int] = []
         self.codes = codes
         if kept is not None:
             self.ids = kept.ids.tolist()
             self.x[: len(kept)] = kept.x.reshape(len(kept), -1)
             self.weights[: len(kept)] = kept.weights
-            for place in range(len(kept)):
+            for place in range(len(kept) if squared is None else 0):
                 self._measure(place)
 
     def _measure(self, place: int) -> None:

@@ -15,10 +15,11 @@ from bicore.stream.base import Buffer
 
 
 class Reservoir(Buffer):
-    """Reservoir sampling (Vitter 1985): at any time a uniform random sample of the rows seen.
+    """Reservoir sampling: at any time a uniform random sample of the rows seen.
 
-    Rows of unequal weight are kept with probability proportional to their weight (Chao 1982), as long as no row outweighs the rest.
-    The answer does not depend on how the stream is cut into batches.
+    Rows of unequal weight are kept by priority sampling (Duffield, Lund and Thorup 2007): the rows with the largest w/u, u uniform.
+    With τ the largest priority that was dropped, max(w, τ) is an unbiased estimate of the weight each kept row stands for; the
+    snapshot scales these to the weight seen. The answer does not depend on how the stream is cut into batches.
 
     Examples
     --------
@@ -27,24 +28,32 @@ class Reservoir(Buffer):
     100.0
     """
 
+    def __init__(self, capacity: int, seed: int = 0) -> None:
+        super().__init__(capacity, seed)
+        self.priorities = np.empty(0)
+        self.threshold = 0.0
+
     def _take(self, batch: Dataset, context: Context) -> None:
-        drawn = self.rng.random((len(batch), 2))
-        total = self.seen + np.cumsum(batch.weights)
-        free = max(0, min(self.capacity - len(self), len(batch)))
-        rows = np.arange(len(batch))
-        enters = (rows >= free) & (drawn[:, 0] * total < self.capacity * batch.weights)
-        slots = (drawn[:, 1] * self.capacity).astype(np.int64)
-        kept = len(self)
-        source = np.arange(kept + free)
-        source[slots[enters]] = kept + rows[enters]  # of several rows for one slot the last stays, as one by one
+        fresh = batch.weights / (1.0 - self.rng.random(len(batch)))
+        priorities = np.concatenate([self.priorities, fresh])
         both = batch if self.kept is None else joined(self.kept, batch)
-        self.kept = both[source]
+        if len(both) > self.capacity:
+            order = np.argsort(-priorities, kind="stable")
+            self.threshold = max(self.threshold, float(priorities[order[self.capacity]]))
+            rows = np.sort(order[: self.capacity])  # in the order of the stream
+            both, priorities = both[rows], priorities[rows]
+        self.kept, self.priorities = both, priorities
 
     def _weights(self) -> Array:
         assert self.kept is not None
-        if self.counted <= self.capacity:
-            return self.kept.weights.copy()
-        return np.full(len(self), self.seen / len(self))
+        estimates = np.maximum(self.kept.weights, self.threshold)
+        return np.asarray(estimates * (self.seen / estimates.sum()))
+
+    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"threshold": self.threshold}, {"priorities": self.priorities.copy()}
+
+    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self.threshold, self.priorities = float(values["threshold"]), np.asarray(arrays["priorities"])
 
 
 class ClassBalancedReservoir(Buffer):
@@ -52,9 +61,10 @@ class ClassBalancedReservoir(Buffer):
 
     Once the memory is filled, a class that is or since then was the largest in it is *full*. A row of a class that is not full
     takes the place of a random row of the largest class; a row of a full class c replaces a random row of c with probability
-    m_c/n_c, m_c rows of it being kept and n_c seen (weights count in place of numbers, if given).
+    m_c/n_c, m_c rows of it being kept and n_c seen. Which rows are kept does not depend on their weights.
 
-    The snapshot weighs rows of class c by n_c/m_c. The answer does not depend on how the stream is cut into batches.
+    The snapshot shares the weight seen of a class equally among its rows. The answer does not depend on how the stream is cut into
+    batches.
 
     Examples
     --------
@@ -68,6 +78,7 @@ class ClassBalancedReservoir(Buffer):
     def __init__(self, capacity: int, seed: int = 0) -> None:
         super().__init__(capacity, seed)
         self.class_seen: dict[Any, float] = {}
+        self.class_rows: dict[Any, int] = {}
         self.full: set[Any] = set()
 
     def _check(self, batch: Dataset, context: Context) -> None:
@@ -88,11 +99,12 @@ class ClassBalancedReservoir(Buffer):
             row = len(self) + number
             label = labels[row]
             self.class_seen[label] = self.class_seen.get(label, 0.0) + weight
+            self.class_rows[label] = self.class_rows.get(label, 0) + 1
             if len(source) < self.capacity:
                 slots.setdefault(label, []).append(len(source))
                 source.append(row)
             else:
-                place = self._place(label, weight, drawn[number], slots)
+                place = self._place(label, drawn[number], slots)
                 if place is not None:
                     source[place] = row
             self._mark(slots, len(source))
@@ -104,12 +116,12 @@ class ClassBalancedReservoir(Buffer):
             largest = max(map(len, slots.values()))
             self.full.update(label for label, own in slots.items() if len(own) == largest)
 
-    def _place(self, label: Any, weight: float, drawn: list[float], slots: dict[Any, list[int]]) -> int | None:
+    def _place(self, label: Any, drawn: list[float], slots: dict[Any, list[int]]) -> int | None:
         """The slot that a new row takes, or None."""
         chance, which = drawn
         own = slots.get(label, [])
         if label in self.full and own:
-            replaces = chance * self.class_seen[label] <= len(own) * weight
+            replaces = chance * self.class_rows[label] <= len(own)
             return own[int(which * len(own))] if replaces else None
         largest = max(map(len, slots.values()))
         groups = sorted(name for name, places in slots.items() if len(places) == largest)
@@ -131,7 +143,9 @@ class ClassBalancedReservoir(Buffer):
         return np.asarray(weights * (self.seen / weights.sum()))  # classes that found no room are shared out
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"class_seen": list(self.class_seen.items()), "full": sorted(self.full)}, {}
+        counts = {"class_seen": list(self.class_seen.items()), "class_rows": list(self.class_rows.items())}
+        return {**counts, "full": sorted(self.full)}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.class_seen, self.full = dict(values["class_seen"]), set(values["full"])
+        self.class_seen, self.class_rows = dict(values["class_seen"]), dict(values["class_rows"])
+        self.full = set(values["full"])
