@@ -217,7 +217,9 @@ def test_impossible_pools_are_refused(pool, test, words):
 
 def comparison(tmp_path, methods=("bilevel", "uniform", "icarl", "craig"), seeds=2, judge="ridge", **options):
     grid = Grid({name: as_selector(name) for name in methods}, [5, 9], range(seeds))
-    return Comparison(pools_of(), grid, as_judge(judge, 40), Records(tmp_path / "rows.jsonl", {"x": 1}), Runtime(), **options)
+    return Comparison(
+        pools_of(), grid, as_judge(judge, 40), Records(tmp_path / "rows.jsonl", {"x": 1}), Runtime(), model_steps=40, **options
+    )
 
 
 @pytest.mark.parametrize("judge", ["ridge", "mlp"])

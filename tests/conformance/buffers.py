@@ -10,11 +10,12 @@ from pathlib import Path
 
 import bicore
 from bicore import RBF, BilevelSelector
+from bicore.bilevel.weights import ProjectedGradient
 from bicore.selection import Herding, KCenter
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, MergeReduce, Prototypes, Reservoir
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
-LEARNT = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
+LEARNT = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5))
 
 #: A maker for each configuration: capacity and seed in, a fresh buffer out.
 CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {

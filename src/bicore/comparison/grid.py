@@ -40,7 +40,8 @@ class Grid:
 
 @dataclass
 class Comparison:
-    """One run. ``whole`` also trains the judge on all of each pool; ``failed`` holds why a method was left out."""
+    """One run. ``whole`` also trains the judge on all of each pool; ``model_steps`` train the model that methods look at where the
+    judge is no network; ``failed`` holds why a method was left out."""
 
     pools: Pools
     grid: Grid
@@ -48,6 +49,7 @@ class Comparison:
     records: Records
     runtime: Runtime
     whole: bool = False
+    model_steps: int = 1000
     tell: Callable[[int, str], None] = lambda done, words: None
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -156,7 +158,7 @@ class Stage:
 
     def _train(self) -> None:
         judge, clock = self.comparison.judge, Clock()
-        network = judge if isinstance(judge, NetworkJudge) else NetworkJudge("mlp", perceptron)
+        network = judge if isinstance(judge, NetworkJudge) else NetworkJudge("mlp", perceptron, self.comparison.model_steps)
         self.comparison.tell(self.comparison.done(), f"training the model on the pool of seed {self.seed}")
         self.module = network.module(self.sample(self.pool), self.comparison.pools.outputs, self.seed)
         self.observed = observe(self.module, self.pool.x)
