@@ -26,20 +26,21 @@ UPDATES = 400
 
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
-    speeds = [_speed(loss, arguments.repeats) for loss in ("squared", "cross-entropy")]
+    cases: list[tuple[str, float | str]] = [("squared", 0.1), ("cross-entropy", 0.1), ("squared", "auto")]
+    speeds = [_speed(loss, inner_reg, arguments.repeats) for loss, inner_reg in cases]
     weights = _weights(folder, arguments.seeds)
     return {"benchmark": "stream", "machine": machine(), "batch": BATCH, "capacity": CAPACITY, "slots": SLOTS,
             "speed": speeds, "weights": weights}  # fmt: skip
 
 
-def _speed(loss: str, repeats: int) -> dict[str, Any]:
+def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     count = UPDATES if loss == "squared" else UPDATES // 4
     y = rng.integers(10, size=BATCH * count)
     x = rng.normal(size=(len(y), 64)) + 2 * np.eye(10, 64)[y]
     best: list[float] = []
     for _ in range(repeats):
-        buffer = MergeReduce(BilevelSelector(kernel=RBF(0.01), loss=loss, inner_reg=0.1), CAPACITY, SLOTS)
+        buffer = MergeReduce(BilevelSelector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg), CAPACITY, SLOTS)
         times = []
         for start in range(0, len(x), BATCH):
             begin = time.perf_counter()
@@ -49,7 +50,7 @@ def _speed(loss: str, repeats: int) -> dict[str, Any]:
     warm = best[SLOTS + 2 :]  # from the first merges on
     half = len(warm) // 2
     answer = {
-        "loss": loss, "updates": count, "points_a_second": BATCH / float(np.mean(warm)),
+        "loss": loss, "inner_reg": inner_reg, "updates": count, "points_a_second": BATCH / float(np.mean(warm)),
         "median_ms_first_half": 1e3 * float(np.median(warm[:half])), "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
     }  # fmt: skip
     print(answer, file=sys.stderr, flush=True)

@@ -81,6 +81,22 @@ def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_ou
     assert together.objective == pytest.approx(apart.objective, rel=1e-10)
 
 
+@pytest.mark.parametrize("with_outer", [False, True])
+@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"candidates": 20}])
+def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
+    """A dense posterior kernel in plain arrays, and the factored one in tensors."""
+    from bicore.bilevel import explicit
+
+    weights = np.linspace(0.2, 2, 60)
+    data, outer = Dataset(blobs(60).x, blobs(60).y, weights), blobs(25, seed=3) if with_outer else None
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
+    small = selector.select(data, 15, outer=outer, initial=[7, 3])
+    monkeypatch.setattr(explicit, "LARGEST", 0)
+    large = selector.select(data, 15, outer=outer, initial=[7, 3])
+    assert small.indices.tolist() == large.indices.tolist()
+    np.testing.assert_allclose(small.objectives, large.objectives, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)
@@ -154,9 +170,9 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 
 
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
-    from bicore.bilevel.ridge import RidgeForward
+    from bicore.bilevel.explicit import ExplicitRidge
 
-    data, plain, calls = blobs(60), RidgeForward.scores, []
+    data, plain, calls = blobs(60), ExplicitRidge.scores, []
 
     def scores(self, columns=None):
         calls.append(1)
@@ -166,18 +182,18 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(m
         return plain(self, columns)
 
     whole = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
-    monkeypatch.setattr(RidgeForward, "scores", scores)
+    monkeypatch.setattr(ExplicitRidge, "scores", scores)
     part = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
     assert part.indices.tolist() == whole.indices[:4].tolist()
 
 
 def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
-    from bicore.bilevel.ridge import RidgeForward
+    from bicore.bilevel.explicit import ExplicitRidge
 
     def scores(self, columns=None):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RidgeForward, "scores", scores)
+    monkeypatch.setattr(ExplicitRidge, "scores", scores)
     with pytest.raises(KeyboardInterrupt):
         BilevelSelector(kernel="rbf", inner_reg=0.1).select(blobs(), 3)
 

@@ -8,6 +8,7 @@ import torch
 
 from bicore import BilevelSelector, Dataset, Linear, Nystrom, PerPoint, Runtime
 from bicore.bilevel import Ridge
+from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.problem import Constant
 from bicore.bilevel.ridge import RidgeForward
 from bicore.operators import Blocked, Features
@@ -37,11 +38,14 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+STORED = [name for name, (_, _, kernel) in CASES.items() if kernel in ("rbf", "laplace")]
+
+
+@pytest.fixture(params=[*CASES, *(f"explicit {name}" for name in STORED)])
 def engine(request):
-    data, outer, kernel = CASES[request.param]
+    data, outer, kernel = CASES[request.param.removeprefix("explicit ")]
     problem = with_reg(problem_of(BilevelSelector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO))
-    state = RidgeForward(problem, 12, exact_gain=True)
+    state = ExplicitRidge(problem) if request.param.startswith("explicit") else RidgeForward(problem, 12, exact_gain=True)
     for k, weight in ((4, 1.0), (17, 1.0), (9, 2.5), (30, 0.3)):
         state.add(k, weight)
     return state

@@ -144,3 +144,36 @@ def test_the_papers_recipe_is_a_combination_of_these():
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
     assert told.info["effort"]["inner_iterations"] > 15
     assert np.intersect1d(told.indices, exact.indices).size >= 8
+
+
+def softmax_problem(points: int = 12, rho: float = 0.05, spread: float = 1.0) -> InnerProblem:
+    draw = torch.Generator().manual_seed(3)
+    root = spread * torch.randn(points, points + 1, dtype=torch.float64, generator=draw)
+    targets = torch.nn.functional.one_hot(torch.arange(points) % C, C).double()
+    return InnerProblem(root @ root.T / points, targets, torch.linspace(0.1, 3, points, dtype=torch.float64), rho, CrossEntropy())
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.05, 10.0])
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypatch):
+    from bicore.bilevel import softmax
+
+    problem = softmax_problem(rho=rho, spread=spread)
+    start = torch.zeros(12, C, dtype=torch.float64)
+    small = Newton(tolerance=1e-10).solve(problem, start)
+    assert softmax.SoftmaxFit(problem.gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], rho).solve(
+        start.numpy(), 1e-10
+    )  # the small solver really did it
+    monkeypatch.setattr(softmax, "LARGEST", 0)
+    general = Newton(tolerance=1e-10).solve(problem, start)
+    torch.testing.assert_close(small.alpha, general.alpha, rtol=1e-6, atol=1e-10)
+    assert problem.residual(small.alpha, problem.gram @ small.alpha)[1] <= 1e-9
+
+
+def test_what_the_small_solver_cannot_do_is_left_to_the_general_one(monkeypatch):
+    from bicore.bilevel import softmax
+
+    monkeypatch.setattr(softmax, "ITERATIONS", 1)
+    fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
+    assert fit.iterations > 1
+    assert fit.residual <= 1e-7

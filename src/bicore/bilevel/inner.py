@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from bicore.bilevel import softmax
 from bicore.bilevel.factors import Factor
 from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
 from bicore.bilevel.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import Isotropic, Loss
+from bicore.losses import CrossEntropy, Isotropic, Loss
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
@@ -122,6 +123,9 @@ class Newton(InnerSolver):
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
+        small = _small_softmax(problem, start, self.iterations) if isinstance(self.linear, Adaptive) else None
+        if small is not None:
+            return small
         alpha, predictions = start, problem.gram @ start
         products = 1
         r, size = problem.residual(alpha, predictions)
@@ -142,6 +146,20 @@ class Newton(InnerSolver):
             if stalled and size >= previous:
                 break
         return _finished(problem, alpha, predictions, self.iterations, products, lenient=False)
+
+
+def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
+    """A small softmax fit in plain arrays; None where the problem is another, or that method did not get there."""
+    gram = problem.gram
+    small = isinstance(problem.loss, CrossEntropy) and len(gram) <= softmax.LARGEST
+    if not small or gram.dtype != torch.float64 or gram.device.type != "cpu":
+        return None
+    fit = softmax.SoftmaxFit(gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho)
+    found = fit.solve(start.numpy(), problem.tolerance, iterations)
+    if found is None:
+        return None
+    alpha, predictions, size, steps = found
+    return Fit(torch.from_numpy(alpha), torch.from_numpy(predictions), size, steps, 2 * steps + 1, problem.preconditioner)
 
 
 def _line_search(

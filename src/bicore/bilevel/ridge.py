@@ -131,10 +131,7 @@ class RidgeForward:
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()
         self.variance = problem.train.diagonal().double().clone()
-        rounding = torch.finfo(problem.train.like.dtype).eps
-        self.allowed = (
-            ROUNDING * rounding * float(self.variance.abs().max()) * max(1.0, float(self.variance.abs().max()) / self.rho)
-        )
+        self.allowed = rounding_allowed(problem.train.like.dtype, float(self.variance.abs().max()), self.rho)
         # K D r, which only the first-order rule reads; kept from its first use on.
         self.plain_pull: Tensor | None = None
         # (K'DK')_kk, which only the gain rule reads.
@@ -164,7 +161,7 @@ class RidgeForward:
         self.indices.append(k)
         self.objective = float(self.outer_weights @ self.outer_residual.square().sum(1))
         if self.objective != self.objective:
-            raise NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
+            raise turned_nan()
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         """Take many points into an empty coreset: one Cholesky factor and block products instead of a product a point."""
@@ -204,10 +201,7 @@ class RidgeForward:
         """K'_kk ← K'_kk − c_k²/d. It cannot fall below zero but by rounding; further means that K is no kernel matrix."""
         self.variance.addcmul_(column, column, value=-1 / divisor)
         if float(self.variance.min()) < -self.allowed:
-            raise NumericalError(
-                f"the posterior variance of a point fell to {float(self.variance.min()):.3g}: the kernel matrix is not positive "
-                "semi-definite at this precision; use float64, a larger inner_reg, or another kernel."
-            )
+            raise negative_variance(float(self.variance.min()))
         self.variance.clamp_min_(0)
 
     def scores(self, columns: Tensor | None = None) -> Tensor:
@@ -237,6 +231,22 @@ class RidgeForward:
         divisor = self.rho + _rows(self.variance, columns)
         norm = residual.square().sum(1)
         return 2 * (pull * residual).sum(1) / divisor - _rows(self.energy, columns) * norm / divisor.square()
+
+
+def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
+    """How far below zero rounding may take a posterior variance, where the largest prior one is ``variance``."""
+    return ROUNDING * torch.finfo(dtype).eps * variance * max(1.0, variance / rho)
+
+
+def negative_variance(value: float) -> NumericalError:
+    return NumericalError(
+        f"the posterior variance of a point fell to {value:.3g}: the kernel matrix is not positive "
+        "semi-definite at this precision; use float64, a larger inner_reg, or another kernel."
+    )
+
+
+def turned_nan() -> NumericalError:
+    return NumericalError("the outer objective became NaN; use float64 or a larger inner_reg.")
 
 
 def _rows(values: Tensor, columns: Tensor | None) -> Tensor:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from bicore._version import __version__
+from bicore.bilevel import explicit
+from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.inner import InnerSolver, Newton, Ridge
 from bicore.bilevel.linear import Adaptive, LinearSolver
@@ -186,6 +188,8 @@ class BilevelSelector(Selector):
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
+            if explicit.fits(prepared.problem):
+                return ExplicitRidge(prepared.problem)
             return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
         return prepared.implicit(size)
 

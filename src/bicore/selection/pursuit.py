@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import WeightOptimiser
@@ -152,7 +153,7 @@ class Pursuit:
 
     def _scores(self, columns: Tensor | None) -> Array:
         if self.plan.rule == "gain":
-            assert isinstance(self.engine, RidgeForward)
+            assert isinstance(self.engine, (RidgeForward, ExplicitRidge))
             return -self.engine.gains(columns).cpu().numpy()
         if self.plan.rule == "first-order":
             return self.engine.first_order(columns).double().cpu().numpy()
