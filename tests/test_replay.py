@@ -17,6 +17,37 @@ def task(seed, n=40, labels=(0, 1)):
     return rng.normal(size=(n, 3)) + np.eye(3)[y % 3], y
 
 
+@pytest.mark.parametrize("weights", ["equal", "learnt"])
+def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
+    selector = BilevelSelector(kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learnt" else "binary")
+    memory = ReplayMemory(selector, 9, weights, seed=4)
+    for number in range(2):
+        memory.add_task(*task(number))
+    again = ReplayMemory.load(memory.save(tmp_path / "memory.npz"), selector)
+    for one in (memory, again):
+        one.add_task(*task(2))
+    for first, second in zip(memory.tensors(), again.tensors(), strict=True):
+        assert torch.equal(first, second)
+    assert [rows.ids.tolist() for rows in again.tasks] == [rows.ids.tolist() for rows in memory.tasks]
+
+
+def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_path):
+    from bicore.errors import DamagedFileError
+    from bicore.stream import Reservoir
+
+    memory = ReplayMemory(Uniform(), 4)
+    memory.add_task(*task(0))
+    path = memory.save(tmp_path / "memory.npz")
+    with pytest.raises(InputError, match="another selector configuration"):
+        ReplayMemory.load(path, BilevelSelector())
+    other = Reservoir(4).update(*task(0)).save(tmp_path / "buffer.npz")
+    with pytest.raises(InputError, match="holds a 'Reservoir'"):
+        ReplayMemory.load(other, Uniform())
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DamagedFileError, match=r"memory\.npz.*ReplayMemory\.save"):
+        ReplayMemory.load(path, Uniform())
+
+
 def test_equal_shares_shrink_by_prefix():
     memory = ReplayMemory(Uniform(), 10)
     first = None
@@ -142,7 +173,6 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
         return float((model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean())
 
 
-@pytest.mark.slow
 def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average():
     bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(5)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context
 from bicore.selection.base import Selector
+from bicore.state import FORMAT, fingerprint, read_state, write_state
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -138,6 +141,35 @@ class ReplayMemory:
             rows = torch.from_numpy(order[start : start + size])
             part = x[rows]
             yield transform(part) if transform is not None else part, y[rows], weight[rows]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed."""
+        arrays: dict[str, Array] = {}
+        for number, rows in enumerate(self.tasks):
+            columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
+            arrays |= {f"{name}{number}": column for name, column in columns.items() if column is not None}
+        options = {"capacity": self.capacity, "weights": self.weighting, "seed": self.seed}
+        head = {"format": FORMAT, "memory": type(self).__name__, "tasks": len(self.tasks), "options": options}
+        return write_state(path, {**head, "selector": fingerprint(self.selector)}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], selector: Selector) -> ReplayMemory:
+        """Read what :meth:`save` wrote. The selector is given again, because it may hold what no file restores; one of another
+        configuration is refused."""
+        head, arrays = read_state(path, "ReplayMemory.save")
+        if head.get("format") != FORMAT or head.get("memory") != cls.__name__:
+            found = head.get("memory", head.get("buffer"))
+            raise InputError(f"{path} holds a {found!r} of format {head.get('format')!r}; ReplayMemory.load reads format {FORMAT}.")
+        if head["selector"] != fingerprint(selector):
+            raise InputError(
+                f"{path} was written with another selector configuration (fingerprint {head['selector']}, yours is "
+                f"{fingerprint(selector)}); give the selector it was built with."
+            )
+        memory = cls(selector, **head["options"])
+        for number in range(head["tasks"]):
+            x, weight, ids = (arrays[f"{name}{number}"] for name in ("x", "weight", "ids"))
+            memory.tasks.append(Dataset(x, arrays.get(f"y{number}"), weight, ids))
+        return memory
 
 
 def classes_of(parts: list[Dataset]) -> list[Any]:

@@ -12,7 +12,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 LAYERS = [
     ["_version", "errors", "files"],
     ["runtime", "data"],
-    ["coreset", "losses", "sources", "representations"],
+    ["cuda"],
+    ["coreset", "losses", "sources", "representations", "state"],
     ["kernels", "dropout"],
     ["operators"],
     ["bilevel"],

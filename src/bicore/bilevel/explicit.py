@@ -25,14 +25,16 @@ def fits(problem: Problem) -> bool:
     """Whether the problem is small, on the CPU and stored."""
     train, cross = problem.train, problem.cross
     stored = isinstance(train, Gram) and isinstance(cross, Gram) and train.like.device.type == "cpu"
-    return stored and len(train.matrix) * (len(train.matrix) + len(cross.matrix)) <= LARGEST
+    return stored and train.shape[1] * (train.shape[0] + cross.shape[0]) <= LARGEST
 
 
 class ExplicitRidge:
     """The state of a growing coreset under the squared error, in float64."""
 
     def __init__(self, problem: Problem) -> None:
-        assert isinstance(problem.regulariser, Constant) and isinstance(problem.train, Gram) and isinstance(problem.cross, Gram)
+        assert isinstance(problem.regulariser, Constant)
+        assert isinstance(problem.train, Gram)
+        assert isinstance(problem.cross, Gram)
         self.problem, self.rho = problem, problem.regulariser.value
         self.indices: list[int] = []
         self.same = problem.cross is problem.train

@@ -7,6 +7,7 @@ The step is that of :class:`bicore.bilevel.factors.SoftmaxFactor`: with E_c = D_
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,4 +86,4 @@ class SoftmaxFit:
 
 
 def _norm(values: Array) -> float:
-    return float(np.vdot(values, values)) ** 0.5
+    return math.sqrt(np.vdot(values, values))

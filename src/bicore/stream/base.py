@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,10 +13,8 @@ import numpy as np
 
 from bicore.data import Array, Dataset, as_weights, joined
 from bicore.errors import DamagedFileError, InputError
-from bicore.files import replacing
 from bicore.runtime import Context
-
-FORMAT = 1
+from bicore.state import FORMAT, damaged, read_state, write_state
 
 
 class Buffer(ABC):
@@ -142,11 +136,7 @@ class Buffer(ABC):
         if kept is not None:
             columns = {"x": kept.x, "y": kept.y, "weight": kept.weights, "ids": kept.ids}
             arrays |= {name: column for name, column in columns.items() if column is not None}
-        text = json.dumps(head)
-        target = Path(path)
-        with replacing(target) as beside, open(beside, "wb") as file:
-            np.savez(file, head=np.array(text), checksum=np.array(_checksum(text, arrays)), **arrays)
-        return target
+        return write_state(path, head, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -157,11 +147,7 @@ class Buffer(ABC):
     @classmethod
     def _read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
         """The head and the arrays of a file of this class and format, whose checksum holds."""
-        head, arrays = _read(path)
-        if not isinstance(head, dict):
-            raise DamagedFileError(
-                f"{path} is not a buffer file, or damaged (its head is no object); give a file written by Buffer.save."
-            )
+        head, arrays = read_state(path, "Buffer.save")
         if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
             raise InputError(
                 f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; {cls.__name__}.load reads its own, "
@@ -174,9 +160,7 @@ class Buffer(ABC):
             kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
             self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedFileError(
-                f"{path} is not a buffer file, or damaged ({error!r}); give a file written by Buffer.save."
-            ) from error
+            raise damaged(path, "Buffer.save", repr(error)) from error
         if len(self) > self.capacity:
             raise DamagedFileError(f"{path} holds {len(self)} rows, above its capacity of {self.capacity}: the file is damaged.")
         return self
@@ -187,30 +171,3 @@ def _rows(x: Any) -> int:
         return len(x)
     except TypeError:
         return -1
-
-
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
-    try:
-        stored = np.load(path, allow_pickle=False)
-        if isinstance(stored, np.ndarray):
-            raise ValueError("it holds a single array")
-        with stored:
-            arrays = {name: stored[name] for name in stored.files}
-        text, checksum = str(arrays.pop("head")), str(arrays.pop("checksum"))
-        if checksum != _checksum(text, arrays):
-            raise ValueError("its checksum does not hold: the file is damaged")
-        head = json.loads(text)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DamagedFileError(f"{path} is not a buffer file, or damaged ({error}); give a file written by Buffer.save.") from error
-    return head, arrays
-
-
-def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        column = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{column.dtype.str}{column.shape}".encode())
-        digest.update(column.tobytes())
-    return digest.hexdigest()

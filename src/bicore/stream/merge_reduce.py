@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +13,7 @@ from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context
 from bicore.selection.base import Selector
+from bicore.state import fingerprint
 from bicore.stream.base import Buffer
 
 
@@ -256,12 +255,6 @@ def nearest_pair(levels: list[int]) -> int:
     if equal:
         return min(equal, key=lambda k: (levels[k], k))
     return min(range(len(levels) - 1), key=lambda k: (levels[k] + levels[k + 1], k))
-
-
-def fingerprint(selector: Selector) -> str:
-    """Sixteen characters that name a configuration; where an object lives in memory plays no part."""
-    words = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(selector))
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 def _moved(rows: Dataset, offset: int) -> Dataset:
