@@ -143,10 +143,10 @@ def test_window_sums_are_those_of_a_convolution_with_ones(size, stride, window, 
     padded = nn.functional.pad(image[None, None, :, :, 0, 0], (low, high, low, high))
     if padded.shape[-1] < window:
         with pytest.raises(InputError, match="smaller than the window"):
-            layer._gather(image)
+            layer._gather(image, (0, 0))
         return
     expected = nn.functional.conv2d(padded, torch.ones(1, 1, window, window, dtype=torch.float64), stride=stride) / window**2
-    torch.testing.assert_close(layer._gather(image)[:, :, 0, 0], expected[0, 0])
+    torch.testing.assert_close(layer._gather(image, (0, 0))[:, :, 0, 0], expected[0, 0])
 
 
 def wide_network(width: int) -> nn.Module:

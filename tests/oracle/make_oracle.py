@@ -62,6 +62,36 @@ def even_window():
     )
 
 
+def pooled(depth):
+    """Arora et al. (2019): the first convolution with variance 1, the others and the read-out with 2, no bias."""
+    layers = []
+    for place in range(depth - 1):
+        layers += [conv(3, w=1.0 if place == 0 else 2**0.5, b=0.0), stax.Relu()]
+    return stax.serial(*layers, stax.GlobalAvgPool(), stax.Dense(10, 2**0.5, 0.0))
+
+
+def pooled_strided():
+    return stax.serial(
+        conv(3, 2, "SAME", 1.3, 0.1),
+        block(2, True),
+        block(1, False),
+        stax.Relu(),
+        conv(2, 1, "VALID", 0.9, 0.2),
+        stax.GlobalAvgPool(),
+        stax.Dense(8, 1.5, 0.3),
+    )
+
+
+def main_pooled():
+    rng = np.random.default_rng(21)
+    colour, small = rng.normal(size=(3, 32, 32, 3)), rng.normal(size=(3, 9, 12, 2))
+    stored = {"colour": colour.transpose(0, 3, 1, 2), "small": small.transpose(0, 3, 1, 2)}
+    for name, (_, _, kernel), inputs in (("depth6", pooled(6), colour), ("strided", pooled_strided(), small)):
+        for kind in ("ntk", "nngp"):
+            stored[f"{name}_{kind}"] = np.asarray(kernel(inputs, inputs, kind))
+    np.savez_compressed(pathlib.Path(__file__).with_name("pooled.npz"), **stored)
+
+
 def main():
     rng = np.random.default_rng(20)
     vectors = rng.normal(size=(6, 20))
@@ -86,3 +116,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    main_pooled()

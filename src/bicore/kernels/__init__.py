@@ -1,13 +1,14 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
-from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.base import CallableKernel, Kernel, Normalised, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
-from bicore.kernels.presets import cnn, fully_connected, resnet18
+from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
-    "RBF", "CallableKernel", "Conv", "Dense", "Flatten", "Kernel", "Laplace", "Layer", "Linear", "Normalised", "Nystrom",
-    "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module", "fully_connected", "resnet18",
+    "RBF", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear", "Normalised", "Nystrom",
+    "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module", "fully_connected", "pooled_cntk",
+    "resnet18",
 ]  # fmt: skip

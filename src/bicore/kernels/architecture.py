@@ -10,6 +10,10 @@ count zero and the divisor stays q². A dense layer is a convolution of one posi
 
     κ0 = (π − arccos c)/π        κ1 = (√(1−c²) + (π − arccos c) c)/π
     Σ ← √(v v') κ1/2             Θ ← Θ κ0/2
+
+A read-out by flattening needs equal positions of the two images only. One by global average pooling needs all pairs of
+positions; those a fixed displacement apart go through the layers together, on the part where both images have a position.
+A convolution of stride s takes displacement s·δ to δ.
 """
 
 from __future__ import annotations
@@ -30,13 +34,18 @@ Pairs = Iterator[tuple[Tensor, Tensor]]
 
 @dataclass
 class State:
-    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first layer with weights."""
+    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first layer with weights.
+
+    ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second), rows then columns: the
+    tensors hold the pairs where both lie inside their images.
+    """
 
     nngp: Tensor
     ntk: Tensor | None
+    shift: tuple[int, int] = (0, 0)
 
     def copy(self) -> State:
-        return State(self.nngp.clone(), None if self.ntk is None else self.ntk.clone())
+        return State(self.nngp.clone(), None if self.ntk is None else self.ntk.clone(), self.shift)
 
 
 class Layer(ABC):
@@ -57,22 +66,31 @@ class Layer(ABC):
 
 
 class _Affine(Layer):
-    """A layer whose map on covariances is linear plus a bias: the same for single images and for pairs."""
+    """A layer whose map on covariances is linear plus a bias: the same for single images and for pairs.
+
+    One that is not ``trained`` passes the tangent kernel on and adds nothing to it.
+    """
 
     sigma_w: float
     sigma_b: float
+    trained: bool
 
     @abstractmethod
-    def _gather(self, values: Tensor) -> Tensor:
+    def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         """The mean over the window (an identity for a dense layer), without the weight's variance."""
 
+    def _shifted(self, shift: tuple[int, int]) -> tuple[int, int]:
+        return shift
+
     def _map(self, state: State) -> State:
-        nngp = self._gather(state.nngp)
-        if state.ntk is None:
-            nngp = nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2)
-            return State(nngp, nngp.clone())
-        ntk = self._gather(state.ntk).add_(nngp).mul_(self.sigma_w**2).add_(self.sigma_b**2)
-        return State(nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2), ntk)
+        nngp = self._gather(state.nngp, state.shift)
+        ntk = None if state.ntk is None else self._gather(state.ntk, state.shift)
+        if self.trained:
+            ntk = nngp.clone() if ntk is None else ntk.add_(nngp)
+        elif ntk is None:
+            ntk = torch.zeros_like(nngp)
+        ntk.mul_(self.sigma_w**2).add_(self.sigma_b**2 if self.trained else 0.0)
+        return State(nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2), ntk, self._shifted(state.shift))
 
     def variance(self, state: State, notes: Notes) -> State:
         return self._map(state)
@@ -87,8 +105,9 @@ class Dense(_Affine):
 
     sigma_w: float = 1.0
     sigma_b: float = 0.0
+    trained: bool = True
 
-    def _gather(self, values: Tensor) -> Tensor:
+    def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         return values
 
 
@@ -104,6 +123,7 @@ class Conv(_Affine):
     padding: str | int = "same"
     sigma_w: float = 1.0
     sigma_b: float = 0.0
+    trained: bool = True
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
@@ -115,11 +135,16 @@ class Conv(_Affine):
     def spatial(self) -> bool:
         return True
 
-    def _gather(self, values: Tensor) -> Tensor:
-        rows = self._window_sum(values, 0)
-        return self._window_sum(rows, 1).mul_(1 / self.window**2)
+    def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
+        rows = self._window_sum(values, 0, abs(shift[0]))
+        return self._window_sum(rows, 1, abs(shift[1])).mul_(1 / self.window**2)
 
-    def _extent(self, size: int) -> tuple[int, int]:
+    def _shifted(self, shift: tuple[int, int]) -> tuple[int, int]:
+        assert shift[0] % self.stride == 0, "other displacements reach no output"
+        assert shift[1] % self.stride == 0, "other displacements reach no output"
+        return int(shift[0] / self.stride), int(shift[1] / self.stride)
+
+    def extent(self, size: int) -> tuple[int, int]:
         """Length of the output and the zeros before the first position."""
         if self.padding == "same":
             length = -(-size // self.stride)
@@ -131,9 +156,11 @@ class Conv(_Affine):
             raise InputError(f"an image side of {size} is smaller than the window {self.window} with padding={self.padding!r}.")
         return length, low
 
-    def _window_sum(self, values: Tensor, axis: int) -> Tensor:
+    def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:
+        # The overlap of two images that are ``shift`` apart begins where one of them does and ends that much before its end.
         size = values.shape[axis]
-        length, low = self._extent(size)
+        length, low = self.extent(size + shift)
+        length -= shift // self.stride
         shape = list(values.shape)
         shape[axis] = length
         result = values.new_zeros(shape)
@@ -157,13 +184,22 @@ class ReLU(Layer):
         return State(state.nngp.div(2), None if state.ntk is None else state.ntk.div(2))
 
     def covariance(self, state: State, notes: Pairs) -> State:
-        left, right = next(notes)
+        left, right = overlap(*next(notes), state.shift)
         cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
         turned = torch.acos(cosine).neg_().add_(math.pi)
         nngp = torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_().addcmul_(turned, cosine)
         nngp.mul_(left).mul_(right / (2 * math.pi))
         ntk = None if state.ntk is None else state.ntk.mul_(turned.mul_(1 / (2 * math.pi)))
-        return State(nngp, ntk)
+        return State(nngp, ntk, state.shift)
+
+
+def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The norms of the two images where p and p' = p − shift both lie inside."""
+    for axis, step in enumerate(shift):
+        if step:
+            count = left.shape[axis] - abs(step)
+            left, right = left.narrow(axis, max(step, 0), count), right.narrow(axis, max(-step, 0), count)
+    return left, right
 
 
 def _inverse(norm: Tensor) -> Tensor:
@@ -191,6 +227,24 @@ class Flatten(Layer):
 
     def covariance(self, state: State, notes: Pairs) -> State:
         return self._map(state)
+
+
+@dataclass(frozen=True)
+class GlobalAverage(Layer):
+    """The read-out that averages over positions: the mean over all pairs of positions of the covariance.
+
+    A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the displacements up.
+    """
+
+    @property
+    def spatial(self) -> bool:
+        return True
+
+    def variance(self, state: State, notes: Notes) -> State:
+        raise InputError("the variance of an average over positions depends on pairs of positions; it has no pass of its own.")
+
+    def covariance(self, state: State, notes: Pairs) -> State:
+        return State(state.nngp.sum((0, 1)), None if state.ntk is None else state.ntk.sum((0, 1)))
 
 
 @dataclass(frozen=True)
@@ -223,4 +277,4 @@ class Residual(Layer):
 
 def _sum(first: State, second: State) -> State:
     tangents = [state.ntk for state in (first, second) if state.ntk is not None]
-    return State(first.nngp + second.nngp, sum(tangents[1:], tangents[0]) if tangents else None)
+    return State(first.nngp + second.nngp, sum(tangents[1:], tangents[0]) if tangents else None, first.shift)

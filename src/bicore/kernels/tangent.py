@@ -1,8 +1,8 @@
-"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture with a flatten read-out."""
+"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture, read out by flattening or by averaging."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Flatten, Layer, ReLU, Residual, State
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual, State, overlap
 from bicore.kernels.base import Kernel, mirror
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the cache.
@@ -44,8 +44,7 @@ class TangentKernel(Kernel):
         if not scale > 0:
             raise InputError(f"scale={scale} is not positive; a kernel's scale is > 0.")
         layers = tuple(layers)
-        if any(layer.spatial for layer in layers) and not any(isinstance(layer, Flatten) for layer in layers):
-            raise InputError("layers has convolutions but no Flatten; add Flatten() before the read-out.")
+        _check_readout(layers)
         for name, value in (("layers", layers), ("kind", kind), ("scale", float(scale)), ("label", label)):
             object.__setattr__(self, name, value)
 
@@ -57,7 +56,15 @@ class TangentKernel(Kernel):
     def spatial(self) -> bool:
         return any(layer.spatial for layer in self.layers)
 
+    @property
+    def pooled(self) -> bool:
+        """Whether the read-out averages over positions, so that all pairs of positions count."""
+        return any(isinstance(layer, GlobalAverage) for layer in self.layers)
+
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        fused = self._fused(a, b)
+        if fused is not None:
+            return fused
         left, right = self._traced(a), self._traced(b)
         result = a.new_empty(len(a), len(b))
         for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a)):
@@ -66,6 +73,9 @@ class TangentKernel(Kernel):
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
         """Images are traced once and only tiles on or above the diagonal are computed."""
+        fused = self._fused(a, None)
+        if fused is not None:
+            return fused
         traced = self._traced(a)
         result = a.new_empty(len(a), len(a))
         for top, bottom, start, stop in _tiles(len(a), len(a), self._positions(a)):
@@ -73,31 +83,64 @@ class TangentKernel(Kernel):
                 part = self._block(traced.part(top, bottom), traced.part(start, stop))
                 result[top:bottom, start:stop] = part
         mirror(result)
-        result.diagonal().copy_(traced.diagonal)
+        result.diagonal().copy_(self._diagonal(traced))
         return result
 
     def diag(self, a: Tensor) -> Tensor:
-        return self._traced(a).diagonal
+        if a.is_cuda and self.pooled:
+            from bicore.kernels.fused import fused_diagonal
+
+            fused = fused_diagonal(self, a)
+            if fused is not None:
+                return fused
+        return self._diagonal(self._traced(a))
+
+    def _fused(self, a: Tensor, b: Tensor | None) -> Tensor | None:
+        """The whole network in one pass on the GPU; None on a CPU, and where no such kernel covers it."""
+        if not (a.is_cuda and self.spatial):
+            return None
+        from bicore.kernels.fused import fused  # nothing of it is imported where there is no GPU
+
+        return fused(self, a, b)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # √v at every position and ReLU, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
-        return itemsize * (positions * _relus(self.layers) + int(np.prod(shape)))
+        copies = 6 if self.pooled else 1  # a fused kernel keeps two factors, and those of the second image twice
+        return itemsize * (copies * positions * _relus(self.layers) + int(np.prod(shape)))
 
     def _positions(self, a: Tensor) -> int:
         return int(a.shape[-1] * a.shape[-2]) if self.spatial else 1
 
     def _traced(self, a: Tensor) -> _Traced:
-        """Follow every image alone: √v at each ReLU, and the diagonal."""
+        """Follow every image alone: √v at each ReLU, and the diagonal where it follows from single positions."""
         inputs = self._inputs(a)
         state, notes = State(inputs.square().mean(-1), None), list[Tensor]()
         for layer in self.layers:
+            if isinstance(layer, GlobalAverage):
+                return _Traced(inputs, notes, None, (state.nngp.shape[0], state.nngp.shape[1]))
             state = layer.variance(state, notes)
         if state.nngp.dim() != 1:
             raise InputError(
                 f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add Flatten() before the read-out."
             )
-        return _Traced(inputs, notes, self._answer(state))
+        return _Traced(inputs, notes, self.answer(state), (1, 1))
+
+    def notes(self, a: Tensor) -> list[Tensor]:
+        """√v at every ReLU in order, positions first and images last."""
+        return self._traced(a).notes
+
+    def _diagonal(self, traced: _Traced) -> Tensor:
+        if traced.diagonal is not None:
+            return traced.diagonal
+        inputs = traced.inputs
+
+        def start(shift: tuple[int, int]) -> Tensor:
+            left, right = overlap(inputs, inputs, shift)
+            return (left * right).mean(-1).unsqueeze(-1)
+
+        pairs = [(note.unsqueeze(-1), note.unsqueeze(-1)) for note in traced.notes]
+        return self._summed(start, pairs, traced.positions)[:, 0]
 
     def _inputs(self, a: Tensor) -> Tensor:
         """Vectors as (n, d); images as (height, width, n, channels)."""
@@ -113,20 +156,82 @@ class TangentKernel(Kernel):
 
     def _block(self, left: _Traced, right: _Traced) -> Tensor:
         channels = left.inputs.shape[-1]
-        if channels == 1:
-            start = left.inputs * right.inputs.transpose(-1, -2)
-        else:
-            start = left.inputs @ right.inputs.transpose(-1, -2) / channels
-        state = State(start, None)
-        notes = zip([note.unsqueeze(-1) for note in left.notes], [note.unsqueeze(-2) for note in right.notes], strict=True)
-        for layer in self.layers:
-            state = layer.covariance(state, notes)
-        return self._answer(state)
 
-    def _answer(self, state: State) -> Tensor:
+        def start(shift: tuple[int, int]) -> Tensor:
+            first, second = overlap(left.inputs, right.inputs, shift)
+            if channels == 1:
+                return first * second.transpose(-1, -2)
+            return first @ second.transpose(-1, -2) / channels
+
+        pairs = [(one.unsqueeze(-1), two.unsqueeze(-2)) for one, two in zip(left.notes, right.notes, strict=True)]
+        if self.pooled:
+            return self._summed(start, pairs, left.positions)
+        return self.answer(self._through(State(start((0, 0)), None), pairs, self.layers))
+
+    @staticmethod
+    def _through(state: State, pairs: list[tuple[Tensor, Tensor]], layers: Sequence[Layer]) -> State:
+        notes = iter(pairs)
+        for layer in layers:
+            state = layer.covariance(state, notes)
+        return state
+
+    def _summed(
+        self, start: Callable[[tuple[int, int]], Tensor], pairs: list[tuple[Tensor, Tensor]], positions: tuple[int, int]
+    ) -> Tensor:
+        """The mean over all pairs of positions of the last map, displacement by displacement, then the read-out."""
+        place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
+        stride, (height, width) = _stride(self.layers[:place]), positions
+        total: State | None = None
+        for down in range(1 - height, height):
+            for right in range(1 - width, width):
+                shift = (down * stride, right * stride)
+                state = self._through(State(start(shift), None, shift), pairs, self.layers[: place + 1])
+                total = state if total is None else State(total.nngp.add_(state.nngp), _plus(total.ntk, state.ntk))
+        assert total is not None
+        count = (height * width) ** 2
+        mean = State(total.nngp / count, None if total.ntk is None else total.ntk / count)
+        return self.answer(self._through(mean, [], self.layers[place + 1 :]))
+
+    def answer(self, state: State) -> Tensor:
+        """The kernel's values from the last state."""
         if self.kind == "nngp":
             return state.nngp * self.scale
         return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
+
+
+def _check_readout(layers: tuple[Layer, ...]) -> None:
+    """One read-out after the convolutions; after an average only dense layers, whose maps need no variances."""
+    places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
+    if any(layer.spatial for layer in layers) and not places:
+        raise InputError("layers has convolutions but no Flatten or GlobalAverage; add one before the read-out.")
+    for k in places:
+        if not isinstance(layers[k], GlobalAverage):
+            continue
+        rest = layers[k + 1 :]
+        if any(not isinstance(layer, Dense) for layer in rest):
+            wrong = next(type(layer).__name__ for layer in rest if not isinstance(layer, Dense))
+            raise InputError(
+                f"{wrong} follows GlobalAverage; an average over positions inside a network mixes displacements and has no kernel "
+                "here: only Dense may follow it."
+            )
+        if any(isinstance(layer, Residual) and _inner_strides(layer) for layer in layers[:k]):
+            raise InputError("the two branches of a Residual have different strides; they must agree.")
+
+
+def _inner_strides(layer: Residual) -> bool:
+    return _stride(layer.body) != _stride(layer.shortcut)
+
+
+def _stride(layers: Sequence[Layer]) -> int:
+    """By how much the layers together thin positions out."""
+    stride = 1
+    for layer in layers:
+        stride *= layer.stride if isinstance(layer, Conv) else _stride(layer.body) if isinstance(layer, Residual) else 1
+    return stride
+
+
+def _plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return first if second is None or first is None else first.add_(second)
 
 
 def _relus(layers: Sequence[Layer]) -> int:
@@ -140,11 +245,13 @@ class _Traced:
 
     inputs: Tensor
     notes: list[Tensor]
-    diagonal: Tensor
+    diagonal: Tensor | None  # where it follows from single positions
+    positions: tuple[int, int]  # height and width before the read-out
 
     def part(self, start: int, stop: int) -> _Traced:
         inputs = self.inputs[..., start:stop, :]
-        return _Traced(inputs, [note[..., start:stop] for note in self.notes], self.diagonal[start:stop])
+        diagonal = None if self.diagonal is None else self.diagonal[start:stop]
+        return _Traced(inputs, [note[..., start:stop] for note in self.notes], diagonal, self.positions)
 
 
 def _tiles(rows: int, columns: int, positions: int) -> list[tuple[int, int, int, int]]:

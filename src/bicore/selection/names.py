@@ -10,7 +10,7 @@ from bicore.bilevel.problem import Constant, PerPoint, Regulariser
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Polynomial
-from bicore.kernels.presets import cnn, fully_connected, resnet18
+from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
@@ -18,6 +18,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "nngp": lambda: fully_connected(kind="nngp"),
     "cntk": cnn,
     "resnet18": resnet18,
+    "pooled-cntk": pooled_cntk,
     "rbf": RBF,
     "laplace": Laplace,
     "linear": Linear,

@@ -1,0 +1,132 @@
+"""CUDA C++ compiled at run time and launched on torch's stream, through the libraries that come with torch: no toolkit needed."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bicore.errors import BicoreError
+
+#: torch's own door to the run-time compiler and to the driver, then the names they go by elsewhere.
+_LIBRARIES = ("libcaffe2_nvrtc.so", "caffe2_nvrtc.dll")
+_COMPILERS = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+_DRIVERS = ("libcuda.so.1", "nvcuda.dll")
+#: cuFuncSetAttribute's number for the largest dynamic shared memory.
+_MAX_SHARED = 8
+
+
+class CompilerError(BicoreError):
+    """The run-time compiler is missing, or refused a source."""
+
+
+class Function:
+    """A compiled kernel."""
+
+    def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
+        self.handle, self.shared = handle, shared
+
+    def launch(self, blocks: int, threads: int, arguments: Sequence[Tensor | int | float]) -> None:
+        """Enqueue on torch's current stream. Tensors become pointers, ints 32 bits, floats 32 bits."""
+        values = [_argument(value) for value in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        code = _driver().cuLaunchKernel(self.handle, blocks, 1, 1, threads, 1, 1, self.shared, stream, pointers, None)
+        if code:
+            raise CompilerError(f"the GPU refused a launch of {blocks} blocks of {threads} threads: {_told(code)}.")
+
+
+def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0) -> Function:
+    """The kernel ``name`` of a source, compiled with these macros for the current device.
+
+    ``shared`` is the dynamic shared memory of a launch in bytes. Compiled once a process, device and set of macros.
+    """
+    given = tuple(f"-D{key}={value}" for key, value in macros.items())
+    return _compiled(source, name, given, torch.cuda.current_device(), shared)
+
+
+@functools.cache
+def source_of(file: str) -> str:
+    """The text of a file beside this one."""
+    return Path(__file__).with_name(file).read_text()
+
+
+@functools.cache
+def _compiled(source: str, name: str, options: tuple[str, ...], device: int, shared: int) -> Function:
+    major, minor = torch.cuda.get_device_capability(device)
+    binary = _binary(source, (f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", *options))
+    torch.zeros(1, device=device)  # torch's context of this device becomes current
+    driver, module, handle = _driver(), ctypes.c_void_p(), ctypes.c_void_p()
+    _check(driver.cuModuleLoadData(ctypes.byref(module), binary), "load a compiled kernel")
+    _check(driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode()), f"find {name} in a compiled kernel")
+    if shared:
+        _check(driver.cuFuncSetAttribute(handle, _MAX_SHARED, shared), f"reserve {shared} bytes of shared memory")
+    return Function(handle, shared)
+
+
+def _binary(source: str, options: Sequence[str]) -> bytes:
+    """The machine code of a source; what the compiler says where it refuses."""
+    compiler, program = _compiler(), ctypes.c_void_p()
+    compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"bicore.cu", 0, None, None)
+    try:
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        code = compiler.nvrtcCompileProgram(program, len(options), given)
+        if code:
+            log = _fetched(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace")
+            raise CompilerError(f"a kernel did not compile (code {code}):\n{log}")
+        return _fetched(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
+    finally:
+        compiler.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _fetched(size_of: Any, fetch: Any, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    size_of(program, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    fetch(program, buffer)
+    return buffer.raw
+
+
+@functools.cache
+def _compiler() -> ctypes.CDLL:
+    return _library("nvrtcCompileProgram", _COMPILERS)
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return _library("cuLaunchKernel", _DRIVERS)
+
+
+def _library(symbol: str, names: Sequence[str]) -> ctypes.CDLL:
+    """The first library that has the symbol: torch's own, then by name."""
+    beside = Path(torch.__file__).parent / "lib"
+    for name in (*(str(beside / name) for name in _LIBRARIES), *names):
+        try:
+            library = ctypes.CDLL(name)
+            getattr(library, symbol)
+        except (OSError, AttributeError):
+            continue
+        return library
+    raise CompilerError(f"no library with {symbol} was found beside torch or on the system; install a CUDA build of torch.")
+
+
+def _argument(value: Tensor | int | float) -> Any:
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        raise CompilerError(f"the GPU's driver could not {what}: {_told(code)}.")
+
+
+def _told(code: int) -> str:
+    text = ctypes.c_char_p()
+    _driver().cuGetErrorString(code, ctypes.byref(text))
+    return (text.value or b"unknown").decode() + f" (code {code})"
