@@ -124,6 +124,8 @@ class VariationalLearner:
 
     def add_task(self, x: np.ndarray, y: np.ndarray, context: Context | None = None) -> None:
         """Fit the posterior of one more task, with its coreset withheld."""
+        if self.selector is not None and self.coreset_size >= len(x):
+            raise ValueError(f"coreset_size={self.coreset_size} leaves nothing of a task of {len(x)} rows to train on.")
         held = np.zeros(len(x), dtype=bool)
         if self.selector is not None and self.coreset_size:
             seed = np.random.default_rng((self.seed, len(self.coresets)))

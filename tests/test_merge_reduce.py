@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from bicore import RBF, BilevelSelector, Dataset, InputError
 from bicore.selection import KCenter, Uniform
@@ -176,6 +177,83 @@ def test_files_of_another_selector_are_refused(tmp_path):
     with pytest.raises(InputError, match="needs selector"):
         MergeReduce.load(tmp_path / "a.npz")
     assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T))
+
+
+def test_fingerprints_look_into_functions_arrays_and_networks():
+    from torch import nn
+
+    def named(kernel=None, classes=None):
+        return fingerprint(BilevelSelector(kernel=kernel or "rbf", classes=classes))
+
+    assert named(lambda a, b: a @ b.T) != named(lambda a, b: (a @ b.T) ** 3)
+    assert named(lambda a, b: a @ b.T * 2) != named(lambda a, b: a @ b.T * 3)
+    labels = np.arange(3000)
+    other = labels.copy()
+    other[1500] = 5000
+    assert named(classes=labels) == named(classes=labels.copy()) != named(classes=other)
+    torch.manual_seed(0)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    assert fingerprint([first]) == fingerprint([first]) != fingerprint([second])
+
+
+def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
+    def filled(capacity=4, slots=2, weights="equal"):
+        return MergeReduce(Uniform(), capacity, slots, weights).update(np.arange(10.0))
+
+    for other, words in ((filled(100, 1), "another capacity, slots"), (filled(weights="learnt"), "another weights")):
+        with pytest.raises(InputError, match=words):
+            filled().merge(other)
+    with pytest.raises(InputError, match="offset=5 is below the 10 rows"):
+        filled().merge(filled(), offset=5)
+    merged = filled().merge(filled(), offset=15)
+    assert merged.position == 25
+    merged.update(np.arange(30.0))
+    assert len(set(merged.snapshot().ids.tolist())) == len(merged)
+
+
+@pytest.mark.parametrize("labels", [lambda y: y[:, None], lambda y: y.astype(float)])
+def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
+    selector = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, task="classification")
+    buffer, rng = MergeReduce(selector, 6, 2), np.random.default_rng(0)
+    for label in (0, 1, 0):
+        buffer.update(rng.normal(size=(10, 2)), labels(np.full(10, label)))
+    assert len(buffer) == 6
+
+
+@pytest.mark.parametrize("where", ["in a selection", "after it"])
+def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
+    from bicore.bilevel.explicit import ExplicitRidge
+
+    buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
+    before = buffer._state()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    if where == "in a selection":
+        plain, calls = ExplicitRidge.add, []
+
+        def add(self, k, weight=1.0):
+            calls.append(k)
+            return plain(self, k, weight) if len(calls) < 2 else interrupted()
+
+        monkeypatch.setattr(ExplicitRidge, "add", add)
+    else:
+        monkeypatch.setattr(MergeReduce, "_gather", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.update(np.eye(10) + 1, np.arange(10) % 2)
+    assert buffer.position == 10
+    assert buffer._state()["kept"] is before["kept"]
+    assert buffer.snapshot().weights.sum() == pytest.approx(10)
+
+
+def test_a_time_limit_makes_no_half_filled_slot():
+    from bicore import Context, Runtime
+
+    buffer = MergeReduce(BILEVEL, 6, 1)
+    with pytest.raises(InputError, match="max_seconds"):
+        buffer.update(np.eye(10), np.arange(10) % 2, context=Context(runtime=Runtime(max_seconds=1e-9)))
+    assert buffer.position == 0
 
 
 @pytest.mark.parametrize(

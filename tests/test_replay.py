@@ -48,6 +48,77 @@ def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_pat
         ReplayMemory.load(path, Uniform())
 
 
+def test_a_small_task_is_put_in_order_too_so_that_shrinking_keeps_its_classes():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 4)
+    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 10)
+    memory.add_task(rng.normal(size=(8, 3)) + 3 * y[:, None], y)
+    for number in (1, 2):
+        memory.add_task(*task(number))
+    assert set(memory.tasks[0].y.tolist()) == {0, 1}
+
+
+def test_the_rehearsal_loss_is_the_criterions_own_mean():
+    rng = np.random.default_rng(0)
+    memory, model = ReplayMemory(Uniform(), 20), nn.Linear(3, 5)
+    memory.add_task(rng.normal(size=(12, 3)), rng.normal(size=(12, 5)))
+    x, y, _ = memory.tensors()
+    expected = nn.MSELoss()(model(x.float()), y.float())
+    assert float(memory.loss(model, nn.MSELoss())) == pytest.approx(float(expected), rel=1e-5)
+    summed = nn.MSELoss(reduction="sum")(model(x.float()), y.float()) / len(x)
+    assert float(memory.loss(model, nn.MSELoss(reduction="sum"))) == pytest.approx(float(summed), rel=1e-5)
+    labelled = ReplayMemory(Uniform(), 20)
+    labelled.add_task(*task(0))
+    with pytest.raises(InputError, match="weighs classes"):
+        labelled.loss(model, nn.CrossEntropyLoss(weight=torch.ones(5)))
+
+
+def test_a_model_of_another_precision_leaves_the_memory_alone():
+    memory = ReplayMemory(Uniform(), 20)
+    memory.add_task(*task(0))
+    model = nn.Linear(3, 2)
+    before = float(memory.loss(model, nn.CrossEntropyLoss()))
+    memory.loss(nn.Linear(3, 2).bfloat16(), nn.CrossEntropyLoss())
+    assert float(memory.loss(model, nn.CrossEntropyLoss())) == before
+    assert next(memory.loader())[0].dtype == torch.float64
+
+
+def test_every_pass_of_the_loader_has_an_order_of_its_own():
+    memory = ReplayMemory(Uniform(), 20)
+    memory.add_task(*task(0))
+    first, second = (next(memory.loader())[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(next(memory.loader(seed=3))[0], next(memory.loader(seed=3))[0])
+
+
+def test_labels_of_another_kind_and_odd_seeds_are_refused():
+    memory = ReplayMemory(Uniform(), 20)
+    memory.add_task(*task(0))
+    with pytest.raises(InputError, match="one kind of label"):
+        memory.add_task(task(1)[0], task(1)[1].astype(str))
+    for seed in (-1, 2.7, "a"):
+        with pytest.raises(InputError, match="seed="):
+            ReplayMemory(Uniform(), 20, seed=seed)
+
+
+def test_an_interrupted_task_changes_nothing(monkeypatch):
+    from bicore.bilevel.explicit import ExplicitRidge
+
+    memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
+    plain, calls = ExplicitRidge.add, []
+
+    def add(self, k, weight=1.0):
+        calls.append(k)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        plain(self, k, weight)
+
+    monkeypatch.setattr(ExplicitRidge, "add", add)
+    with pytest.raises(KeyboardInterrupt):
+        memory.add_task(*task(0))
+    assert not memory.tasks
+
+
 def test_equal_shares_shrink_by_prefix():
     memory = ReplayMemory(Uniform(), 10)
     first = None

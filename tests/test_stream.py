@@ -207,6 +207,7 @@ def test_a_long_first_batch_also_meets_its_own_rows():
 
 def test_the_victim_is_drawn_by_score_and_its_score_replaced():
     """Kept scores 2 and 0: the row of score 0 is never drawn; the one of score 2 always, and replaced with chance 2/(2 + c)."""
+    replaced = 0
     for seed in range(60):
         buffer = GradientSampling(2, seed).update([[1.0, 0.0], [0.9, 0.1]], [0, 0], context=Context(model=Given()))
         buffer.scores = np.array([2.0, 0.0])
@@ -214,8 +215,9 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
         kept = buffer.snapshot()
         assert 1 in kept.ids
         if 2 in kept.ids:
+            replaced += 1
             assert buffer.scores[kept.ids.tolist().index(2)] < 1
-    assert 2 in kept.ids or seed
+    assert replaced > 30
 
 
 def test_text_labels_need_the_order_of_outputs_and_then_serve():

@@ -1,6 +1,7 @@
 """Variational continual learning: the divergence and a Bayesian linear model against closed forms, and tasks in sequence."""
 
 import numpy as np
+import pytest
 import torch
 
 from bicore.selection import KCenter, Uniform
@@ -69,7 +70,38 @@ def tasks(seed=0):
         yield (rng.normal(size=(120, 6)) * 0.6 + 3 * np.eye(6)[y]).astype(np.float32), y
 
 
-def test_coresets_are_withheld_and_refining_leaves_the_posterior_alone():
+def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
+    import experiments.vcl as vcl
+
+    seen, plain = [], vcl.fit
+
+    def watched(network, x, *rest):
+        seen.append({tuple(row) for row in x.numpy().round(5).tolist()})
+        return plain(network, x, *rest)
+
+    monkeypatch.setattr(vcl, "fit", watched)
+    training = Training(150, 64, 1e-2)
+    learner, without = (VariationalLearner([6, 20, 4], selector, 8, training) for selector in (KCenter(), None))
+    parts = list(tasks())
+    for x, y in parts:
+        learner.add_task(x, y)
+    held = [{tuple(row) for row in rows.numpy().round(5).tolist()} for rows, _ in learner.coresets]
+    assert [len(rows) for rows in seen] == [112, 112]
+    assert not (seen[0] & held[0]) | (seen[1] & held[1])
+    learner.predict(parts[0][0])
+    assert seen[2] == held[0] | held[1]
+    for x, y in parts:
+        without.add_task(x, y)
+    scores = [float((one.predict(parts[0][0]).argmax(1).numpy() == parts[0][1]).mean()) for one in (learner, without)]
+    assert scores[0] > scores[1] + 0.05
+
+
+def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
+    with pytest.raises(ValueError, match="leaves nothing"):
+        VariationalLearner([6, 20, 4], KCenter(), coreset_size=120).add_task(*next(iter(tasks())))
+
+
+def test_refining_leaves_the_posterior_alone():
     learner = VariationalLearner([6, 20, 4], KCenter(), coreset_size=8, training=Training(150, 64, 1e-2))
     parts = list(tasks())
     for x, y in parts:

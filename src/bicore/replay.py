@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import Array, Dataset, as_tensor
+from bicore.data import Array, Dataset, as_tensor, joined
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context
-from bicore.selection.base import Selector
+from bicore.selection.base import Selector, finished, labels_of
 from bicore.state import FORMAT, fingerprint, read_state, write_state
 
 Transform = Callable[[Tensor], Tensor]
@@ -54,9 +54,13 @@ class ReplayMemory:
             raise InputError(f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept.")
         if weights not in ("equal", "learnt"):
             raise unknown_name("weights", weights, ("equal", "learnt"))
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise InputError(f"seed={seed!r} is not a whole number >= 0.")
         self.selector, self.capacity, self.weighting, self.seed = selector, int(capacity), weights, int(seed)
         self.tasks: list[Dataset] = []
         self._held: tuple[Tensor, Tensor, Tensor] | None = None  # what a training step needs, made once a task
+        self._cast: tuple[Tensor, Tensor, Tensor] | None = None  # the same as the last model wants it
+        self._passes = 0
 
     def __len__(self) -> int:
         """Rows kept now."""
@@ -73,23 +77,22 @@ class ReplayMemory:
             raise InputError(
                 f"capacity={self.capacity} has no row for each of {count} tasks; raise the capacity, or use a stream buffer."
             )
-        if self.tasks and self.tasks[0].x.shape[1:] != data.x.shape[1:]:
-            raise InputError(
-                f"x has rows of shape {data.x.shape[1:]}, and earlier tasks {self.tasks[0].x.shape[1:]}; they must match."
-            )
+        if self.tasks:
+            joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
         fresh = self._chosen(data, share, count, context)
         self.tasks = [*(self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)), fresh]
-        self._held = None
+        self._held = self._cast = None
 
     def _chosen(self, data: Dataset, share: int, number: int, context: Context | None) -> Dataset:
         eligible = int((data.weights > 0).sum())
-        if eligible <= share:
+        if eligible <= share and not (self.selector.ordered and eligible > 1):
             picked = data[np.flatnonzero(data.weights > 0)]
             return _weighted(picked, picked.weights if self.weighting == "learnt" else np.ones(len(picked)))
+        share = min(share, eligible)  # also a task that fits is put in order: a later prefix of it then means something
         rng = np.random.default_rng((self.seed, number, share))
-        classes = classes_of([*self.tasks, data])
+        classes = list(dict.fromkeys(label for part in (*self.tasks, data) for label in labels_of(part, self.selector)))
         selector = self.selector.for_classes(classes) if classes else self.selector
-        coreset = selector.select(data, share, rng=rng, context=context)
+        coreset = finished(selector.select(data, share, rng=rng, context=context))
         picked = coreset.of(data)
         return _weighted(picked, coreset.weights if self.weighting == "learnt" else np.ones(len(picked)))
 
@@ -109,9 +112,10 @@ class ReplayMemory:
         like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
         if not self.tasks:
             return like.new_zeros(())
-        x, y, weight = self.tensors()
-        if x.device != like.device or x.dtype != like.dtype:
-            self._held = x, y, weight = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
+        if self._cast is None or self._cast[0].device != like.device or self._cast[0].dtype != like.dtype:
+            x, y, weight = self.tensors()
+            self._cast = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
+        x, y, weight = self._cast
         losses = per_row(criterion)(model(transform(x) if transform is not None else x), y)
         if losses.shape != weight.shape:
             raise InputError(f"criterion returned shape {tuple(losses.shape)} for {len(weight)} rows; it must give one loss a row.")
@@ -129,11 +133,14 @@ class ReplayMemory:
         return self._held
 
     def loader(
-        self, batch_size: int | None = None, *, shuffle: bool = True, transform: Transform | None = None, seed: int = 0
+        self, batch_size: int | None = None, *, shuffle: bool = True, transform: Transform | None = None, seed: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Batches (x, y, w) of the kept rows; ``batch_size`` None gives all at once. One pass; call it again for the next."""
+        """Batches (x, y, w) of the kept rows; ``batch_size`` None gives all at once. One pass; call it again for the next, in
+        another order unless ``seed`` fixes it."""
         x, y, weight = self.tensors()
-        order = np.random.default_rng(seed).permutation(len(x)) if shuffle else np.arange(len(x))
+        self._passes += 1
+        order = np.random.default_rng((self.seed, self._passes) if seed is None else seed).permutation(len(x))
+        order = order if shuffle else np.arange(len(x))
         size = len(x) if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"batch_size={batch_size} is below 1; give rows a batch, or None for all at once.")
@@ -172,24 +179,23 @@ class ReplayMemory:
         return memory
 
 
-def classes_of(parts: list[Dataset]) -> list[Any]:
-    """The labels of all parts, in order of appearance; none where y holds targets or is missing."""
-    seen: dict[Any, None] = {}
-    for part in parts:
-        if part.y is not None and part.y.ndim == 1 and part.y.dtype.kind in "iuUS":
-            seen |= dict.fromkeys(part.y.tolist())
-    return list(seen)
-
-
 def per_row(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The criterion without its mean over rows."""
     if isinstance(criterion, torch.nn.Module) and hasattr(criterion, "reduction"):
+        if getattr(criterion, "weight", None) is not None:
+            raise InputError(
+                f"criterion={criterion} weighs classes, so its mean over a task is no mean over rows; give a function of outputs "
+                "and targets that returns one loss a row."
+            )
         plain: Any = copy.copy(criterion)
         plain.reduction = "none"
+        mean = criterion.reduction == "mean"
 
         def apply(outputs: Tensor, targets: Tensor) -> Tensor:
             losses: Tensor = plain(outputs, targets)
-            return losses.flatten(1).sum(1) if losses.dim() > 1 else losses
+            if losses.dim() == 1:
+                return losses
+            return losses.flatten(1).mean(1) if mean else losses.flatten(1).sum(1)
 
         return apply
     if not callable(criterion):
@@ -207,7 +213,7 @@ def _labels(tasks: list[Dataset]) -> Tensor:
     columns = [rows.y for rows in tasks]
     if any(column is None for column in columns):
         raise InputError("a task was added without labels; the rehearsal loss needs y.")
-    joined = np.concatenate([column for column in columns if column is not None])
-    if joined.dtype.kind in "US":
-        raise InputError(f"labels are text ({joined[0]!r}); number them by the model's outputs before adding a task.")
-    return as_tensor(joined.astype(np.float32) if joined.dtype.kind == "f" else joined.astype(np.int64))
+    whole = np.concatenate([column for column in columns if column is not None])
+    if whole.dtype.kind in "US":
+        raise InputError(f"labels are text ({whole[0]!r}); number them by the model's outputs before adding a task.")
+    return as_tensor(whole.astype(np.float32) if whole.dtype.kind == "f" else whole.astype(np.int64))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from bicore._version import __version__
@@ -29,9 +31,10 @@ from bicore.cli.options import (
 )  # fmt: skip
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset
+from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Clock, Context, Runtime, Step
-from bicore.selection.base import Selector
+from bicore.selection.base import Selector, labels_of
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.methods import METHODS, as_selector
 from bicore.sources.base import Source
@@ -40,6 +43,8 @@ from bicore.stream.merge_reduce import MergeReduce
 from bicore.stream.store import StateFolder
 
 INTERRUPTED = 130
+#: The digest of no rows.
+NOTHING = ""
 
 
 def stream(
@@ -84,12 +89,14 @@ def stream(
         buffer = store.load(lambda path: MergeReduce.load(path, selector)) or fresh
         _check(buffer, fresh, opened, batch, state)
         for note in store.notes:
-            print(f"bicore: {note}; the state before it is used.", file=sys.stderr)
+            print(f"bicore: {note}: the state before it is used.", file=sys.stderr)
+        if store.notes:
+            store.set_aside(buffer.position)
         if not quiet:
             _say(opened, buffer)
         clock = Clock()
         stopped = _consume(buffer, opened, batch, every, store, context, quiet or as_json)
-        _finish(buffer, opened, out, as_json, state, clock.seconds)
+        _finish(buffer, opened, None if stopped else out, as_json, state, clock.seconds)
     if stopped:
         print(f"bicore: interrupted after {buffer.position} rows; the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
@@ -111,11 +118,22 @@ def _check(buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, 
         raise InputError(
             f"{state} holds a stream with another {', '.join(changed)}; use the same options, or another --state folder."
         )
-    mark = {"source": source.data.fingerprint(), "batch": batch}
-    if buffer.position and buffer.mark != mark:
-        changed = [key for key, value in mark.items() if buffer.mark.get(key) != value]
-        raise InputError(f"{state} holds a stream of another {', '.join(changed)}; use the same, or another --state folder.")
-    buffer.mark = mark
+    if buffer.position and buffer.mark.get("batch") != batch:
+        raise InputError(f"{state} holds a stream of another batch size, {buffer.mark.get('batch')}; use it, or another folder.")
+    if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != _trail(NOTHING, source.data[: buffer.position]):
+        raise InputError(
+            f"{state} holds a stream of another source: the first {buffer.position} rows differ; use the same, or another --state "
+            "folder (a source may grow at its end, if it is read with --scale none)."
+        )
+    buffer.mark = {"batch": batch, "rows": _trail(NOTHING, source.data[: buffer.position])}
+
+
+def _trail(before: str, rows: Dataset) -> str:
+    """A digest of all rows so far, from the digest of those before: a row at a time, so that batches leave no trace in it."""
+    labels = np.zeros(len(rows)) if rows.y is None else rows.y
+    for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
+        before = hashlib.sha256(before.encode() + point.tobytes() + repr(label).encode()).hexdigest()
+    return before
 
 
 def _say(source: Source, buffer: MergeReduce) -> None:
@@ -136,7 +154,9 @@ def _consume(
         with bar("streaming", silent) as progress:
             for start in range(buffer.position, rows, batch):
                 part = slice(start, min(start + batch, rows))
+                trail = _trail(buffer.mark["rows"], source.data[part])
                 buffer.update(source.data.x[part], None if labels is None else labels[part], context=context)
+                buffer.mark = {**buffer.mark, "rows": trail}
                 unsaved += 1
                 if unsaved == every:
                     store.save(buffer)
@@ -144,6 +164,10 @@ def _consume(
                 if callable(progress):
                     progress(Step(buffer.position, rows, float("nan"), clock.seconds))
     except KeyboardInterrupt:
+        buffer.mark = {
+            "batch": batch,
+            "rows": _trail(NOTHING, source.data[: buffer.position]),
+        }  # wherever between two lines it came
         store.save(buffer)
         return True
     if unsaved or not store.files():
@@ -155,7 +179,8 @@ def _finish(buffer: MergeReduce, source: Source, out: Path | None, as_json: bool
     if not len(buffer):
         return
     kept = buffer.snapshot()
-    counts = Counter(str(label) for label in kept.y.ravel().tolist()) if kept.y is not None else Counter()
+    named = bool(labels_of(kept, buffer.selector))
+    counts = Counter(str(label) for label in kept.y.ravel().tolist()) if named and kept.y is not None else Counter()
     if out is not None:
         info = {"method": buffer.name, "n": len(source.data), "seed": buffer.seed, "seconds": seconds, "weights": "learnt"}
         Coreset(kept.ids, kept.weights, kept.ids, info={**info, "fingerprint": source.data.fingerprint()}).save(out)

@@ -8,7 +8,7 @@ from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
-    "RBF", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear", "Normalised", "Nystrom",
-    "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module", "fully_connected", "pooled_cntk",
-    "resnet18",
+    "RBF", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear", "Normalised",
+    "Nystrom", "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module", "fully_connected",
+    "pooled_cntk", "resnet18",
 ]  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +16,7 @@ from torch import Tensor
 from bicore.cuda import CompilerError
 from bicore.kernels import fused_flat, fused_pooled
 from bicore.kernels.architecture import State
-
-if TYPE_CHECKING:
-    from bicore.kernels.tangent import TangentKernel
+from bicore.kernels.fused_network import Network, NotCoveredError
 
 #: Pairs of one launch: short enough for an interrupt to be heard.
 PAIRS = 1 << 20
@@ -30,27 +27,27 @@ POOLED_PAIRS = 1 << 16
 Launch = Callable[[Tensor], State]
 
 
-def fused(kernel: TangentKernel, a: Tensor, b: Tensor | None) -> Tensor | None:
+def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
     """k(a, b), or the Gram matrix of ``a`` where b is None; None where the fused kernels do not cover this network."""
     first, second = _images(a), _images(a if b is None else b)
     return _attempt(kernel, a, lambda: _filled(kernel, _launcher(kernel)(kernel, first, second), a, b))
 
 
-def fused_diagonal(kernel: TangentKernel, a: Tensor) -> Tensor | None:
+def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
     """k(a_i, a_i) of a network whose diagonal does not follow from single positions."""
     images, index = _images(a), torch.arange(len(a), device=a.device, dtype=torch.int32)
     return _attempt(kernel, a, lambda: kernel.answer(_launcher(kernel)(kernel, images, images)(index[:, None].repeat(1, 2))).to(a))
 
 
-def _launcher(kernel: TangentKernel) -> Callable[[TangentKernel, Tensor, Tensor], Launch]:
+def _launcher(kernel: Network) -> Callable[[Network, Tensor, Tensor], Launch]:
     return fused_pooled.prepared if kernel.pooled else fused_flat.prepared
 
 
-def _attempt(kernel: TangentKernel, a: Tensor, compute: Callable[[], Tensor]) -> Tensor | None:
+def _attempt(kernel: Network, a: Tensor, compute: Callable[[], Tensor]) -> Tensor | None:
     try:
         with torch.cuda.device(a.device):
             return compute()
-    except (fused_pooled.NotCoveredError, CompilerError) as reason:
+    except (NotCoveredError, CompilerError) as reason:
         warnings.warn(f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}", stacklevel=5)
         return None
 
@@ -59,7 +56,7 @@ def _images(a: Tensor) -> Tensor:
     return a[:, None] if a.dim() == 3 else a
 
 
-def _filled(kernel: TangentKernel, launch: Launch, a: Tensor, b: Tensor | None) -> Tensor:
+def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Tensor:
     columns = len(a) if b is None else len(b)
     result = a.new_empty(len(a), columns)
     for pairs in _pairs(len(a), columns, b is None, POOLED_PAIRS if kernel.pooled else PAIRS, a.device):

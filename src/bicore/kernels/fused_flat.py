@@ -1,4 +1,4 @@
-"""Any network with a flatten read-out on a GPU: its maps of one pair of images live in shared memory from the first layer to the last.
+"""Any network with a flatten read-out on a GPU: the maps of a pair of images stay in shared memory through all layers.
 
 The kernel is written for the architecture: a loop over positions a layer, all sizes known to the compiler.
 """
@@ -6,17 +6,13 @@ The kernel is written for the architecture: a loop over positions a layer, all s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bicore.cuda import function, source_of
 from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual, State
-from bicore.kernels.fused_pooled import NotCoveredError
-
-if TYPE_CHECKING:
-    from bicore.kernels.tangent import TangentKernel
+from bicore.kernels.fused_network import Network, NotCoveredError
 
 THREADS = 128
 SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, real& s, real& t)"
@@ -24,7 +20,7 @@ SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* l
 SHARED_BYTES = 48 * 1024
 
 
-def prepared(kernel: TangentKernel, rows: Tensor, columns: Tensor) -> Callable[[Tensor], State]:
+def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor], State]:
     """A function from pairs to the state after the last layer."""
     channels, height, width = (int(size) for size in rows.shape[1:])
     writer = Writer(height, width)
@@ -55,7 +51,7 @@ def _allowed(device: torch.device) -> int:
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
 
 
-def _notes(kernel: TangentKernel, images: Tensor) -> Tensor:
+def _notes(kernel: Network, images: Tensor) -> Tensor:
     """√v of every image at every position of every ReLU, one after the other."""
     notes = kernel.notes(images)
     if not notes:

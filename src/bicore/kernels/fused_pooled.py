@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bicore.cuda import function, source_of
-from bicore.errors import BicoreError
 from bicore.kernels.architecture import Conv, GlobalAverage, Layer, ReLU, State
-
-if TYPE_CHECKING:
-    from bicore.kernels.tangent import TangentKernel
+from bicore.kernels.fused_network import Network, NotCoveredError
 
 #: A warp holds a column a lane; the rows are registers.
 LARGEST_SIDE = 32
 #: Warps a block, and blocks a multiprocessor, in float32 and float64: enough registers for both maps (measured).
 WARPS, RESIDENT = 4, {torch.float32: 3, torch.float64: 2}
-
-
-class NotCoveredError(BicoreError):
-    """A network, or images, that the fused kernels are not made for; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class Folded:
     biases: list[float]
 
 
-def prepared(kernel: TangentKernel, rows: Tensor, columns: Tensor) -> Callable[[Tensor], State]:
+def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor], State]:
     """A function from pairs to the state after the last layer."""
     convolutions = _stack(kernel.layers)
     channels, height, width = rows.shape[1:]
@@ -96,7 +88,7 @@ def _folded(convolutions: list[Conv], channels: int) -> Folded:
     return Folded(units, gain, [conv.sigma_b**2 / unit for conv, unit in zip(convolutions, units, strict=True)])
 
 
-def _norms(kernel: TangentKernel, images: Tensor, folded: Folded) -> Tensor:
+def _norms(kernel: Network, images: Tensor, folded: Folded) -> Tensor:
     """(n, layers, height, width, 2): √τ/s, and s √(g/τ), of every image, ReLU and position."""
     notes = torch.stack(kernel.notes(images), 0).permute(3, 0, 1, 2)  # s of (n, layer, height, width)
     units = images.new_tensor(folded.units)[:, None, None]

@@ -123,6 +123,28 @@ def as_initial(initial: Coreset | Sequence[int], n: int, size: int, name: str = 
     return [int(k) for k in points], [1.0] * len(points) if weights is None else [float(w) for w in weights]
 
 
+def labels_of(data: Dataset, selector: Selector) -> list[Any]:
+    """The class labels of the data in order of appearance; none where y is missing or holds targets."""
+    if data.y is None:
+        return []
+    task = getattr(selector, "task", "auto")
+    column = data.y[:, 0] if data.y.ndim == 2 and data.y.shape[1] == 1 else data.y
+    if column.ndim != 1 or task == "regression" or (column.dtype.kind == "f" and task != "classification"):
+        return []
+    return list(dict.fromkeys(column.tolist()))
+
+
+def finished(coreset: Coreset) -> Coreset:
+    """A selection that serves as part of something larger: one that was cut short ends the whole."""
+    if coreset.status.startswith("interrupted"):
+        raise KeyboardInterrupt
+    if coreset.status.startswith("stopped by max_seconds"):
+        raise InputError(
+            f"a selection was {coreset.status}, and part of a memory cannot be left half-made; raise Runtime(max_seconds=…)."
+        )
+    return coreset
+
+
 def lowest(scores: Array, ids: Array) -> int:
     """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
     best = scores.min()

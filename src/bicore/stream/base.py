@@ -73,12 +73,11 @@ class Buffer(ABC):
             with context.runtime.applied(rows=len(batch) + self.capacity):
                 if len(counted):
                     self._take(counted, context)
+            self.position, self.counted = self.position + len(batch), self.counted + len(rows)
+            self.seen += float(weights.sum())
         except BaseException:
             self._restore(before)
             raise
-        self.position += len(batch)
-        self.counted += len(rows)
-        self.seen += float(weights.sum())
         return self
 
     def snapshot(self) -> Dataset:

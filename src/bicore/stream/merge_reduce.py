@@ -12,7 +12,7 @@ import numpy as np
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context
-from bicore.selection.base import Selector
+from bicore.selection.base import Selector, finished, labels_of
 from bicore.state import fingerprint
 from bicore.stream.base import Buffer
 
@@ -104,9 +104,8 @@ class MergeReduce(Buffer):
 
     def _meet(self, batch: Dataset) -> None:
         """Remember classes in the order they come, so that a chunk without some of them is still one problem with the others."""
-        if batch.y is not None and batch.y.ndim == 1 and batch.y.dtype.kind in "iuUS":
-            known = set(self.classes)
-            self.classes = self.classes + [label for label in dict.fromkeys(batch.y.tolist()) if label not in known]
+        known = set(self.classes)
+        self.classes = self.classes + [label for label in labels_of(batch, self.selector) if label not in known]
 
     def _append(self, rows: Dataset, context: Context) -> None:
         """Reduce a chunk to a slot, and two slots to one if that is one too many."""
@@ -141,7 +140,7 @@ class MergeReduce(Buffer):
             return rows
         rng = np.random.default_rng((self.seed, self.reductions))
         selector = self.selector.for_classes(self.classes) if self.classes else self.selector
-        coreset = selector.select(rows, self.slot_size, rng=rng, context=context)
+        coreset = finished(selector.select(rows, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
         shares = picked.weights if self.weighting == "learnt" else np.ones(len(picked))
         object.__setattr__(picked, "weight", shares * (total / shares.sum()))
@@ -150,10 +149,16 @@ class MergeReduce(Buffer):
     def merge(self, other: MergeReduce, *, offset: int | None = None, context: Context | None = None) -> Self:
         """Take in what another buffer of the same kind has seen, as if its stream had come after this one's.
 
-        Its ids are moved by ``offset`` (default: the number of rows this buffer has seen).
+        Its ids are moved by ``offset`` (default: the number of rows this buffer has seen, which is also the least).
         """
-        if not isinstance(other, MergeReduce) or other._configuration()["selector"] != self._configuration()["selector"]:
-            raise InputError("other is not a MergeReduce with the same selector; two buffers merge when they are built alike.")
+        if not isinstance(other, MergeReduce):
+            raise InputError(f"other is a {type(other).__name__}; a MergeReduce built like this one is needed.")
+        own, others = self._configuration(), other._configuration()
+        changed = [name for name in own if name != "seed" and own[name] != others[name]]
+        if changed:
+            raise InputError(f"other has another {', '.join(changed)}; two buffers merge when they are built alike.")
+        if offset is not None and offset < self.position:
+            raise InputError(f"offset={offset} is below the {self.position} rows seen here; ids would occur twice.")
         if self.kept is not None and other.kept is not None:
             joined(self.kept[:0], other.kept[:0])
         context, before = context or Context(), self._state()
@@ -161,12 +166,11 @@ class MergeReduce(Buffer):
         try:
             with context.runtime.applied():
                 self._absorb(other, moved, context)
+            self.position, self.counted = moved + other.position, self.counted + other.counted
+            self.seen += other.seen
         except BaseException:
             self._restore(before)
             raise
-        self.position += other.position
-        self.counted += other.counted
-        self.seen += other.seen
         return self
 
     def _absorb(self, other: MergeReduce, offset: int, context: Context) -> None:

@@ -50,13 +50,18 @@ class StateFolder:
             try:
                 return read(path)
             except DamagedFileError as error:
-                self.notes.append(str(error))
-                path.rename(path.with_name(f"damaged-{path.name}"))
+                self.notes.append(str(error).rstrip("."))
         if files:
             raise InputError(
                 f"every state file in {self.path} is damaged ({'; '.join(self.notes)}); restore one, or empty the folder."
             )
         return None
+
+    def set_aside(self, used: int) -> None:
+        """Put damaged files newer than the state in use (of ``used`` rows) out of the way of those that will be written."""
+        for path in self.files():
+            if path.name > f"state-{used:015d}.npz":
+                path.rename(path.with_name(f"damaged-{path.name}"))
 
     def save(self, buffer: Buffer) -> Path:
         """Write the state beside, rename, then let go of files older than the one before."""
