@@ -9,7 +9,20 @@ import sys
 
 from bicore.errors import BicoreError
 
-NAMES = ("selection", "regulariser", "memory", "kernels", "ablation", "comparison", "rivals", "stream", "imbalanced", "page")
+NAMES = (
+    "selection",
+    "regulariser",
+    "memory",
+    "kernels",
+    "ablation",
+    "comparison",
+    "rivals",
+    "stream",
+    "imbalanced",
+    "gpu",
+    "pooled_regression",
+    "page",
+)
 
 
 def main() -> int:
@@ -26,6 +39,8 @@ def main() -> int:
     parser.add_argument("--pools", help="comparison: only write the pools to this file, for the peers")
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
     parser.add_argument("--rows", default="comparison-rows.jsonl", help="comparison: rows as they come; a rerun goes on from them")
+    parser.add_argument("--cache", default="pooled-kernel", help="pooled_regression: folder for strips of the kernel")
+    parser.add_argument("--pool", type=int, help="pooled_regression: the largest pool")
     arguments = parser.parse_args()
     from pathlib import Path
 
@@ -46,7 +61,14 @@ def main() -> int:
 
 def _public(words: list[str]) -> list[str]:
     """The command as anyone would type it: files and folders of this machine get plain names."""
-    names = {"--data": "DIR", "--out": "DIR", "--rows": "ROWS.jsonl", "--picks": "PICKS.json,…", "--pools": "POOLS.npz"}
+    names = {
+        "--data": "DIR",
+        "--out": "DIR",
+        "--rows": "ROWS.jsonl",
+        "--cache": "FOLDER",
+        "--picks": "PICKS.json,…",
+        "--pools": "POOLS.npz",
+    }
     shown, name = [], None
     for word in words:
         if name is not None:

@@ -97,6 +97,49 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
     np.testing.assert_allclose(small.objectives, large.objectives, rtol=1e-9)
 
 
+@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}])
+def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
+    """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
+    from bicore.bilevel import explicit
+    from bicore.bilevel.ridge import RidgeForward
+
+    monkeypatch.setattr(explicit, "LARGEST", 0)
+    rng = np.random.default_rng(0)
+    x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
+    data = Dataset(x, np.concatenate([blobs(60).y, blobs(60).y[:9]]), rng.choice([0.0, 1.0, 2.0], 69), rng.permutation(69))
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
+    steps = []
+    host = selector.select(data, 40, initial=[11] if data.weights[11] else [12])
+    monkeypatch.setattr(RidgeForward, "on_device", True)
+    runtime = Runtime(progress=lambda step: steps.append(step.done))
+    device = selector.select(data, 40, initial=[11] if data.weights[11] else [12], context=Context(runtime=runtime))
+    assert device.indices.tolist() == host.indices.tolist()
+    np.testing.assert_allclose(device.objectives, host.objectives, rtol=1e-10)
+    assert steps == list(range(2, 41))
+    assert device.status == "complete"
+
+
+def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
+    from bicore.bilevel import explicit
+    from bicore.bilevel.ridge import RidgeForward
+
+    monkeypatch.setattr(explicit, "LARGEST", 0)
+    monkeypatch.setattr(RidgeForward, "on_device", True)
+    data, selector = blobs(60), BilevelSelector(kernel="rbf", inner_reg=0.05)
+    whole = selector.select(data, 40)
+    short = selector.select(data, 40, context=Context(runtime=Runtime(max_seconds=1e-9)))
+    assert short.status == "stopped by max_seconds after 1 of 40 points"
+
+    def stop(step):
+        if step.done == 20:
+            raise KeyboardInterrupt
+
+    part = selector.select(data, 40, context=Context(runtime=Runtime(progress=stop)))
+    assert part.status.startswith("interrupted after")
+    assert part.indices.tolist() == whole.indices[: len(part)].tolist()
+    assert len(part) >= 20
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)

@@ -66,10 +66,6 @@ class KernelOperator(ABC):
     def columns(self, index: Tensor) -> Tensor:
         """K[:, index]."""
 
-    def column(self, k: int) -> Tensor:
-        """K[:, k]."""
-        return self.columns(torch.tensor([k], device=self.like.device))[:, 0]
-
     @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of a square operator."""
@@ -104,9 +100,6 @@ class Gram(KernelOperator):
 
     def columns(self, index: Tensor) -> Tensor:
         return self.matrix[index].T if self.symmetric else self.matrix[:, index]
-
-    def column(self, k: int) -> Tensor:
-        return self.matrix[k] if self.symmetric else self.matrix[:, k]
 
     def diagonal(self) -> Tensor:
         return self.matrix.diagonal()

@@ -21,6 +21,8 @@ from bicore.bilevel.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Blocks, Curvature, Isotropic
 
+#: Iterations on a GPU between two questions how far they got.
+TOGETHER = 6
 #: A preconditioner is made anew after a solve of more than this many iterations.
 PATIENCE = 40
 
@@ -105,20 +107,28 @@ class ConjugateGradient(LinearSolver):
         if self.euclidean:
             return self._solve_euclidean(system, right, tolerance)
         goal = float(torch.linalg.vector_norm(right))
-        z = torch.zeros_like(right)
         if goal == 0:
-            return LinearSolution(z, 0, 0.0)
+            return LinearSolution(torch.zeros_like(right), 0, 0.0)
         if self.precondition:
             system.preconditioner = Preconditioner.fitting(system.preconditioner, system.gram, system.curvature, system.shift)
-        residual, reached, iteration = right.clone(), 1.0, 0
+        if right.is_cuda:
+            z, reached, iteration = self._solve_on_device(system, right, goal, tolerance)
+        else:
+            z, reached, iteration = self._solve_on_host(system, right, goal, tolerance)
+        if iteration > PATIENCE:
+            system.preconditioner = None
+        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
+        return LinearSolution(z, iteration, reached)
+
+    def _solve_on_host(self, system: NewtonSystem, right: Tensor, goal: float, tolerance: float) -> tuple[Tensor, float, int]:
+        z, residual, reached, iteration = torch.zeros_like(right), right.clone(), 1.0, 0
         direction, gram_direction, before = z, z, 1.0
         while iteration < self.iterations and reached > tolerance:
             step, gram_step = self._step(system, residual)
             energy = float(torch.dot(residual.view(-1), gram_step.view(-1)))
             if energy <= 0:
                 # What is left lies in the null space of K, where the operator is s times the identity.
-                z, reached = z + residual / system.shift, 0.0
-                break
+                return z + residual / system.shift, 0.0, iteration
             direction = torch.add(step, direction, alpha=energy / before)
             gram_direction = torch.add(gram_step, gram_direction, alpha=energy / before)
             image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
@@ -127,10 +137,29 @@ class ConjugateGradient(LinearSolver):
             residual.add_(image, alpha=-length)
             iteration, before = iteration + 1, energy
             reached = float(torch.linalg.vector_norm(residual)) / goal
-        if iteration > PATIENCE:
-            system.preconditioner = None
-        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
-        return LinearSolution(z, iteration, reached)
+        return z, reached, iteration
+
+    def _solve_on_device(self, system: NewtonSystem, right: Tensor, goal: float, tolerance: float) -> tuple[Tensor, float, int]:
+        """The same iterations with all numbers on the GPU: it is asked how far it got only every few of them."""
+        z, residual, reached, iteration = torch.zeros_like(right), right.clone(), 1.0, 0
+        direction, gram_direction, before = z, z, right.new_ones(())
+        while iteration < self.iterations and reached > tolerance:
+            for _ in range(min(TOGETHER, self.iterations - iteration)):
+                step, gram_step = self._step(system, residual)
+                energy = torch.dot(residual.view(-1), gram_step.view(-1))
+                direction = torch.addcmul(step, direction, energy / before)
+                gram_direction = torch.addcmul(gram_step, gram_direction, energy / before)
+                image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
+                # Once what is left vanishes, or lies in the null space of K, a step has no length.
+                length = torch.where(energy > 0, energy / torch.dot(gram_direction.view(-1), image.view(-1)), 0.0)
+                before = torch.where(energy > 0, energy, 1.0)
+                z.addcmul_(direction, length)
+                residual.addcmul_(image, length, value=-1)
+                iteration += 1
+            reached, left = (torch.stack([torch.linalg.vector_norm(residual) / goal, energy]).double()).tolist()
+            if left <= 0 and reached > tolerance:
+                return z + residual / system.shift, 0.0, iteration
+        return z, reached, iteration
 
     def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
         residual = system.gram_product(right)

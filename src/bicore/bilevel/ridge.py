@@ -42,11 +42,11 @@ class Posterior(ABC):
     """K' in a form that gives a column and its image, and takes a rank-one downdate."""
 
     @abstractmethod
-    def column(self, k: int) -> Column:
-        """c and K'Dc."""
+    def column(self, k: Tensor) -> Column:
+        """c and K'Dc of the point whose number the tensor (of one entry) holds."""
 
     @abstractmethod
-    def downdate(self, column: Column, divisor: float) -> None:
+    def downdate(self, column: Column, divisor: Tensor) -> None:
         """K' ← K' − c cᵀ/d for the column asked for last."""
 
     @abstractmethod
@@ -65,21 +65,22 @@ class FactorPosterior(Posterior):
         separate = problem.cross is not problem.train
         self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
 
-    def column(self, k: int) -> Column:
+    def column(self, k: Tensor) -> Column:
         factor_train, factor_outer = self._train[: self.size], self._outer[: self.size]
-        own = factor_train[:, k]
-        train = self.problem.train.column(k) - own @ factor_train
+        own = factor_train[:, k][:, 0]
+        train = self.problem.train.columns(k)[:, 0] - own @ factor_train
         outer = train
         if self._outer is not self._train:
-            outer = self.problem.cross.column(k) - own @ factor_outer
+            outer = self.problem.cross.columns(k)[:, 0] - own @ factor_outer
         weighted = self.weights * outer
         image = self.problem.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
         return Column(train, outer, image)
 
-    def downdate(self, column: Column, divisor: float) -> None:
-        self._train[self.size] = column.train / divisor**0.5
+    def downdate(self, column: Column, divisor: Tensor) -> None:
+        root = divisor.sqrt().to(column.train)
+        self._train[self.size] = column.train / root
         if self._outer is not self._train:
-            self._outer[self.size] = column.outer / divisor**0.5
+            self._outer[self.size] = column.outer / root
         self.size += 1
 
     def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
@@ -99,16 +100,16 @@ class FeaturePosterior(Posterior):
         self.moment = (self.outer.T @ (weights[:, None] * self.outer)).double()
         self._direction = self.covariance[0]
 
-    def column(self, k: int) -> Column:
-        self._direction = self.covariance @ self.train[k].double()
+    def column(self, k: Tensor) -> Column:
+        self._direction = self.covariance @ self.train[k][0].double()
         second = self.covariance @ (self.moment @ self._direction)
         both = self.train @ torch.stack([self._direction, second], 1).to(self.train)
         train, image = both[:, 0], both[:, 1]
         outer = train if self.outer is self.train else self.outer @ self._direction.to(self.outer)
         return Column(train, outer, image)
 
-    def downdate(self, column: Column, divisor: float) -> None:
-        self.covariance.addr_(self._direction, self._direction, alpha=-1 / divisor)
+    def downdate(self, column: Column, divisor: Tensor) -> None:
+        self.covariance.addr_(self._direction, self._direction / divisor, alpha=-1)
 
     def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
         half = torch.linalg.solve_triangular(lower, self.train[index].double(), upper=False)
@@ -130,38 +131,65 @@ class RidgeForward:
         self.posterior = _posterior(problem, capacity)
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()
-        self.variance = problem.train.diagonal().double().clone()
+        self.variance = problem.train.diagonal().double().clone().clamp_min_(0)
         self.allowed = rounding_allowed(problem.train.like.dtype, float(self.variance.abs().max()), self.rho)
+        self.lowest = self.variance.new_zeros(())
+        self._taken: list[tuple[Tensor, Tensor]] = []
         # K D r, which only the first-order rule reads; kept from its first use on.
         self.plain_pull: Tensor | None = None
         # (K'DK')_kk, which only the gain rule reads.
         self.energy = problem.cross.weighted_column_norms(problem.outer_weights) if exact_gain else None
 
+    @property
+    def on_device(self) -> bool:
+        """Whether reading a number back costs a wait."""
+        return self.residual.is_cuda
+
     def add(self, k: int, weight: float = 1.0) -> None:
         """Take point k into the coreset."""
+        self.advance(torch.tensor([k], device=self.residual.device), weight)
+        self.settle()
+
+    def advance(self, k: Tensor, weight: float = 1.0) -> None:
+        """Take the point whose number the tensor holds. Nothing is read back from the device: see :meth:`settle`."""
         column = self.posterior.column(k)
-        divisor = self.rho / weight + max(float(self.variance[k]), 0.0)
+        divisor = self.variance[k] + self.rho / weight
         self.posterior.downdate(column, divisor)
         train, image = column.train.double(), column.image.double()
         outer = train if self.same else column.outer.double()
-        own, pulled = self.residual[k].clone(), self.pull[k].clone()
-        spread = float(torch.dot(outer * self.outer_weights, outer))
+        own, pulled = self.residual[k][0] / divisor, self.pull[k][0] / divisor
+        spread = torch.dot(outer * self.outer_weights, outer) / divisor
         # K'Dr of the new K' and r: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d).
-        self.pull.addr_(image, own, alpha=-1 / divisor)
-        self.pull.addr_(train, pulled / divisor - own * (spread / divisor**2), alpha=-1)
+        self.pull.addr_(image, own, alpha=-1)
+        self.pull.addr_(train, pulled - own * spread, alpha=-1)
         if self.energy is not None:
-            self.energy.addcmul_(train, image, value=-2 / divisor).addcmul_(train, train, value=spread / divisor**2)
+            self.energy.addcmul_(train / divisor, image, value=-2).addcmul_(train * (spread / divisor), train)
             self.energy.clamp_min_(0)
         if self.plain_pull is not None:
-            self.plain_pull.addr_(self._pulled(outer[:, None])[:, 0], own, alpha=-1 / divisor)
-        self._lower_variance(train, divisor)
-        self.residual.addr_(train, own, alpha=-1 / divisor)
+            self.plain_pull.addr_(self._pulled(outer[:, None])[:, 0], own, alpha=-1)
+        # K'_kk ← K'_kk − c_k²/d cannot fall below zero but by rounding; further means that K is no kernel matrix.
+        self.variance.addcmul_(train / divisor, train, value=-1)
+        self.lowest = torch.minimum(self.lowest, self.variance.min())
+        self.variance.clamp_min_(0)
+        self.residual.addr_(train, own, alpha=-1)
         if not self.same:
-            self.outer_residual.addr_(outer, own, alpha=-1 / divisor)
-        self.indices.append(k)
-        self.objective = float(self.outer_weights @ self.outer_residual.square().sum(1))
+            self.outer_residual.addr_(outer, own, alpha=-1)
+        self._taken.append((k, self.outer_weights @ self.outer_residual.square().sum(1)))
+
+    def settle(self) -> list[float]:
+        """Read back what :meth:`advance` did since the last time: the points, the objective after each, and whether all is well."""
+        if not self._taken:
+            return []
+        told = torch.stack([torch.cat([k.double(), objective[None]]) for k, objective in self._taken])
+        numbers = torch.cat([told.flatten(), self.lowest[None]]).tolist()
+        self.indices += [int(k) for k in numbers[:-1:2]]
+        objectives, self._taken = numbers[1:-1:2], []
+        if numbers[-1] < -self.allowed:
+            raise negative_variance(numbers[-1])
+        self.objective = objectives[-1]
         if self.objective != self.objective:
             raise turned_nan()
+        return objectives
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         """Take many points into an empty coreset: one Cholesky factor and block products instead of a product a point."""
@@ -196,13 +224,6 @@ class RidgeForward:
             self.energy += ((spread @ outer.T) @ train * train).sum(0) - 2 * (train * image).sum(0)
             self.energy.clamp_min_(0)
         self.posterior.downdate_all(index, lower, Column(train.to(like), outer.to(like), head))
-
-    def _lower_variance(self, column: Tensor, divisor: float) -> None:
-        """K'_kk ← K'_kk − c_k²/d. It cannot fall below zero but by rounding; further means that K is no kernel matrix."""
-        self.variance.addcmul_(column, column, value=-1 / divisor)
-        if float(self.variance.min()) < -self.allowed:
-            raise negative_variance(float(self.variance.min()))
-        self.variance.clamp_min_(0)
 
     def scores(self, columns: Tensor | None = None) -> Tensor:
         """∂G/∂w of every training point (or of ``columns``)."""

@@ -18,14 +18,14 @@ __device__ __forceinline__ real saturated(real c) {
 #endif
 }
 
-// GAIN·arccos(c)/π and κ1 − c for 0 ≤ c ≤ 1. In float32 by polynomials in u = 1 − c, to 3e-8 and 1e-8.
-__device__ __forceinline__ void turn(real c, real& turned, real& excess) {
+// GAIN·arccos(c)/π and κ1 − c for the gap u = 1 − c, 0 ≤ u ≤ 1. In float32 by polynomials, to 3e-8 and 1e-8.
+__device__ __forceinline__ void turn(real u, real& turned, real& excess) {
 #if DOUBLE
-    const double angle = acos(c), pi = 3.14159265358979323846;
+    const double half = sqrt(0.5 * u), angle = 2.0 * asin(half), pi = 3.14159265358979323846;
     turned = (double)(GAIN) * angle / pi;
-    excess = (sqrt(1.0 - c * c) - angle * c) / pi;
+    excess = (sqrt(u * (2.0 - u)) - angle * (1.0 - u)) / pi;
 #else
-    const float g = (float)(GAIN), u = 1.0f - c;
+    const float g = (float)(GAIN);
     float t;
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(u));
     float p = 0.00083133f * g;
@@ -51,7 +51,7 @@ template <bool SIGNED>
 __device__ __forceinline__ void activate(real correlation, real& kappa0, real& kappa1) {
     const real c = saturated(SIGNED ? fabs(correlation) : correlation);
     real turned, excess;
-    turn(c, turned, excess);
+    turn(ONE - c, turned, excess);
     if (SIGNED && correlation < 0) {
         kappa0 = turned;
         kappa1 = excess;

@@ -34,13 +34,15 @@ template <bool SIGNED>
 __device__ __forceinline__ void layer(real (&s)[HEIGHT], real (&t)[HEIGHT], const real2* own, const real2* other,
                                       const Place& place, real bias) {
     real s_before = 0, t_before = 0;
+    int seam = place.seam;
+    asm volatile("" : "+r"(seam));  // else the compiler keeps a register for each row's comparison from layer to layer
 #pragma unroll
     for (int y = 0; y < HEIGHT; ++y) {
         const real2 a = own[y * WIDTH], b = other[y * WIDTH];
         real kappa0, kappa1;
         activate<SIGNED>(s[y] * (a.x * b.x), kappa0, kappa1);
         const real covariance = kappa1 * (a.y * b.y), tangent = fma(t[y], kappa0, covariance);
-        const real joined = y == place.seam ? (real)0 : ONE;
+        const real joined = y == seam ? (real)0 : ONE;
         gather(s, s_before, covariance, y, place, joined, bias);
         gather(t, t_before, tangent, y, place, joined, bias);
     }
@@ -99,8 +101,12 @@ pooled(const real* __restrict__ row_images, const real* __restrict__ column_imag
         } else {
             layer<true>(s, t, own, other, place, BIAS ? biases[1] : (real)0);
 #pragma unroll 1
-            for (int l = 1; l < LAYERS - 1; ++l)
+            for (int l = 1; l < LAYERS - 1; ++l) {
+#ifdef STEP
+                __syncthreads();  // warps in step read the same norms, which then stay in the cache
+#endif
                 layer<false>(s, t, own + l * area, other + l * 2 * area, place, BIAS ? biases[l + 1] : (real)0);
+            }
             readout<false>(s, t, own + (LAYERS - 1) * area, other + (LAYERS - 1) * 2 * area, s_sum, t_sum);
         }
         if (lane < WIDTH && turn + warp < area) {

@@ -15,7 +15,9 @@ from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Resid
 from bicore.kernels.fused_network import Network, NotCoveredError
 
 THREADS = 128
-SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, real& s, real& t)"
+#: Σ, Θ and the distance (see ``cuda/flat.cu``).
+MAPS = 3
+SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, real& s, real& t, real& d)"
 #: Shared memory of a block where torch does not tell what the device allows.
 SHARED_BYTES = 48 * 1024
 
@@ -25,7 +27,7 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
     channels, height, width = (int(size) for size in rows.shape[1:])
     writer = Writer(height, width)
     network = writer.network(kernel.layers)
-    shared = 2 * writer.slots * writer.area * rows.dtype.itemsize
+    shared = MAPS * writer.slots * writer.area * rows.dtype.itemsize
     if shared > _allowed(rows.device):
         raise NotCoveredError(
             f"its maps need {shared} bytes of shared memory, and the device allows {_allowed(rows.device)} to a block."
@@ -62,7 +64,7 @@ def _notes(kernel: Network, images: Tensor) -> Tensor:
 class Writer:
     """Writes the passage through the layers for one architecture and image size.
 
-    A slot is room in shared memory for the two maps Σ and Θ of a branch. Positions of the notes are counted along.
+    A slot is room in shared memory for the maps of a branch. Positions of the notes are counted along.
     """
 
     def __init__(self, height: int, width: int) -> None:
@@ -92,7 +94,7 @@ class Writer:
             elif isinstance(layer, Residual):
                 self._residual(layer, slot)
             elif isinstance(layer, Flatten):
-                self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t);")
+                self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t, d);")
                 self.flat, self.height, self.width = True, 1, 1
             elif isinstance(layer, (ReLU, Dense)):
                 self._pointwise(layer, slot)
@@ -102,7 +104,7 @@ class Writer:
     def _pointwise(self, layer: ReLU | Dense, slot: int) -> None:
         """A layer that acts on every position alone, or on the two numbers after the flattening."""
         area = self.height * self.width
-        target = "s, t" if self.flat else f"memory, {slot}"
+        target = "s, t, d" if self.flat else f"memory, {slot}"
         size = "" if self.flat else f"<{area}>"
         if isinstance(layer, ReLU):
             self.lines.append(f"rectify{size}({target}, left + {self.note}, right + {self.note});")

@@ -14,8 +14,8 @@ from bicore.kernels.fused_network import Network, NotCoveredError
 
 #: A warp holds a column a lane; the rows are registers.
 LARGEST_SIDE = 32
-#: Warps a block, and blocks a multiprocessor, in float32 and float64: enough registers for both maps (measured).
-WARPS, RESIDENT = 4, {torch.float32: 3, torch.float64: 2}
+#: Warps a block and blocks a multiprocessor: few, for a warp needs all the registers it can get (measured).
+WARPS, RESIDENT = 8, 1
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
     macros = {
         "WIDTH": width, "HEIGHT": height, "CHANNELS": channels, "LAYERS": len(convolutions), "GAIN": repr(folded.gain),
         "BIAS": int(any(folded.biases)), "DOUBLE": int(rows.dtype == torch.float64), "WARPS": WARPS,
-        "RESIDENT": RESIDENT[rows.dtype],
+        "RESIDENT": RESIDENT,
     }  # fmt: skip
     run = function(source_of("activation.cu") + source_of("pooled.cu"), "pooled", macros)
     # The last activation's κ1 and κ0 carry the gain, and halves are left to the caller.

@@ -16,8 +16,12 @@ from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
+from bicore.errors import NumericalError
 from bicore.runtime import Clock, ProgressLine
-from bicore.selection.base import lowest, step_rng
+from bicore.selection.base import TIE, lowest, step_rng
+
+#: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
+TOGETHER = 16
 
 
 class Forward(Protocol):
@@ -124,6 +128,8 @@ class Pursuit:
             self._commit()
 
     def _grow(self, clock: Clock, line: ProgressLine) -> str:
+        if isinstance(self.engine, RidgeForward) and self.engine.on_device and self.plan.candidates is None:
+            return self._grow_on_device(self.engine, clock, line)
         while len(self.engine.indices) < self.plan.size:
             count = len(self.objectives)
             if clock.over and count:
@@ -136,6 +142,35 @@ class Pursuit:
             self._correct(clock)
             self._commit()
             line.update(len(self.engine.indices), self.engine.objective)
+        return "complete"
+
+    def _grow_on_device(self, engine: RidgeForward, clock: Clock, line: ProgressLine) -> str:
+        """The same, choosing on the GPU: the numbers come back every few points, not after each."""
+        like, first = engine.residual, len(engine.indices) == 0 and self.plan.first == "random"
+        closed = torch.from_numpy(~self.open).to(like.device)
+        ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable"))).to(like.device)
+        while len(engine.indices) < self.plan.size:
+            count = len(self.objectives)
+            if clock.over and count:
+                return f"stopped by max_seconds after {count} of {self.plan.size} points"
+            fine = torch.ones((), dtype=torch.bool, device=like.device)
+            for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
+                scores = self._device_scores(None).double().masked_fill_(closed, torch.inf)
+                best = scores.min()
+                fine &= torch.isfinite(best)
+                tied = scores <= best + TIE * best.abs()
+                k = torch.where(tied, ranks, len(ranks)).argmin().view(1)
+                if first:
+                    k, first = torch.tensor([self._choose()], device=like.device), False
+                engine.advance(k)
+                closed.index_fill_(0, k, True)
+            objectives = engine.settle()
+            if not fine:
+                raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+            self.objectives += objectives
+            self.indices, self.weights = np.array(engine.indices), np.ones(len(self.objectives))
+            for done, objective in enumerate(objectives, count + 1):
+                line.update(done, objective)
         return "complete"
 
     def _choose(self) -> int:
@@ -152,16 +187,21 @@ class Pursuit:
         return int(places[lowest(scores, self.ids[places])])
 
     def _scores(self, columns: Tensor | None) -> Array:
+        scores: Array = self._device_scores(columns).double().cpu().numpy()
+        return scores
+
+    def _device_scores(self, columns: Tensor | None) -> Tensor:
+        """The rule's score of every point (or of ``columns``) where the engine computes; the lowest is taken."""
         if self.plan.rule == "gain":
             assert isinstance(self.engine, (RidgeForward, ExplicitRidge))
-            return -self.engine.gains(columns).cpu().numpy()
+            return -self.engine.gains(columns)
         if self.plan.rule == "first-order":
-            return self.engine.first_order(columns).double().cpu().numpy()
+            return self.engine.first_order(columns)
         if self.plan.rule == "reducible":
             assert self.plan.reference is not None
-            reducible = (self.plan.reference - self.engine.losses()).double()
-            return (reducible if columns is None else reducible[columns]).cpu().numpy()
-        return self.engine.scores(columns).double().cpu().numpy()
+            reducible = self.plan.reference - self.engine.losses()
+            return reducible if columns is None else reducible[columns]
+        return self.engine.scores(columns)
 
     def _polish(self, status: str, clock: Clock) -> str:
         """The longer search for weights when the support is complete: growth itself never depends on the size asked for."""

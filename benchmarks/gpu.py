@@ -1,0 +1,179 @@
+"""Network kernels and selections on a GPU, each beside the floor that the card's own ceilings set.
+
+    python -m benchmarks gpu --data DIR --json
+
+DIR holds MNIST and CIFAR-10 in torchvision's layout. Ceilings are measured first: multiply-adds a second in float32 and float64,
+and bytes a second of memory. A floor is what the work must at least do, divided by the ceiling that binds it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.common import data_folder, machine
+from bicore import BilevelSelector, Context, Dataset, Runtime
+from bicore.cuda import function
+from bicore.errors import InputError
+from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
+from bicore.sources import cifar10, mnist
+
+FMA = """
+extern "C" __global__ void spin(REAL* out, int turns) {
+    REAL a[16], x = (REAL)0.999999, y = (REAL)(threadIdx.x * 1e-6);
+    for (int k = 0; k < 16; ++k) a[k] = (REAL)(k + threadIdx.x);
+    for (int turn = 0; turn < turns; ++turn)
+#pragma unroll
+        for (int k = 0; k < 16; ++k) a[k] = a[k] * x + y;
+    REAL sum = 0;
+    for (int k = 0; k < 16; ++k) sum += a[k];
+    out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+"""
+#: Arithmetic instructions of the compiled pooled kernel for a pair of positions and a layer, and for the input.
+POOLED_INSTRUCTIONS, INPUT_INSTRUCTIONS = 37, 15
+#: Multiply-adds, additions and comparisons of a ReLU on three maps, and of a window's entry on three maps.
+RELU_OPERATIONS, WINDOW_OPERATIONS = 45, 3
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        raise InputError("this benchmark needs a GPU, and torch sees none.")
+    folder = data_folder(arguments.data)
+    ceilings = _ceilings()
+    print(ceilings, file=sys.stderr, flush=True)
+    rows = [
+        *_flat(folder, ceilings, arguments.repeats),
+        *_pooled(folder, ceilings),
+        *_selections(folder, ceilings, arguments.repeats),
+    ]
+    return {"benchmark": "gpu", "machine": machine(), "ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
+
+
+def _timed(work: Callable[[], Any], repeats: int = 3) -> float:
+    """The least of several times, the device idle before and after; one turn first for the compiler."""
+    work()
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _ceilings() -> dict[str, float]:
+    found = {}
+    for name, dtype in (("float", torch.float32), ("double", torch.float64)):
+        spin, turns = function(FMA, "spin", {"REAL": name}), 20_000
+        blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
+        out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
+        seconds = _timed(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, turns]))
+        found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * turns / seconds
+    source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
+    target = torch.empty_like(source)
+    found["bytes_a_second"] = 2 * source.nbytes / _timed(lambda: target.copy_(source))
+    return found
+
+
+def _row(what: str, seconds: float, goal: float | None, floor: float, why: str) -> dict[str, Any]:
+    row = {"what": what, "seconds": seconds, "goal": goal, "floor": floor, "floor_is": why}
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[str, Any]]:
+    digits = torch.from_numpy(mnist(folder, "train", 10_000)[0]).cuda().reshape(-1, 1, 28, 28)
+    colours = torch.from_numpy(cifar10(folder, "train", 1000)[0]).cuda()
+    cases = [
+        ("CNN kernel, 1000 × 1000 MNIST", cnn(), digits[:1000], 0.1),
+        ("ResNet-18 kernel, 1000 × 1000 CIFAR-10", resnet18(), colours, 1.5),
+        ("CNN kernel, 10 000 × 10 000 MNIST", cnn(), digits, 6.0),
+    ]
+    rows = []
+    for what, kernel, images, goal in cases:
+        pairs = len(images) * (len(images) + 1) / 2
+        for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
+            given = images.to(dtype)
+            seconds = _timed(lambda kernel=kernel, given=given: kernel(given), 1 if len(images) > 1000 else repeats)
+            floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
+            rows.append(_row(f"{what}, {given.dtype}".replace("torch.", ""), seconds, goal, floor, "multiply-adds"))
+    return rows
+
+
+def _operations(kernel: TangentKernel, images: Tensor) -> float:
+    """Multiply-adds of one pair: ReLUs by the positions of their notes, windows separably at the same positions."""
+    positions = sum(note.numel() / note.shape[-1] for note in kernel.notes(images[:2]))
+    windows = {"cnn": 10, "resnet-18": 6}[kernel.label]
+    return positions * (RELU_OPERATIONS + windows * WINDOW_OPERATIONS)
+
+
+def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
+    images = torch.from_numpy(cifar10(folder, "train", 200)[0]).cuda()
+    rows = []
+    for depth, goal in ((6, 20e-6), (21, 80e-6)):
+        for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
+            given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
+            pairs, kernel = len(given) * (len(given) + 1) / 2, pooled_cntk(depth)
+            seconds = _timed(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
+            work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
+            floor = work / ceilings[f"{name}_multiply_adds_a_second"]
+            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {given.dtype}".replace("torch.", "")
+            limit = goal if dtype == torch.float32 else None
+            rows.append(
+                _row(told, seconds, limit, floor, "instructions of the float32 kernel, all issued at the rate of multiply-adds")
+            )
+    return rows
+
+
+def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[str, Any]]:
+    images, labels = mnist(folder, "train", 10_000)
+    given = torch.from_numpy(images).cuda().double().reshape(-1, 1, 28, 28)
+    gram = cnn()(given).cpu().numpy()
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=50_000)
+    features = rng.normal(size=(50_000, 2048))
+    features[:, :10] += 3 * np.eye(10)[y]
+    rows = []
+    for what, kernel, x, target, loss, size, goal, passes in (
+        ("400 of 10 000 from a stored Gram matrix, squared error", "precomputed", gram, labels, "squared", 400, 1.0, 1),
+        ("400 of 10 000 from a stored Gram matrix, cross-entropy", "precomputed", gram, labels, "cross-entropy", 400, 10.0, 1),
+        ("1000 of 50 000 × 2048 features, squared error", "linear", features, y, "squared", 1000, 5.0, 1),
+    ):
+        data, context = Dataset(x, target), Context(runtime=Runtime("cuda", progress=False))
+        rho = 0.1 if kernel == "precomputed" else 10.0
+        selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=rho)
+        selector.select(data, 3, context=context)
+        found = [selector.select(data, size, context=context).info for _ in range(repeats)]
+        seconds = min(info["seconds"] - info["preparation_seconds"] for info in found)
+        floor = size * passes * x.nbytes / ceilings["bytes_a_second"]
+        row = _row(f"{what}, float64", seconds, goal, floor, "one pass over the matrix a point, in bytes")
+        rows.append({**row, "preparation_seconds": min(info["preparation_seconds"] for info in found)})
+    return rows
+
+
+def _accuracy(folder: str) -> list[dict[str, Any]]:
+    """float32 on the GPU against float64 on the GPU: the largest relative difference, equal images included."""
+    digits = torch.from_numpy(mnist(folder, "train", 300)[0]).cuda().reshape(-1, 1, 28, 28)
+    colours = torch.from_numpy(cifar10(folder, "train", 100)[0]).cuda()
+    rows = []
+    cases = [
+        ("CNN, MNIST", cnn(), digits),
+        ("ResNet-18, CIFAR-10", resnet18(), colours),
+        ("pooled, depth 6, CIFAR-10", pooled_cntk(6), colours[:60]),
+        ("pooled, depth 6, fixed ends, CIFAR-10", pooled_cntk(6, fixed=True), colours[:60]),
+        ("pooled, depth 21, CIFAR-10", pooled_cntk(21), colours[:30]),
+    ]
+    for what, kernel, images in cases:
+        exact = kernel(images.double(), images.double())
+        single = kernel(images, images).double()
+        rows.append({"what": what, "largest": float(((single - exact).abs() / exact.abs()).max())})
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows

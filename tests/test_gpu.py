@@ -1,0 +1,203 @@
+"""On a GPU: the same answers as on the CPU, fused kernels against the layer-by-layer arithmetic, and what they do not cover."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import BilevelSelector, Context, Dataset, MemoryLimitError, Runtime, TangentKernel
+from bicore.kernels import Conv, Dense, Flatten, GlobalAverage, ReLU, Residual, cnn, fully_connected, pooled_cntk, resnet18
+from bicore.selection import METHODS, as_selector
+from tests.helpers import blobs
+
+needs_gpu = pytest.mark.gpu
+
+
+def block(stride, project):
+    return Residual((ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ())
+
+
+NETWORKS = {
+    "cnn": (cnn(), (1, 28, 28)),
+    "cnn, nngp": (cnn("nngp"), (1, 28, 28)),
+    "resnet-18": (resnet18(), (3, 32, 32)),
+    "strided, untrained layers": (
+        TangentKernel(
+            [
+                Conv(3, 2, "valid", 1.3, 0.1),
+                ReLU(),
+                Conv(2, 1, "valid", 0.9, 0.2, trained=False),
+                ReLU(),
+                Flatten(),
+                Dense(1.5, 0.3),
+                ReLU(),
+                Dense(1.0, 0.1),
+            ]
+        ),
+        (2, 9, 11),
+    ),
+    "even windows, residual": (
+        TangentKernel(
+            [
+                Conv(4, 2, "same", 1.2, 0.1),
+                block(2, True),
+                block(1, False),
+                ReLU(),
+                Conv(4, 3, 2),
+                ReLU(),
+                Flatten(),
+                Dense(1.0, 0.1),
+            ]
+        ),
+        (2, 13, 11),
+    ),
+    "positions that grow": (TangentKernel([Conv(3, 1, 3), ReLU(), Dense(0.8, 0.2), ReLU(), Flatten(), Dense()]), (1, 5, 6)),
+    "pooled, depth 2": (pooled_cntk(2), (3, 8, 8)),
+    "pooled, depth 3, fixed": (pooled_cntk(3, fixed=True), (3, 8, 8)),
+    "pooled, depth 6": (pooled_cntk(6), (1, 5, 9)),
+    "pooled, depth 6, nngp": (pooled_cntk(6, "nngp"), (3, 8, 8)),
+    "pooled, biases, other variances": (
+        TangentKernel(
+            [
+                Conv(3, 1, "same", 1.1, 0.2),
+                ReLU(),
+                Conv(3, 1, 1, 0.9, 0.1),
+                ReLU(),
+                Conv(3, 1, 1, 1.9, 0.3),
+                ReLU(),
+                GlobalAverage(),
+                Dense(1.2, 0.4),
+            ]
+        ),
+        (2, 7, 10),
+    ),
+}
+
+
+def images(shape, count=6):
+    x = torch.randn(count, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x[1] = x[0]  # the same image twice,
+    x[2] = x[3] * 1.5  # one brighter,
+    x[4, :, : shape[1] // 2] = 0  # and one half black
+    return x
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fused_kernels_agree_with_the_arithmetic_of_the_cpu(name):
+    kernel, shape = NETWORKS[name]
+    x = images(shape)
+    exact = kernel(x, x[:4])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype, tolerance in ((torch.float64, 2e-8), (torch.float32, 1e-5)):
+            given = x.to("cuda", dtype)
+            found = kernel(given, given[:4]).double().cpu()
+            # Equal small images leave a pooled kernel in float32 with the rounding of an angle of zero.
+            allowed = 6e-5 if kernel.pooled and dtype == torch.float32 else tolerance
+            torch.testing.assert_close(found, exact, rtol=allowed, atol=1e-12)
+            torch.testing.assert_close(kernel(given).double().cpu(), kernel(x), rtol=allowed, atol=1e-12)
+            torch.testing.assert_close(kernel.diag(given).double().cpu(), kernel.diag(x), rtol=allowed, atol=1e-12)
+
+
+@needs_gpu
+def test_pooled_kernels_agree_with_the_oracle_at_full_size():
+    oracle = np.load("tests/oracle/pooled.npz")
+    x = torch.from_numpy(oracle["colour"]).cuda()
+    for kind in ("ntk", "nngp"):
+        expected = torch.from_numpy(oracle[f"depth6_{kind}"])
+        torch.testing.assert_close(pooled_cntk(6, kind)(x).cpu(), expected, rtol=1e-9, atol=0)
+        torch.testing.assert_close(pooled_cntk(6, kind)(x.float()).cpu().double(), expected, rtol=1e-5, atol=0)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("kernel", "shape", "words"),
+    [
+        (TangentKernel([Conv(5), ReLU(), GlobalAverage(), Dense()]), (1, 8, 8), "3×3"),
+        (TangentKernel([Conv(3, 2), ReLU(), Conv(3), ReLU(), GlobalAverage(), Dense()]), (1, 8, 8), "stride 1"),
+        (TangentKernel([Conv(3), block(1, False), ReLU(), GlobalAverage(), Dense()]), (1, 6, 6), "followed by a ReLU"),
+        (pooled_cntk(2), (1, 33, 4), "larger than 32"),
+        (TangentKernel([Conv(3), ReLU(), Flatten(), Dense()]), (1, 150, 150), "shared memory"),
+    ],
+)
+def test_what_is_not_covered_falls_back_with_a_notice(kernel, shape, words):
+    x = images(shape, 5)[:3]
+    with pytest.warns(UserWarning, match=words):
+        found = kernel(x.cuda(), x.cuda())
+    torch.testing.assert_close(found.cpu(), kernel(x, x), rtol=1e-8, atol=1e-12)
+
+
+@needs_gpu
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"candidates": 40}, {"weights": "final"}, {"weights": "learnt"}])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "ntk"])
+def test_selections_are_the_same_on_both(kernel, options, loss):
+    if options.get("rule") == "gain" and loss != "squared":
+        pytest.skip("the gain rule is for the squared error")
+    data, outer = blobs(700, classes=4, features=6), blobs(90, classes=4, features=6, seed=2)
+    selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=0.1, **options)
+    for held_out in (None, outer):
+        cpu, gpu = (
+            selector.select(data, 30, outer=held_out, context=Context(runtime=Runtime(device))) for device in ("cpu", "cuda")
+        )
+        assert gpu.info["device"].startswith("cuda")
+        if options.get("weights") == "learnt":  # rounding moves weights along a flat floor
+            np.testing.assert_allclose(gpu.objectives[-1], cpu.objectives[-1], rtol=1e-3)
+            continue
+        assert gpu.indices.tolist() == cpu.indices.tolist()
+        np.testing.assert_allclose(gpu.objectives, cpu.objectives, rtol=1e-6)
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", [name for name in METHODS if not as_selector(name).needs_model])
+def test_every_method_without_a_network_picks_the_same_points(method):
+    data = blobs(200, classes=3)
+    selector = as_selector(method)
+    cpu, gpu = (selector.select(data, 12, context=Context(runtime=Runtime(device))) for device in ("cpu", "cuda"))
+    if "learnt" in method:
+        assert gpu.objectives[-1] == pytest.approx(cpu.objectives[-1], rel=1e-3)
+    else:
+        assert gpu.indices.tolist() == cpu.indices.tolist()
+
+
+@needs_gpu
+def test_images_selected_on_the_gpu_are_those_of_the_cpu():
+    x = np.random.default_rng(0).normal(size=(60, 1, 12, 12))
+    data = Dataset(x, np.arange(60) % 3)
+    picks = [
+        BilevelSelector(kernel="cntk", inner_reg=0.1).select(data, 15, context=Context(runtime=Runtime(device))).indices.tolist()
+        for device in ("cpu", "cuda")
+    ]
+    assert picks[0] == picks[1]
+
+
+@needs_gpu
+def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
+    data = blobs(3000, classes=4, features=6)
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    whole, blocked = (
+        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory=memory))) for memory in (None, "30MB")
+    )
+    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert whole.indices.tolist() == blocked.indices.tolist()
+    with pytest.raises(MemoryLimitError, match=r"needs at least .* and the limit is 100 kB"):
+        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory="100KB")))
+
+
+@needs_gpu
+def test_vectors_run_on_the_gpu_as_they_are():
+    x = torch.randn(20, 7, dtype=torch.float64)
+    torch.testing.assert_close(fully_connected()(x.cuda()).cpu(), fully_connected()(x), rtol=1e-8, atol=0)
+
+
+def test_nothing_of_cuda_is_imported_on_a_machine_without_one():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    program = "import sys, numpy as np, bicore\n"
+    program += "bicore.select(np.random.default_rng(0).normal(size=(9, 6, 6)), np.arange(9) % 3, size=3, kernel='cntk')\n"
+    program += "print([name for name in sys.modules if name.startswith(('bicore.cuda', 'bicore.kernels.fused', 'triton'))])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
