@@ -36,6 +36,7 @@ extern "C" __global__ void spin(REAL* out, int turns) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 """
+TURNS = 20_000
 #: Arithmetic instructions of the compiled pooled kernel for a pair of positions and a layer, and for the input.
 POOLED_INSTRUCTIONS, INPUT_INSTRUCTIONS = 37, 15
 #: Multiply-adds, additions and comparisons of a ReLU on three maps, and of a window's entry on three maps.
@@ -72,11 +73,11 @@ def _timed(work: Callable[[], Any], repeats: int = 3) -> float:
 def _ceilings() -> dict[str, float]:
     found = {}
     for name, dtype in (("float", torch.float32), ("double", torch.float64)):
-        spin, turns = function(FMA, "spin", {"REAL": name}), 20_000
+        spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
-        seconds = _timed(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, turns]))
-        found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * turns / seconds
+        seconds = _timed(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS]))
+        found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * TURNS / seconds
     source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
     found["bytes_a_second"] = 2 * source.nbytes / _timed(lambda: target.copy_(source))

@@ -3,8 +3,8 @@
     python -m benchmarks pooled_regression --data DIR --device cuda --rows ROWS.jsonl --cache FOLDER --record
 
 The kernel is that of six layers with global average pooling, first and last layer fixed, normalised to a unit diagonal; λ = 1e-5 a
-point, as in the paper. Pools are the first 2000, 5000 and 10 000 training images, where the paper's is all 50 000; accuracy on the first
-4000 test images. Every row is written as it comes; strips of the kernel are kept under --cache; a rerun goes on from both.
+point, as in the paper. Pools are the first 2000, 5000 and 10 000 training images, where the paper's is all 50 000; accuracy on the
+first 4000 test images. Every row is written as it comes; strips of the kernel are kept under --cache; a rerun goes on from both.
 """
 
 from __future__ import annotations

@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bicore import RBF, InputError, Laplace, Linear, Normalised, NumericalError, Nystrom, Polynomial, TangentKernel
-from bicore.kernels import CallableKernel, Conv, Dense, Flatten, ReLU, Residual, cnn, from_module, fully_connected, resnet18
+from bicore.kernels import (
+    CallableKernel,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    ReLU,
+    Residual,
+    cnn,
+    from_module,
+    fully_connected,
+    pooled_cntk,
+    resnet18,
+)
 from bicore.kernels import tangent as tangent_module
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
@@ -308,3 +321,113 @@ def test_operands_of_combinations_are_checked():
         Nystrom(RBF(), landmarks=0)
     with pytest.raises(InputError, match="a holds nan"):
         RBF(1.0)(torch.full((2, 2), float("nan")), torch.zeros(2, 2))
+
+
+def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> float:
+    """The recursion of Arora et al. (2019) written out for one pair: Σ and Θ of every two positions, in a loop over them."""
+    height, width = first.shape[1:]
+
+    def kappas(c):
+        c = np.clip(c, -1, 1)
+        return (np.pi - np.arccos(c)) / np.pi, (np.sqrt(1 - c**2) + (np.pi - np.arccos(c)) * c) / np.pi
+
+    def conv(layer, sigma):
+        mapped = np.full_like(sigma, layer.sigma_b**2)
+        for i, j, k, m in np.ndindex(*sigma.shape):
+            for di in (-1, 0, 1):
+                for dj in (-1, 0, 1):
+                    if 0 <= i + di < height and 0 <= k + di < height and 0 <= j + dj < width and 0 <= m + dj < width:
+                        mapped[i, j, k, m] += layer.sigma_w**2 / 9 * sigma[i + di, j + dj, k + di, m + dj]
+        return mapped
+
+    def start(a, b):
+        return np.einsum("cij,ckm->ijkm", a, b) / len(a)
+
+    pairs = {"xz": start(first, second), "xx": start(first, first), "zz": start(second, second)}
+    theta = None
+    for layer in kernel.layers:
+        if isinstance(layer, Conv):
+            pairs = {name: conv(layer, sigma) for name, sigma in pairs.items()}
+            passed = np.zeros_like(pairs["xz"]) if theta is None else conv(Conv(3, sigma_w=layer.sigma_w), theta)
+            theta = passed + (pairs["xz"] if layer.trained else 0)
+        elif isinstance(layer, ReLU):
+            own, other = (np.sqrt(np.einsum("ijij->ij", pairs[name])) for name in ("xx", "zz"))
+            norms = {"xz": (own, other), "xx": (own, own), "zz": (other, other)}
+            for name, sigma in pairs.items():
+                product = norms[name][0][:, :, None, None] * norms[name][1]
+                kappa0, kappa1 = kappas(sigma / product)
+                theta = theta * kappa0 / 2 if name == "xz" else theta
+                pairs[name] = product * kappa1 / 2
+    readout = kernel.layers[-1]
+    sigma = readout.sigma_w**2 * pairs["xz"].mean() + readout.sigma_b**2
+    if kernel.kind == "nngp":
+        return sigma
+    return readout.sigma_w**2 * theta.mean() + (sigma if readout.trained else 0)
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda kind: pooled_cntk(3, kind),
+        lambda kind: pooled_cntk(4, kind, fixed=True),
+        lambda kind: TangentKernel([Conv(3, 1, "same", 1.2, 0.3), ReLU(), Conv(3, 1, 1, 0.7, 0.1), ReLU(), GlobalAverage(), Dense(1.1, 0.2)], kind),
+    ],
+)  # fmt: skip
+def test_pooled_kernels_are_the_recursion_over_every_displacement(kernel, kind):
+    x = np.random.default_rng(4).normal(size=(2, 2, 8, 8))
+    made = kernel(kind)
+    assert made(x[:1], x[1:])[0, 0] == pytest.approx(recursion(made, x[0], x[1]), rel=1e-10)
+
+
+POOLED_ORACLE = np.load(Path(__file__).parent / "oracle" / "pooled.npz")
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+def test_pooled_kernels_with_strides_and_branches_agree_with_neural_tangents(kind):
+    def block(stride, project):
+        return Residual((ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ())
+
+    layers = [Conv(3, 2, "same", 1.3, 0.1), block(2, True), block(1, False), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), GlobalAverage()]
+    kernel, x = TangentKernel([*layers, Dense(1.5, 0.3)], kind), POOLED_ORACLE["small"]
+    np.testing.assert_allclose(kernel(x), POOLED_ORACLE[f"strided_{kind}"], rtol=3e-9)
+    np.testing.assert_allclose(kernel.diag(torch.from_numpy(x)), np.diag(POOLED_ORACLE[f"strided_{kind}"]), rtol=3e-9)
+
+
+@pytest.mark.slow
+def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
+    x = POOLED_ORACLE["colour"]
+    np.testing.assert_allclose(pooled_cntk(6)(x[:1], x[1:2]), POOLED_ORACLE["depth6_ntk"][:1, 1:2], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ([Conv(), ReLU(), Dense()], "no Flatten or GlobalAverage"),
+        (
+            [Conv(), ReLU(), GlobalAverage(), Conv(), Flatten(), Dense()],
+            "Conv follows GlobalAverage.*average over positions inside",
+        ),
+        ([Conv(), ReLU(), GlobalAverage(), Dense(), ReLU(), Dense()], "ReLU follows GlobalAverage"),
+        ([Conv(), Residual((ReLU(), Conv(3, 2)), ()), GlobalAverage(), Dense()], "different strides"),
+    ],
+)
+def test_readouts_that_have_no_kernel_are_refused(layers, words):
+    with pytest.raises(InputError, match=words):
+        TangentKernel(layers)
+
+
+def test_average_pooling_is_a_readout_or_refused_by_name():
+    def network(*pooling):
+        return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), *pooling, nn.Flatten(), nn.Linear(4, 2))
+
+    kernel = from_module(network(nn.AdaptiveAvgPool2d(1)))
+    assert [type(layer).__name__ for layer in kernel.layers] == ["Conv", "ReLU", "GlobalAverage", "Dense"]
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 6))
+    by_hand = TangentKernel([Conv(3, 1, 1, 1.0, 0.05), ReLU(), GlobalAverage(), Dense(1.0, 0.05)])
+    np.testing.assert_allclose(kernel(x), by_hand(x), rtol=1e-12)
+    for pooling in (nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2)):
+        with pytest.raises(InputError, match=f"{type(pooling).__name__}.*average pooling inside a network"):
+            from_module(network(pooling))
+    with pytest.raises(InputError, match="average pooling inside a network"):
+        from_module(nn.Sequential(nn.Conv2d(2, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1), nn.Flatten(), nn.Linear(4, 2)))

@@ -23,6 +23,8 @@ from bicore.runtime import Runtime, human_bytes
 FEATURE_SHARE = 0.5
 #: What any machine has: requests far below it do not ask how much is free.
 TRIVIAL_BYTES = 256_000_000
+#: Data of more than this share of a GPU's memory limit are left with the host.
+DATA_SHARE = 0.25
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
@@ -33,6 +35,9 @@ GRAM_TOLERANCE = 1e-6
 PSD_TOLERANCE = 2e-7
 #: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond, on a sample this large.
 PSD_ROWS = 2000
+
+
+CPU = torch.device("cpu")
 
 
 def parts(index: Tensor, size: int) -> Iterator[Tensor]:
@@ -184,12 +189,16 @@ class OuterProducts(KernelOperator):
 
 @dataclass(frozen=True, eq=False)
 class Blocked(KernelOperator):
-    """A kernel that is evaluated again for every product: time instead of memory."""
+    """A kernel that is evaluated again for every product: time instead of memory.
+
+    Points may lie elsewhere than the arithmetic: those of a block are brought to ``device`` when it is their turn.
+    """
 
     kernel: Kernel
     row_points: Tensor
     col_points: Tensor
     block: int
+    device: torch.device = CPU
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -197,13 +206,14 @@ class Blocked(KernelOperator):
 
     @property
     def like(self) -> Tensor:
-        return self.row_points.new_empty(0)
+        return self.row_points.new_empty(0, device=self.device)
 
     def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
         for top in range(0, len(self.row_points), self.block):
             for left in range(0, len(columns), self.block):
                 rows, cols = slice(top, top + self.block), slice(left, left + self.block)
-                yield rows, cols, self.kernel.evaluate(self.row_points[rows], columns[cols])
+                here = self.row_points[rows].to(self.device), columns[cols].to(self.device)
+                yield rows, cols, self.kernel.evaluate(*here)
 
     def matmul(self, right: Tensor) -> Tensor:
         result = right.new_zeros(self.shape[0], *right.shape[1:])
@@ -212,14 +222,14 @@ class Blocked(KernelOperator):
         return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        points = self.col_points if columns is None else self.col_points[columns]
+        points = self.col_points if columns is None else self.col_points[columns.to(self.col_points.device)]
         result = right.new_zeros(len(points), *right.shape[1:])
         for rows, cols, part in self._tiles(points):
             result[cols] += part.T @ right[rows]
         return result
 
     def columns(self, index: Tensor) -> Tensor:
-        points = self.col_points[index]
+        points = self.col_points[index.to(self.col_points.device)].to(self.device)
         result = points.new_empty(self.shape[0], len(points))
         for rows, cols, part in self._tiles(points):
             result[rows, cols] = part
@@ -229,7 +239,8 @@ class Blocked(KernelOperator):
         return result
 
     def diagonal(self) -> Tensor:
-        return torch.cat([self.kernel.diag(self.row_points[top : top + self.block]) for top in range(0, self.shape[0], self.block)])
+        tops = range(0, self.shape[0], self.block)
+        return torch.cat([self.kernel.diag(self.row_points[top : top + self.block].to(self.device)) for top in tops])
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)
@@ -256,12 +267,14 @@ def build_operators(
     """
     if isinstance(kernel, Precomputed):
         return _precomputed(x, outer_x, runtime)
-    train = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
-    outer = None if outer_x is None else as_tensor(outer_x).to(train)
-    n, rows = len(train), 0 if outer is None else len(outer)
-    reserved = reserve.beside_matrix
+    n, rows = len(x), 0 if outer_x is None else len(outer_x)
+    reserved, device = reserve.beside_matrix, runtime.torch_device
     limit = _limit(n * (n + rows) * runtime.itemsize + reserved, runtime)
-    features = _features(kernel, train, outer, limit - reserve.beside_features)
+    # Data that would crowd a GPU stay with the host and come by blocks.
+    crowded = device.type != "cpu" and (n + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize > DATA_SHARE * limit
+    train = as_tensor(x).to(CPU if crowded else device, runtime.torch_dtype)
+    outer = None if outer_x is None else as_tensor(outer_x).to(train)
+    features = None if crowded else _features(kernel, train, outer, limit - reserve.beside_features)
     if features is not None:
         return features
     stored = n * (n + rows) * runtime.itemsize
@@ -269,12 +282,12 @@ def build_operators(
     room = min(BLOCK_BYTES, (limit - reserved) // 4)  # smaller blocks where memory is short
     block = min(n, max(SMALLEST_BLOCK, int((max(room, 0) / per_pair) ** 0.5)))
     temporaries = block * block * per_pair + (n + rows) * kernel.bytes_per_point(runtime.itemsize, shape)
-    if stored + temporaries + reserved <= limit:
+    if stored + temporaries + reserved <= limit and not crowded:
         square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
         return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
     if temporaries + reserved <= limit:
-        blocked = Blocked(kernel, train, train, block)
-        return blocked, blocked if outer is None else Blocked(kernel, outer, train, block)
+        blocked = Blocked(kernel, train, train, block, device)
+        return blocked, blocked if outer is None else Blocked(kernel, outer, train, block, device)
     raise MemoryLimitError(
         f"selecting from {n} points needs at least {human_bytes(temporaries + reserved)} beside the data, and the limit is "
         f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise Runtime(memory=…), "

@@ -101,12 +101,8 @@ pooled(const real* __restrict__ row_images, const real* __restrict__ column_imag
         } else {
             layer<true>(s, t, own, other, place, BIAS ? biases[1] : (real)0);
 #pragma unroll 1
-            for (int l = 1; l < LAYERS - 1; ++l) {
-#ifdef STEP
-                __syncthreads();  // warps in step read the same norms, which then stay in the cache
-#endif
+            for (int l = 1; l < LAYERS - 1; ++l)
                 layer<false>(s, t, own + l * area, other + l * 2 * area, place, BIAS ? biases[l + 1] : (real)0);
-            }
             readout<false>(s, t, own + (LAYERS - 1) * area, other + (LAYERS - 1) * 2 * area, s_sum, t_sum);
         }
         if (lane < WIDTH && turn + warp < area) {

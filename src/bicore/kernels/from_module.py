@@ -12,17 +12,18 @@ import torch
 from torch import nn
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.tangent import TangentKernel
 
 _IGNORED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity)
 _POOLS = (nn.MaxPool2d,)
+_AVERAGES = (nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 
 
 def from_module(
     module: nn.Module, *, sigma_w: float = 1.0, sigma_b: float = 0.05, kind: str = "ntk", scale: float = 1.0, pooling: str = "drop"
 ) -> TangentKernel:
-    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, Dropout and sums of branches.
+    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1), Dropout and sums of branches.
 
     Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), with ``sigma_w`` and ``sigma_b`` as in the paper's
     kernels; a layer without a bias has σ_b = 0. The module's own initialisation and widths play no part. Dropout is
@@ -38,7 +39,7 @@ def from_module(
     if pooling not in ("drop", "refuse"):
         raise unknown_name("pooling", pooling, ["drop", "refuse"])
     reader = _Reader(module, sigma_w, sigma_b, pooling)
-    layers = reader.layers()
+    layers = _read_out(reader.layers())
     while layers and isinstance(layers[0], Flatten):  # vectors, or images that a dense layer reads as vectors
         layers = layers[1:]
     kernel = TangentKernel(layers, kind, scale, label=type(module).__name__)
@@ -58,6 +59,17 @@ def from_module(
             stacklevel=2,
         )
     return kernel
+
+
+def _read_out(layers: list[Layer]) -> list[Layer]:
+    """After a global average there is one position left, and flattening it changes nothing."""
+    places = [k for k, layer in enumerate(layers) if isinstance(layer, GlobalAverage)]
+    if not places:
+        return layers
+    rest = [layer for layer in layers[places[0] + 1 :] if not isinstance(layer, Flatten)]
+    if any(layer.spatial for layer in rest):
+        raise InputError("AdaptiveAvgPool2d(1) is followed by a convolution: average pooling inside a network has no kernel here.")
+    return [*layers[: places[0] + 1], *rest]
 
 
 class _Reader:
@@ -172,6 +184,8 @@ class _Reader:
             return Flatten()
         if isinstance(part, _IGNORED):
             return None
+        if isinstance(part, _AVERAGES):
+            return self._average(part, name)
         if isinstance(part, _POOLS):
             return self._drop(name)
         hint = (
@@ -190,6 +204,14 @@ class _Reader:
             )
         padding = part.padding if isinstance(part.padding, str) else part.padding[0]
         return Conv(int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part))
+
+    def _average(self, part: nn.Module, name: str) -> Layer:
+        if isinstance(part, nn.AdaptiveAvgPool2d) and part.output_size in (1, (1, 1)):
+            return GlobalAverage()
+        raise InputError(
+            f"{type(part).__name__} ({name}) is average pooling inside a network, which has no kernel here; only one over all "
+            "positions before the read-out, AdaptiveAvgPool2d(1), does."
+        )
 
     def _bias(self, part: Any) -> float:
         return self.sigma_b if part.bias is not None else 0.0

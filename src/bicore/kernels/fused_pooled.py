@@ -15,7 +15,7 @@ from bicore.kernels.fused_network import Network, NotCoveredError
 #: A warp holds a column a lane; the rows are registers.
 LARGEST_SIDE = 32
 #: Warps a block and blocks a multiprocessor: few, for a warp needs all the registers it can get (measured).
-WARPS, RESIDENT = 8, 1
+WARPS, RESIDENT = 4, 2
 
 
 @dataclass(frozen=True)
