@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import comparison_page
+from benchmarks import comparison_page, pooled_regression_page
 from benchmarks.common import read_record, table, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -21,6 +21,7 @@ def run(arguments: Any) -> dict[str, Any]:
     PAGE.write_text(text())
     comparison_page.PAGE.write_text(comparison_page.text())
     comparison_page.draw()
+    pooled_regression_page.draw()
     return {"benchmark": "page", "pages": ["docs/benchmarks.md", "docs/comparison.md"]}
 
 
@@ -28,7 +29,8 @@ def text() -> str:
     """The whole page."""
     sections = {
         "selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation,
-        "rivals": _rivals, "stream": _stream,
+        "rivals": _rivals, "stream": _stream, "gpu": _gpu,
+        "pooled_regression": pooled_regression_page.section,
     }  # fmt: skip
     return "\n".join([INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())])
 
@@ -279,3 +281,39 @@ def _spread(record: dict[str, Any], order: str, buffer: str) -> str:
 
 def _difference(record: dict[str, Any], order: str) -> str:
     return _told_mean(_scores(record, order, "learnt weights") - _scores(record, order, "equal weights"), "+")
+
+
+def _gpu(record: dict[str, Any]) -> str:
+    rows = [
+        [
+            one["what"], _seconds(one["seconds"]), "" if one["goal"] is None else _seconds(one["goal"]), _seconds(one["floor"]),
+            f"{one['seconds'] / one['floor']:.1f}",
+        ]
+        for one in record["rows"]
+    ]  # fmt: skip
+    ceilings = record["ceilings"]
+    accuracy = [[one["what"], f"{one['largest']:.1e}"] for one in record["accuracy"]]
+    prepared = [one for one in record["rows"] if "preparation_seconds" in one]
+    waits = ", ".join(f"{one['preparation_seconds']:.1f} s" for one in prepared)
+    return f"""## On a GPU
+
+{told(record)}
+
+Each figure beside its floor: what the work must at least do, over the ceilings measured on the same card,
+{ceilings["float_multiply_adds_a_second"] / 1e12:.1f} · 10¹² multiply-adds a second in float32,
+{ceilings["double_multiply_adds_a_second"] / 1e12:.1f} · 10¹² in float64, {ceilings["bytes_a_second"] / 1e12:.2f} TB/s.
+Flatten kernels are held against their multiply-adds, pooled ones against the instructions of the compiled float32 kernel (37 a pair
+of positions and layer, all counted as multiply-adds), selections against one pass over the matrix a point. Symmetric matrices, so
+half of the pairs.
+
+{table(["work", "seconds", "goal", "floor", "times the floor"], rows)}
+Selections are timed from the moment the matrix is checked and on the device; that took {waits}. Each figure is the best of several,
+after one run for the compiler.
+
+**float32 against float64**, both on the GPU, the largest relative difference of any entry, an image with itself included:
+
+{table(["kernel and data", "largest difference"], accuracy)}"""
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e6:.1f} µs" if value < 1e-3 else f"{value:.3f} s" if value < 10 else f"{value:.1f} s"

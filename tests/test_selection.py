@@ -119,6 +119,52 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
     assert device.status == "complete"
 
 
+def resident(selector, data, size, outer=None, seed=0):
+    """A cross-entropy selection by the engine of the GPU, on the CPU."""
+    from bicore.bilevel.resident import SoftmaxResident
+    from bicore.runtime import Clock, ProgressLine
+    from bicore.selection.pursuit import Plan, Pursuit
+
+    runtime = Runtime("cpu")
+    with runtime.applied():
+        prepared = selector._prepare(data, outer, size, seed, runtime)
+        engine = SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
+        pursuit = Pursuit(engine, Plan(size, seed), data)
+        outcome = pursuit.run([], [], None, Clock(), ProgressLine(runtime, Clock(), size, ""))
+    return outcome, pursuit.engine
+
+
+@pytest.mark.parametrize("with_outer", [False, True])
+@pytest.mark.parametrize(("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3)), ("rbf", 1e-3)])
+def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, monkeypatch):
+    from bicore.bilevel.resident import SoftmaxResident
+
+    monkeypatch.setattr(SoftmaxResident, "on_device", True)
+    data, outer = blobs(90, classes=4), blobs(40, classes=4, seed=5) if with_outer else None
+    data = Dataset(data.x, data.y, np.linspace(0.1, 3, 90))
+    selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
+    expected = selector.select(data, 50, outer=outer)
+    outcome, engine = resident(selector, data, 50, outer)
+    assert isinstance(engine, SoftmaxResident), "the fixed iterations sufficed"
+    assert outcome.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(outcome.objectives, expected.objectives, rtol=1e-6)
+
+
+def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch):
+    from bicore.bilevel import resident as module
+    from bicore.bilevel.implicit import ImplicitForward
+
+    monkeypatch.setattr(module.SoftmaxResident, "on_device", True)
+    monkeypatch.setattr(module, "NEWTON", 3)
+    data, selector = blobs(90, classes=4), BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
+    expected = selector.select(data, 40)
+    outcome, engine = resident(selector, data, 40)
+    assert isinstance(engine, ImplicitForward)
+    assert outcome.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(outcome.objectives, expected.objectives, rtol=1e-6)
+    assert outcome.status == "complete"
+
+
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
     from bicore.bilevel import explicit
     from bicore.bilevel.ridge import RidgeForward

@@ -141,6 +141,11 @@ class RidgeForward:
         self.energy = problem.cross.weighted_column_norms(problem.outer_weights) if exact_gain else None
 
     @property
+    def device(self) -> torch.device:
+        """Where the numbers are."""
+        return self.residual.device
+
+    @property
     def on_device(self) -> bool:
         """Whether reading a number back costs a wait."""
         return self.residual.is_cuda

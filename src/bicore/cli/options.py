@@ -22,7 +22,7 @@ Folder = Annotated[
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N rows only.")]
 Scale = Annotated[str | None, typer.Option(metavar="standard|none", help="Feature scaling; by default what suits the source.")]
 KernelName = Annotated[
-    str, typer.Option("--kernel", metavar="NAME", help="ntk, nngp, cntk, resnet18, rbf, laplace, linear, polynomial.")
+    str, typer.Option("--kernel", metavar="NAME", help="ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option("--dtype", help="float64 or float32.")]

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from bicore._version import __version__
-from bicore.bilevel import explicit
+from bicore.bilevel import explicit, resident
 from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.inner import InnerSolver, Newton, Ridge
 from bicore.bilevel.linear import Adaptive, LinearSolver
 from bicore.bilevel.problem import Constant, PerPoint, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
+from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
@@ -140,7 +141,7 @@ class BilevelSelector(Selector):
             prepared = self._prepare(data, outer, count, seed, runtime)
             preparation = clock.seconds
             plan = replace(self._plan(count, seed), reference=self._reference(prepared, data, seed))
-            pursuit = Pursuit(self._engine(prepared, count), plan, data)
+            pursuit = Pursuit(self._engine(prepared, count, fresh=not points), plan, data)
             line = ProgressLine(runtime, clock, count, "selecting")
             configuration = prepared.configuration(self, outer)
             known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
@@ -184,13 +185,16 @@ class BilevelSelector(Selector):
         whole.extend(points.tolist(), data.weights[points].tolist())
         return whole.losses()
 
-    def _engine(self, prepared: _Prepared, size: int) -> Forward:
+    def _engine(self, prepared: _Prepared, size: int, fresh: bool) -> Forward:
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
             if explicit.fits(prepared.problem):
                 return ExplicitRidge(prepared.problem)
             return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
+        plain = self.rule == "gradient" and self.weights != "learnt" and self.inner is None and self.linear is None
+        if plain and fresh and self.candidates is None and prepared.problem.train.like.is_cuda and resident.fits(prepared.problem):
+            return SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
         return prepared.implicit(size)
 
     def reweight(

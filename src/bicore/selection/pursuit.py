@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import WeightOptimiser
 from bicore.coreset import Coreset
@@ -22,6 +23,10 @@ from bicore.selection.base import TIE, lowest, step_rng
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
 TOGETHER = 16
+#: Steps before one is recorded as a graph.
+WARM_UP = 3
+#: Points whose fits are watched, because fits of the first few change the most.
+WATCHED = 16
 
 
 class Forward(Protocol):
@@ -86,6 +91,55 @@ class Outcome:
         return replace(self, indices=self.indices[kept], weights=weights[kept], objectives=objectives, status=status)
 
 
+class _Turn:
+    """Choosing a point and taking it, on the device; recorded as a CUDA graph where the step is always the same."""
+
+    def __init__(
+        self, engine: RidgeForward | SoftmaxResident, scores: Callable[[Tensor | None], Tensor], closed: Tensor, ranks: Tensor
+    ) -> None:
+        self.engine, self.scores, self.closed, self.ranks = engine, scores, closed, ranks
+        self.fine = torch.ones((), dtype=torch.bool, device=closed.device)
+        self.graph: Any = None
+        self.turns = 0
+
+    def __call__(self) -> None:
+        recordable = isinstance(self.engine, SoftmaxResident) and self.closed.is_cuda and not self.engine.patient
+        if not recordable:
+            self._choose()
+        elif self.graph is not None:
+            self.graph.replay()
+        elif self.turns < WARM_UP:  # libraries set themselves up at their first calls, which a graph must not contain
+            self._aside()
+            self.turns += 1
+        else:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._choose()
+            self.graph.replay()
+
+    def _aside(self) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._choose()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _choose(self) -> None:
+        scores = self.scores(None).double().masked_fill(self.closed, torch.inf)
+        best = scores.min()
+        self.fine.logical_and_(torch.isfinite(best))
+        tied = scores <= best + TIE * best.abs()
+        self.take(torch.where(tied, self.ranks, len(self.ranks)).argmin().view(1))
+
+    def take(self, k: Tensor) -> None:
+        self.engine.advance(k)
+        self.closed.index_fill_(0, k, True)
+
+    def check(self) -> None:
+        if not self.fine:
+            raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+
+
 class Pursuit:
     """One run over the data; ``engine`` holds the coreset as it grows."""
 
@@ -128,8 +182,11 @@ class Pursuit:
             self._commit()
 
     def _grow(self, clock: Clock, line: ProgressLine) -> str:
-        if isinstance(self.engine, RidgeForward) and self.engine.on_device and self.plan.candidates is None:
-            return self._grow_on_device(self.engine, clock, line)
+        engine = self.engine
+        if isinstance(engine, (RidgeForward, SoftmaxResident)) and engine.on_device and self.plan.candidates is None:
+            status = self._grow_on_device(engine, clock, line)
+            if status is not None:
+                return status
         while len(self.engine.indices) < self.plan.size:
             count = len(self.objectives)
             if clock.over and count:
@@ -144,34 +201,40 @@ class Pursuit:
             line.update(len(self.engine.indices), self.engine.objective)
         return "complete"
 
-    def _grow_on_device(self, engine: RidgeForward, clock: Clock, line: ProgressLine) -> str:
-        """The same, choosing on the GPU: the numbers come back every few points, not after each."""
-        like, first = engine.residual, len(engine.indices) == 0 and self.plan.first == "random"
-        closed = torch.from_numpy(~self.open).to(like.device)
-        ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable"))).to(like.device)
+    def _grow_on_device(self, engine: RidgeForward | SoftmaxResident, clock: Clock, line: ProgressLine) -> str | None:
+        """The same, choosing on the GPU: the numbers come back every few points, not after each. None: a general engine goes on."""
+        turn = self._turn(engine)
         while len(engine.indices) < self.plan.size:
             count = len(self.objectives)
             if clock.over and count:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
-            fine = torch.ones((), dtype=torch.bool, device=like.device)
-            for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
-                scores = self._device_scores(None).double().masked_fill_(closed, torch.inf)
-                best = scores.min()
-                fine &= torch.isfinite(best)
-                tied = scores <= best + TIE * best.abs()
-                k = torch.where(tied, ranks, len(ranks)).argmin().view(1)
-                if first:
-                    k, first = torch.tensor([self._choose()], device=like.device), False
-                engine.advance(k)
-                closed.index_fill_(0, k, True)
+            if count == 0 and self.plan.first == "random":
+                turn.take(torch.tensor([self._choose()], device=engine.device))
+            else:
+                for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
+                    turn()
             objectives = engine.settle()
-            if not fine:
-                raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+            turn.check()
             self.objectives += objectives
             self.indices, self.weights = np.array(engine.indices), np.ones(len(self.objectives))
             for done, objective in enumerate(objectives, count + 1):
                 line.update(done, objective)
+            if isinstance(engine, SoftmaxResident):
+                if engine.stuck:
+                    if not engine.recover():
+                        self.open[engine.indices] = False
+                        self.engine = engine.general()
+                        return None
+                    turn = self._turn(engine)
+                else:
+                    engine.patient = len(engine.indices) < WATCHED
         return "complete"
+
+    def _turn(self, engine: RidgeForward | SoftmaxResident) -> _Turn:
+        closed = ~self.open
+        closed[engine.indices] = True
+        ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable")))
+        return _Turn(engine, self._device_scores, torch.from_numpy(closed).to(engine.device), ranks.to(engine.device))
 
     def _choose(self) -> int:
         """The lowest score among all open points, or among a random sample of them; the first may be drawn."""
