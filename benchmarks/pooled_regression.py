@@ -146,7 +146,10 @@ class Work:
                     better = paper.reweight(data, order[:size].tolist(), context=self.context)
                     yield ("uniform, optimised weights", pool, seed, size), better
             self.say(f"uniform, seed {seed}")
-        yield from self._grown(data, pool, paper)
+        if not self._complete("coreset, optimised weights", pool):
+            yield from self._grown(data, pool, paper)
+        if self._complete("default picks, optimised weights", pool):
+            return
         binary = picks.select(data, max(SIZES), context=self.context)
         for size in SIZES:
             prefix = binary.prefix(size)
@@ -154,6 +157,9 @@ class Work:
             better.info["seconds"] += binary.info["seconds"] * size / max(SIZES)
             yield ("default picks, optimised weights", pool, 0, size), better
         self.say(f"default picks of {pool} in {binary.info['seconds']:.1f} s")
+
+    def _complete(self, method: str, pool: int) -> bool:
+        return all((method, pool, 0, size) in self.done for size in SIZES)
 
     def _grown(self, data: Dataset, pool: int, selector: BilevelSelector) -> Iterator[tuple[tuple[str, int, int, int], Coreset]]:
         """The paper's coreset: weights optimised after every point, grown from size to size."""

@@ -226,11 +226,13 @@ class SoftmaxResident:
             slope = (r * moved).sum().clamp_max(0.0)
             values = self._values(self.alpha + lengths * step, self.shown + lengths * moved, shift)
             noise = 10 * torch.finfo(r.dtype).eps * value.abs()
-            first = (values <= value + ARMIJO * self.lengths * slope + noise).int().argmax()
+            first = (
+                (values <= value + ARMIJO * self.lengths * slope + noise).int().argmax().view(1)
+            )  # a tensor of no dimensions would be read back to index with
             length = self.lengths[first]
             self.alpha.addcmul_(step, length)
             self.shown.addcmul_(moved, length)
-            value = values[first]
+            value = values[first][0]
         return self._residual(shift)[2]
 
     def _residual(self, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
