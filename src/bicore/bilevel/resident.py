@@ -23,9 +23,10 @@ from bicore.bilevel.problem import Problem
 from bicore.losses import CrossEntropy
 from bicore.operators import Features, Gram
 
-#: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient; doubled when they do not suffice,
-#: this many times before the general engine takes over.
-NEWTON, INNER, OUTER, DOUBLINGS = 6, 14, 40, 3
+#: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient, in a recorded step.
+NEWTON, INNER, OUTER = 4, 12, 24
+#: They grow by these where they did not suffice, this many times before the general engine takes over.
+MORE_NEWTON, MORE_INNER, MORE_OUTER, TRIES = 2, 4, 16, 8
 #: Rounds of Newton steps while somebody watches: for the first points, and after a fit that was not solved.
 ROUNDS = 20
 #: Lengths that a Newton step may have: the first that lowers the objective enough is taken.
@@ -53,7 +54,8 @@ class SoftmaxResident:
         self.indices: list[int] = []
         #: Whether a fit needed more than the fixed iterations; then :meth:`recover`, or else :meth:`general`.
         self.stuck = False
-        self.effort = 1
+        self.newton, self.inner, self.gradient, self.tries = NEWTON, INNER, OUTER, 0
+        #: Whether the host watches every fit: for the first points, and after one that was not solved.
         self.patient = True
         self.count = torch.zeros(1, dtype=torch.long, device=like.device)
         self.index = torch.zeros(capacity, dtype=torch.long, device=like.device)
@@ -89,9 +91,9 @@ class SoftmaxResident:
         return engine
 
     def recover(self) -> bool:
-        """Go back to the points settled so far and allow a step twice the iterations; False where that was done often enough."""
-        m, self.stuck, self.effort = len(self.indices), False, 2 * self.effort
-        if self.effort > 2**DOUBLINGS:
+        """Go back to the points settled so far and allow a step more iterations; False where that was done often enough."""
+        m, self.stuck, self.tries = len(self.indices), False, self.tries + 1
+        if self.tries > TRIES:
             return False
         for values in (
             self.train,
@@ -130,9 +132,8 @@ class SoftmaxResident:
         problem, shift = self.problem, self.shifts[self.count]
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
         probabilities = torch.softmax(self.shown, 1)
-        z, reached = self._solve(
-            self._curved(probabilities, pull[self.index]), probabilities, shift, OUTER * self.effort * (4 if self.patient else 1)
-        )
+        right = self._curved(probabilities, pull[self.index])
+        z, reached = self._solve(right, probabilities, shift, self.gradient * (4 if self.patient else 1))
         self.reached.copy_(reached)
         shown = self.predictions if self.same else self.train.T @ self.alpha
         slopes = problem.inner_loss.gradient(shown, problem.inner_targets)
@@ -176,6 +177,10 @@ class SoftmaxResident:
             k, objective, size, reached = numbers[1 + 4 * place : 5 + 4 * place]
             if not (size <= fit and reached <= gradient and math.isfinite(objective)):
                 self.stuck = True
+                if size > fit:
+                    self.newton, self.inner = self.newton + MORE_NEWTON, self.inner + MORE_INNER
+                else:
+                    self.gradient += MORE_OUTER
                 break
             self.indices.append(int(k))
             objectives.append(objective)
@@ -217,11 +222,11 @@ class SoftmaxResident:
         """Newton's method from the last fit; the relative residual it ends with."""
         value = self._values(self.alpha[None], self.shown[None], shift)[0]
         lengths = self.lengths[:, None, None]
-        for turn in range(NEWTON * (ROUNDS if self.patient else self.effort)):
+        for _ in range(self.newton * (ROUNDS if self.patient else 1)):
             probabilities, r, size = self._residual(shift)
-            if self.patient and turn % NEWTON == 0 and float(size) <= inner.TOLERANCE[r.dtype]:
+            if self.patient and float(size) <= inner.TOLERANCE[r.dtype]:
                 break
-            step, _ = self._solve(-r, probabilities, shift, INNER * self.effort)
+            step, _ = self._solve(-r, probabilities, shift, self.inner)
             moved = self.gram @ step
             slope = (r * moved).sum().clamp_max(0.0)
             values = self._values(self.alpha + lengths * step, self.shown + lengths * moved, shift)
