@@ -310,7 +310,7 @@ half of the pairs.
 Selections are timed from the moment the matrix is checked and on the device; that took {waits}. Each figure is the best of several,
 after one run for the compiler.
 
-**float32 against float64**, both on the GPU, the largest relative difference of any entry, an image with itself included:
+**float32 against float64**, both on the GPU, the largest relative difference of any entry:
 
 {table(["kernel and data", "largest difference"], accuracy)}"""
 

@@ -23,6 +23,9 @@ PAIRS = 1 << 20
 #: And for pooled read-outs, where a pair is dearer.
 POOLED_PAIRS = 1 << 16
 
+#: Images of one launch for the diagonal.
+OWN = 1000
+
 #: Launches a list of pairs of the two sets of images prepared before; gives (pairs, 2): Σ and Θ before the layers that follow.
 Launch = Callable[[Tensor], State]
 
@@ -30,13 +33,29 @@ Launch = Callable[[Tensor], State]
 def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
     """k(a, b), or the Gram matrix of ``a`` where b is None; None where the fused kernels do not cover this network."""
     first, second = _images(a), _images(a if b is None else b)
-    return _attempt(kernel, a, lambda: _filled(kernel, _launcher(kernel)(kernel, first, second), a, b))
+
+    def compute() -> Tensor:
+        result = _filled(kernel, _launcher(kernel)(kernel, first, second), a, b)
+        if b is None and kernel.pooled:
+            result.diagonal().copy_(_own(kernel, a))
+        return result
+
+    return _attempt(kernel, a, compute)
 
 
 def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
     """k(a_i, a_i) of a network whose diagonal does not follow from single positions."""
-    images, index = _images(a), torch.arange(len(a), device=a.device, dtype=torch.int32)
-    return _attempt(kernel, a, lambda: kernel.answer(_launcher(kernel)(kernel, images, images)(index[:, None].repeat(1, 2))).to(a))
+    return _attempt(kernel, a, lambda: _own(kernel, a))
+
+
+def _own(kernel: Network, a: Tensor) -> Tensor:
+    """In float64 whatever the data: between an image and itself float32 would lose the angles to rounding."""
+    found = []
+    for part in _images(a).split(OWN):
+        index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
+        exact = part.double()
+        found.append(kernel.answer(_launcher(kernel)(kernel, exact, exact)(index)).to(a))
+    return torch.cat(found)
 
 
 def _launcher(kernel: Network) -> Callable[[Network, Tensor, Tensor], Launch]:
