@@ -51,7 +51,8 @@ def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
 def _own(kernel: Network, a: Tensor) -> Tensor:
     """In float64 whatever the data: between an image and itself float32 would lose the angles to rounding."""
     found = []
-    for part in _images(a).split(OWN):
+    for start in range(0, len(a), OWN):
+        part = _images(a)[start : start + OWN]
         index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
         exact = part.double()
         found.append(kernel.answer(_launcher(kernel)(kernel, exact, exact)(index)).to(a))
