@@ -1,0 +1,92 @@
+"""``python -m experiments list | run NAME | table NAME``: the paper's experiments, from records that are written as they come."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
+from experiments.records import FOLDER, Records
+from experiments.tables import rows, told
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("list", help="what there is, and how much of it is done")
+    run = verbs.add_parser("run", help="run what has no record yet")
+    run.add_argument("name", choices=[*EXPERIMENTS, "all"])
+    run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
+    run.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    run.add_argument("--data", default=os.environ.get("BICORE_DATA"), help="folder with MNIST in torchvision's layout")
+    run.add_argument("--quick", action="store_true", help="a toy of the same shape on digits, end to end, in seconds")
+    run.add_argument("--only", help="methods, separated by semicolons")
+    run.add_argument("--minutes", type=float, help="start no further run after this long")
+    table = verbs.add_parser("table", help="the table of an experiment, from its records")
+    table.add_argument("name", choices=list(EXPERIMENTS))
+    for verb in (run, table):
+        verb.add_argument("--records", type=Path, default=None, help="folder of the records")
+    given = parser.parse_args(words)
+    if given.verb == "list":
+        return _list()
+    if given.verb == "table":
+        print(told(rows(given.name, Records(given.name, given.records or FOLDER).all())))
+        return 0
+    return _run(given)
+
+
+def _list() -> int:
+    for name, experiment in EXPERIMENTS.items():
+        groups, records = experiment.groups(0), Records(name)
+        wanted = 5 * sum(len(group.setting.betas) for group in groups)
+        print(f"{name:12} {experiment.title}: {len(list(records.all()))} of {wanted} runs recorded")
+    return 0
+
+
+def _run(given: argparse.Namespace) -> int:
+    import torch
+
+    if not given.quick and given.data is None:
+        print("experiments: MNIST is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz) or set BICORE_DATA.", file=sys.stderr)
+        return 2
+    device = given.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
+    folder = given.records or (Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER)
+    data, start = Data(given.data, given.quick), time.perf_counter()
+    for name in EXPERIMENTS if given.name == "all" else [given.name]:
+        records = Records(name, folder)
+        for seed in range(1 if given.quick else given.seeds):
+            for group in EXPERIMENTS[name].groups(seed):
+                if given.only and group.setting.method not in given.only.split(";"):
+                    continue
+                if given.minutes is not None and time.perf_counter() - start > 60 * given.minutes:
+                    print(f"experiments: {given.minutes} minutes are over; the same command goes on.", file=sys.stderr)
+                    return 0
+                _group(group, data, records, device, given.quick)
+        print(told(rows(name, records.all())))
+    return 0
+
+
+def _group(group: Group, data: Data, records: Records, device: str, quick: bool) -> None:
+    setting = group.setting
+    if quick:
+        setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
+    betas = setting.betas[:1] if quick else setting.betas
+    missing = [beta for beta in betas if not records.has(setting.key(beta))]
+    if not missing:
+        return
+    begin = time.perf_counter()
+    for beta, result in group.run(setting, data.tasks(group.tasks), missing, device, quick):
+        records.write(setting.key(beta), {**result, "quick": quick})
+    shown = f"{setting.dataset}, {setting.method}, memory {setting.memory}, seed {setting.seed}"
+    print(f"{shown}: {len(missing)} runs in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Every experiment of the paper's part on MNIST: its rows, its data, how it is run, and what the paper reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import continual, streaming, tasks, variational
+from experiments.tasks import Part, Task
+
+PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
+DATASETS = ("PermMNIST", "SplitMNIST")
+#: What a toy has less of: rows of memory, rows a batch of a stream, points a task.
+QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 48
+Number = dict[str, float]
+Results = Iterator[tuple[float, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that share everything but β: a setting, and a function that gives the result of each β asked for."""
+
+    setting: Any
+    run: Callable[[Any, Sequence[Task], Sequence[float], str, bool], Results]
+    tasks: str
+    paper: Number | None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table of the paper."""
+
+    name: str
+    title: str
+    groups: Callable[[int], list[Group]]  # of a seed
+
+
+def _continual(dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None) -> Group:
+    setting = continual.Setting(dataset, method, memory, seed)
+
+    def run(setting: continual.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return continual.run(setting, word, made, betas, device, 1 if quick else continual.EPOCHS)
+
+    return Group(setting, run, dataset, paper)
+
+
+def _streaming(
+    dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False
+) -> Group:
+    setting = streaming.Setting(dataset, method, memory, seed, 1 if imbalanced else streaming.SLOTS)
+
+    def run(setting: streaming.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return streaming.run(setting, word, made, betas, device, *((1, QUICK_BATCH) if quick else ()))
+
+    return Group(setting, run, "imbalanced" if imbalanced else dataset, paper)
+
+
+def _variational(dataset: str, method: str, word: str, seed: int, paper: Number | None) -> Group:
+    setting = variational.Setting(dataset, method, variational.CORESET, seed)
+
+    def run(setting: variational.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return variational.run(setting, word, made, [1.0] if quick else betas, device)
+
+    return Group(setting, run, dataset, paper)
+
+
+def _table(name: str, method: str, dataset: str) -> Number | None:
+    found: Number | None = PAPER[name].get(method, {}).get(dataset)
+    return found
+
+
+def _continual_groups(seed: int) -> list[Group]:
+    rows = {**continual.METHODS, **continual.OWN}
+    return [
+        _continual(dataset, method, word, 100, seed, _table("continual_learning", method, dataset))
+        for dataset in DATASETS
+        for method, word in rows.items()
+    ]
+
+
+def _memory_groups(seed: int) -> list[Group]:
+    groups = []
+    for memory in (50, 100, 200):
+        told = {name: values.get(str(memory)) for name, values in PAPER["memory_size_splitmnist"].items()}
+        groups += [
+            _continual("SplitMNIST", "CL uniform sampling", "uniform", memory, seed, told["CL uniform sampling"]),
+            _continual("SplitMNIST", "CL coreset", "coreset", memory, seed, told["CL coreset"]),
+            _streaming(
+                "SplitMNIST", "Streaming reservoir sampling", "reservoir", memory, seed, told["Streaming reservoir sampling"]
+            ),
+            _streaming("SplitMNIST", "Streaming coreset", "coreset", memory, seed, told["Streaming coreset"]),
+        ]
+    return groups
+
+
+def _proxy_groups(seed: int) -> list[Group]:
+    """The RBF kernel in continual learning; the CNTK rows, and those of VCL and streams, belong to the other tables."""
+    return [
+        _continual(dataset, "CL Coreset RBF", "coreset-rbf", 100, seed, _table("rbf_proxy", "CL Coreset RBF", dataset))
+        for dataset in DATASETS
+    ]
+
+
+def _variational_groups(seed: int) -> list[Group]:
+    return [
+        _variational(dataset, method, word, seed, _table("vcl", method, dataset))
+        for dataset in DATASETS
+        for method, word in variational.METHODS.items()
+    ]
+
+
+def _streaming_groups(seed: int) -> list[Group]:
+    rows = {**streaming.METHODS, **streaming.OWN}
+    return [
+        _streaming(dataset, method, word, 100, seed, _table("streaming", method, dataset))
+        for dataset in DATASETS
+        for method, word in rows.items()
+    ]
+
+
+def _imbalanced_groups(seed: int) -> list[Group]:
+    return [
+        _streaming("SplitMNIST", method, word, 100, seed, _table("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True)
+        for method, word in streaming.IMBALANCED.items()
+    ]
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment("continual", "Continual learning with a memory of 100 (table 1 and the appendix)", _continual_groups),
+        Experiment("memory", "Memory sizes on SplitMNIST", _memory_groups),
+        Experiment("proxy", "An RBF kernel as the proxy", _proxy_groups),
+        Experiment("vcl", "Variational continual learning, 20 points a task", _variational_groups),
+        Experiment("streaming", "Streams with a memory of 100 (figure 4)", _streaming_groups),
+        Experiment("imbalanced", "An imbalanced stream of SplitMNIST", _imbalanced_groups),
+    )
+}
+
+
+class Data:
+    """The tasks of each kind, made once."""
+
+    def __init__(self, folder: str | None, quick: bool) -> None:
+        self.train, self.test = tasks.load(None if quick else folder)
+        self.quick = quick
+        if quick:
+            self.test = self.test[:100]
+        self._made: dict[str, list[Task]] = {}
+
+    def tasks(self, kind: str) -> list[Task]:
+        if kind not in self._made:
+            self._made[kind] = self._make(kind)
+        return self._made[kind]
+
+    def _make(self, kind: str) -> list[Task]:
+        train, test, few = self.train, self.test, QUICK_POINTS
+        if kind == "PermMNIST":
+            return tasks.permuted(train, test, 2, few) if self.quick else tasks.permuted(train, test)
+        if kind == "SplitMNIST":
+            return tasks.split(train, test, 2, few) if self.quick else tasks.split(train, test)
+        return tasks.split(train, test, 2, (few // 2, 2 * few)) if self.quick else tasks.split(train, test, points=tasks.IMBALANCED)
+
+
+__all__ = ["EXPERIMENTS", "Data", "Experiment", "Group", "Part"]

@@ -1,0 +1,120 @@
+"""Continual learning with a replay memory (section 6.2, table 1 and the appendix): 16 rows of the paper, and rows of our own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bicore import RBF, BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
+from bicore.selection import as_selector
+from experiments.networks import NETWORKS, PROXIES
+from experiments.tasks import Task
+from experiments.training import EPOCHS, Learner, Memory, build, scores, tensors, train
+
+BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+#: The paper's λ, in its per-point form, its candidates a step, and γ of its RBF kernel.
+LAMBDA, CANDIDATES, GAMMA = 1e-3, 200, 5e-4
+
+#: The paper's rows and the method of each; None has no memory. "at the end" trains a fresh network on the memory alone.
+METHODS: dict[str, str | None] = {
+    "Training w/o replay": None,
+    "Uniform sampling, train at the end": "uniform",
+    "Per task coreset, train at the end": "coreset",
+    "Uniform sampling": "uniform",
+    "k-means of features": "k-means-features",
+    "k-means of embeddings": "k-means-embedding",
+    "k-means of grads": "k-means-gradients",
+    "k-center of features": "k-center-features",
+    "k-center of embeddings": "k-center-embedding",
+    "k-center of grads": "k-center-gradients",
+    "Gradient matching": "gradient-matching",
+    "Max entropy samples": "max-entropy",
+    "Hardest samples": "hardest",
+    "FRCL's selection": "frcl",
+    "iCaRL's selection": "icarl",
+    "Coreset": "coreset",
+}
+#: Variants of our own: the squared error in place of the cross-entropy, every point a candidate, weights kept in the memory.
+OWN = {
+    "Coreset, all candidates": "coreset-all",
+    "Coreset, squared error": "coreset-squared",
+    "Coreset, weights kept": "coreset-weighted",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A group of runs that differ in β only."""
+
+    dataset: str
+    method: str
+    memory: int
+    seed: int
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        return (0.0,) if self.method == "Training w/o replay" or self.method.endswith("at the end") else BETAS
+
+    def key(self, beta: float) -> dict[str, Any]:
+        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "beta": beta, "seed": self.seed}
+
+
+def selector_of(word: str, dataset: str) -> Selector:
+    """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF."""
+    if not word.startswith("coreset"):
+        return as_selector(word)
+    kernel = RBF(GAMMA) if word.endswith("rbf") else PROXIES[dataset]
+    if word == "coreset-squared":
+        return BilevelSelector(kernel=kernel)
+    candidates = None if word == "coreset-all" else CANDIDATES
+    weights = "final" if word == "coreset-weighted" else "binary"
+    return BilevelSelector(
+        kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(LAMBDA), candidates=candidates, first="random", weights=weights
+    )
+
+
+def run(
+    setting: Setting, word: str | None, tasks: Sequence[Task], betas: Sequence[float], device: str, epochs: int = EPOCHS
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Results for each β. A selector that looks at no network chooses once for all of them."""
+    start, at_end, points = time.perf_counter(), setting.method.endswith("at the end"), len(tasks[0].train)
+    size = setting.memory // len(tasks) * len(tasks) if at_end else points
+    learners = [
+        Learner(build(NETWORKS[setting.dataset], setting.seed, device), beta, size, setting.memory, seed=setting.seed)
+        for beta in betas
+    ]
+    selector = None if word is None else selector_of(word, setting.dataset)
+    kept = "learnt" if word == "coreset-weighted" else "equal"
+    shared = selector is None or not selector.needs_model
+    memories = (
+        [ReplayMemory(selector, setting.memory, kept, setting.seed) for _ in betas[: 1 if shared else None]] if selector else []
+    )
+    picking = 0.0
+    for task in tasks:
+        if not at_end:
+            for learner in learners:
+                learner.take(*tensors(task.train, device))
+                learner.restart()
+            train(learners, epochs)
+        begin = time.perf_counter()
+        for place, memory in enumerate(memories):
+            model = None if shared else learners[place].network.eval()
+            memory.add_task(task.train.x, task.train.y, context=Context(model, Runtime(device, progress=False), classes=range(10)))
+        picking += time.perf_counter() - begin
+        for place, learner in enumerate(learners if memories and not at_end else []):
+            learner.rehearse(_rows(memories[0 if shared else place], device))
+    if at_end:
+        rows = _rows(memories[0], device)
+        for learner in learners:
+            learner.take(rows.x, rows.y)
+        train(learners, epochs)
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas), "epochs": epochs}
+    for beta, learner in zip(betas, learners, strict=True):
+        yield beta, {**scores(learner.network, tasks, device), **spent}
+
+
+def _rows(memory: ReplayMemory, device: str) -> Memory:
+    x, y, weight = memory.tensors()
+    return Memory(x.float().to(device), y.to(device), (weight / len(weight)).float().to(device))

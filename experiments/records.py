@@ -1,0 +1,52 @@
+"""One JSON file a run, written whole; what is there is not run again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bicore
+
+FOLDER = Path(__file__).parent / "records"
+
+
+class Records:
+    """The runs of one experiment: a file for each configuration and seed."""
+
+    def __init__(self, experiment: str, folder: Path = FOLDER) -> None:
+        self.experiment, self.folder = experiment, folder / experiment
+
+    def path(self, key: Mapping[str, Any]) -> Path:
+        words = [f"{name}={value}" if not isinstance(value, str) else value for name, value in key.items()]
+        return self.folder / (re.sub(r"[^A-Za-z0-9=.+-]+", "-", "--".join(words)) + ".json")
+
+    def has(self, key: Mapping[str, Any]) -> bool:
+        return self.path(key).exists()
+
+    def write(self, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """``key`` is the configuration with its seed, ``result`` what came out of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record = {"experiment": self.experiment, **key, **result, "machine": machine()}
+        path = self.path(key)
+        beside = path.with_suffix(".part")
+        beside.write_text(json.dumps(record, indent=1) + "\n")
+        beside.replace(path)
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        for path in sorted(self.folder.glob("*.json")):
+            yield json.loads(path.read_text())
+
+
+def machine() -> dict[str, Any]:
+    """Versions and hardware; no host name."""
+    return {
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "processor": platform.machine(),
+        "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__, "bicore": bicore.__version__,
+    }  # fmt: skip

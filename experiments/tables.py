@@ -1,0 +1,106 @@
+"""Tables from records alone: β chosen on held-out points, β chosen on the test set as the paper did, and the paper's number."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from experiments.catalogue import EXPERIMENTS, QUICK_SHARE
+
+#: Seeds behind every number of the paper.
+PAPER_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell of the paper and ours: percent, the spread as the paper has it (over n), and what was chosen."""
+
+    dataset: str
+    method: str
+    memory: int
+    seeds: int
+    chosen: float
+    mean: float
+    std: float
+    best_chosen: float
+    best_mean: float
+    best_std: float
+    paper: dict[str, float] | None
+    minutes: float
+
+    @property
+    def difference(self) -> tuple[float, float] | None:
+        """Ours minus the paper's, with the half-width of Welch's 95% interval."""
+        if self.paper is None or self.seeds < 2:
+            return None
+        ours, theirs = self._variance(self.std, self.seeds), self._variance(self.paper["std"], PAPER_SEEDS)
+        error = math.sqrt(ours + theirs)
+        if error == 0:
+            return self.mean - self.paper["mean"], 0.0
+        freedom = (ours + theirs) ** 2 / (ours**2 / (self.seeds - 1) + theirs**2 / (PAPER_SEEDS - 1))
+        return self.mean - self.paper["mean"], float(stats.t.ppf(0.975, freedom)) * error
+
+    @staticmethod
+    def _variance(std: float, seeds: int) -> float:
+        """Of the mean, from a standard deviation over n."""
+        return std**2 / (seeds - 1)
+
+
+def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
+    """The rows of an experiment in the order of its catalogue, as far as there are records."""
+    runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        choice = float(record.get("beta", record.get("epochs", 0)))
+        runs[record["dataset"], record["method"], record["memory"]][choice].append(record)
+    found = []
+    for group in EXPERIMENTS[name].groups(0):
+        setting = group.setting
+        for memory in dict.fromkeys((setting.memory, max(4, setting.memory // QUICK_SHARE))):  # the second: a toy's
+            tried = runs.get((setting.dataset, setting.method, memory))
+            if tried and (memory == setting.memory or all(run["quick"] for runs in tried.values() for run in runs)):
+                found.append(_row(replace(setting, memory=memory), tried, group.paper if memory == setting.memory else None))
+    return found
+
+
+def _row(setting: Any, tried: dict[float, list[dict[str, Any]]], paper: dict[str, float] | None) -> Row:
+    held = {choice: np.mean([np.mean(run["held"]) for run in runs]) for choice, runs in tried.items()}
+    tested = {choice: 100 * np.array([np.mean(run["test"]) for run in runs]) for choice, runs in tried.items()}
+    chosen, best = max(held, key=lambda choice: held[choice]), max(tested, key=lambda choice: tested[choice].mean())
+    minutes = sum(run["seconds"] for runs in tried.values() for run in runs) / 60
+    return Row(
+        setting.dataset, setting.method, setting.memory, len(tested[chosen]),
+        chosen, float(tested[chosen].mean()), float(tested[chosen].std()),
+        best, float(tested[best].mean()), float(tested[best].std()), paper, minutes,
+    )  # fmt: skip
+
+
+def told(found: list[Row]) -> str:
+    """The rows as a Markdown table."""
+    head = [
+        "data",
+        "method",
+        "memory",
+        "seeds",
+        "β",
+        "ours (β on held-out points)",
+        "ours (β on the test set)",
+        "paper",
+        "difference",
+    ]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in found:
+        gap = row.difference
+        cells = [
+            row.dataset, row.method, str(row.memory), str(row.seeds), f"{row.chosen:g}", f"{row.mean:.2f} ± {row.std:.2f}",
+            f"{row.best_mean:.2f} ± {row.best_std:.2f} ({row.best_chosen:g})",
+            "" if row.paper is None else f"{row.paper['mean']:.2f} ± {row.paper['std']:.2f}",
+            "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

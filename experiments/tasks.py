@@ -1,0 +1,90 @@
+"""The paper's sequences of tasks, made from MNIST: permuted pixels, pairs of classes; and streams of them.
+
+Every task has training points as in the paper, as many held-out training points that nothing is trained on or selected from (by
+which β is chosen), and the test points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bicore.sources import digits, mnist
+
+Array = np.ndarray
+POINTS = 1000
+BATCH = 125
+#: Points of each task in the imbalanced stream.
+IMBALANCED = (200, 200, 200, 200, 2000)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images (n, 1, 28, 28) and labels."""
+
+    x: Array
+    y: Array
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: Array | slice) -> Part:
+        return Part(self.x[rows], self.y[rows])
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained on, what β is chosen on, what is reported."""
+
+    train: Part
+    held: Part
+    test: Part
+
+
+def load(folder: str | None) -> tuple[Part, Part]:
+    """MNIST from a folder; without one, scikit-learn's digits enlarged to its size: the toy of ``--quick``."""
+    if folder is None:
+        x, y = digits()
+        images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
+        images = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2))).astype(np.float32) * 2 - 0.4
+        return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
+    return Part(*_images(folder, "train")), Part(*_images(folder, "test"))
+
+
+def _images(folder: str, split: str) -> tuple[Array, Array]:
+    x, y = mnist(folder, split)
+    return x.reshape(-1, 1, 28, 28), y
+
+
+def permuted(train: Part, test: Part, tasks: int = 10, points: int = POINTS) -> list[Task]:
+    """The first points with their pixels shuffled, once for every task and also for the first; the next ones are held out."""
+    order, rng, made = np.arange(28 * 28), np.random.RandomState(0), []
+    for _ in range(tasks):
+        rng.shuffle(order)
+        made.append(Task(*(_shuffled(part, order.copy()) for part in (train[:points], train[points : 2 * points], test))))
+    return made
+
+
+def _shuffled(part: Part, order: Array) -> Part:
+    return Part(part.x.reshape(len(part), -1)[:, order].reshape(part.x.shape), part.y)
+
+
+def split(train: Part, test: Part, tasks: int = 5, points: Sequence[int] | int = POINTS) -> list[Task]:
+    """Pairs of classes (0, 1), (2, 3) …; points are drawn with seed 0 and as many others are held out."""
+    counts = [points] * tasks if isinstance(points, int) else list(points)
+    rng, made = np.random.RandomState(0), []
+    for pair, count in zip(range(tasks), counts, strict=True):
+        classes = (2 * pair, 2 * pair + 1)
+        rows = rng.permutation(np.flatnonzero(np.isin(train.y, classes)))
+        held = rows[count : count + min(count, POINTS)]
+        made.append(Task(train[rows[:count]], train[held], test[np.flatnonzero(np.isin(test.y, classes))]))
+    return made
+
+
+def batches(tasks: Sequence[Task], size: int = BATCH) -> Iterator[Part]:
+    """The tasks one after the other in batches; a last part batch is dropped."""
+    whole = Part(np.concatenate([task.train.x for task in tasks]), np.concatenate([task.train.y for task in tasks]))
+    for start in range(0, len(whole) - size + 1, size):
+        yield whole[start : start + size]

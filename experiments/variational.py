@@ -1,0 +1,61 @@
+"""Variational continual learning with coresets (section 6.2): 20 points a task, withheld from training and refined on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bicore import Context, Runtime, Selector
+from bicore.selection import as_selector
+from experiments.continual import selector_of
+from experiments.tasks import Part, Task
+from experiments.vcl import Training, VariationalLearner
+
+SIZES, CORESET = (784, 256, 256, 10), 20
+METHODS = {"k-center": "k-center-features", "Uniform": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
+#: Epochs of a task and of the refining; the paper leaves them open, and they are chosen on held-out points.
+EPOCHS = (100, 200)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A group of runs that differ in the number of epochs, which takes β's place."""
+
+    dataset: str
+    method: str
+    memory: int
+    seed: int
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        return tuple(float(epochs) for epochs in EPOCHS)
+
+    def key(self, beta: float) -> dict[str, Any]:
+        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "epochs": int(beta), "seed": self.seed}
+
+
+def run(
+    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Results for each number of epochs."""
+    for epochs in betas:
+        start, training = time.perf_counter(), Training(int(epochs))
+        learner = VariationalLearner(
+            SIZES, _selector(word, setting.dataset), setting.memory, training, training, setting.seed, device
+        )
+        for task in tasks:
+            learner.add_task(task.train.x, task.train.y, Context(runtime=Runtime(device, progress=False)))
+        result = {kind: [_right(learner, getattr(task, kind)) for task in tasks] for kind in ("test", "held")}
+        yield epochs, {**result, "seconds": time.perf_counter() - start}
+
+
+def _selector(word: str, dataset: str) -> Selector:
+    return selector_of(word, dataset) if word.startswith("coreset") else as_selector(word)
+
+
+def _right(learner: VariationalLearner, part: Part) -> float:
+    return float(np.mean(learner.predict(part.x).argmax(1).numpy() == part.y))
