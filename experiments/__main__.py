@@ -10,9 +10,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from experiments import page
 from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
+from experiments.figures import FIGURES, draw
 from experiments.records import FOLDER, Records
-from experiments.tables import rows, told
+from experiments.tables import table
 
 
 def main(words: list[str] | None = None) -> int:
@@ -27,17 +29,38 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--quick", action="store_true", help="a toy of the same shape on digits, end to end, in seconds")
     run.add_argument("--only", help="methods, separated by semicolons")
     run.add_argument("--minutes", type=float, help="start no further run after this long")
-    table = verbs.add_parser("table", help="the table of an experiment, from its records")
-    table.add_argument("name", choices=list(EXPERIMENTS))
-    for verb in (run, table):
+    shown = verbs.add_parser("table", help="the table of an experiment, from its records")
+    shown.add_argument("name", choices=list(EXPERIMENTS))
+    drawn = verbs.add_parser("figure", help="a figure, from records")
+    drawn.add_argument("name", choices=FIGURES)
+    drawn.add_argument("--out", type=Path, help="the picture's file")
+    verbs.add_parser("page", help="write docs/reproduction.md from all records")
+    for verb in (run, shown, drawn):
         verb.add_argument("--records", type=Path, default=None, help="folder of the records")
     given = parser.parse_args(words)
     if given.verb == "list":
         return _list()
+    if given.verb == "page":
+        return _page()
+    if given.verb == "figure":
+        path = given.out or Path(f"{given.name}.png")
+        draw(given.name, Records(given.name, given.records or FOLDER).all(), path)
+        print(path)
+        return 0
     if given.verb == "table":
-        print(told(rows(given.name, Records(given.name, given.records or FOLDER).all())))
+        print(table(given.name, Records(given.name, given.records or FOLDER).all()))
         return 0
     return _run(given)
+
+
+def _page() -> int:
+    made = page.text()
+    if made is None:
+        print("experiments: there are no records yet; run an experiment first.", file=sys.stderr)
+        return 2
+    page.PAGE.write_text(made)
+    print(page.PAGE.name)
+    return 0
 
 
 def _list() -> int:
@@ -69,7 +92,7 @@ def _run(given: argparse.Namespace) -> int:
                     print(f"experiments: {given.minutes} minutes are over; the same command goes on.", file=sys.stderr)
                     return 0
                 _group(group, data, records, device, given.quick)
-        print(told(rows(name, records.all())))
+        print(table(name, records.all()))
     return 0
 
 
@@ -77,7 +100,7 @@ def _group(group: Group, data: Data, records: Records, device: str, quick: bool)
     setting = group.setting
     if quick:
         setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
-    betas = setting.betas[:1] if quick else setting.betas
+    betas = setting.quick if quick else setting.betas
     missing = [beta for beta in betas if not records.has(setting.key(beta))]
     if not missing:
         return

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments import continual, streaming, tasks, variational
+import numpy as np
+
+from experiments import continual, picks, runtime, streaming, summary, tasks, variational
 from experiments.tasks import Part, Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 DATASETS = ("PermMNIST", "SplitMNIST")
 #: What a toy has less of: rows of memory, rows a batch of a stream, points a task.
-QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 48
+QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 36
 Number = dict[str, float]
 Results = Iterator[tuple[float, dict[str, Any]]]
 
@@ -62,9 +64,36 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
     setting = variational.Setting(dataset, method, variational.CORESET, seed)
 
     def run(setting: variational.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return variational.run(setting, word, made, [1.0] if quick else betas, device)
+        return variational.run(setting, word, made, betas, device)
 
     return Group(setting, run, dataset, paper)
+
+
+def _summary(method: str, word: str, seed: int) -> Group:
+    setting = summary.Setting("MNIST", method, 0, seed)
+
+    def run(setting: summary.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return summary.run(setting, word, made, betas, device, made[1].train, 6 if quick else summary.EPOCHS)
+
+    return Group(setting, run, "pool", None)
+
+
+def _runtime(method: str) -> Group:
+    setting = runtime.Setting("MNIST", method, runtime.POINTS, 0)
+
+    def run(setting: runtime.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
+
+    return Group(setting, run, "pool", None)
+
+
+def _picks(method: str, seed: int) -> Group:
+    setting = picks.Setting("MNIST", method, picks.PICKS, seed)
+
+    def run(setting: picks.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return picks.run(setting, made, device)
+
+    return Group(setting, run, "pool", None)
 
 
 def _table(name: str, method: str, dataset: str) -> Number | None:
@@ -128,6 +157,18 @@ def _imbalanced_groups(seed: int) -> list[Group]:
     ]
 
 
+def _summary_groups(seed: int) -> list[Group]:
+    return [_summary(method, word, seed) for method, word in {**summary.METHODS, **summary.OWN}.items()]
+
+
+def _runtime_groups(seed: int) -> list[Group]:
+    return [_runtime(method) for method in runtime.METHODS] if seed == 0 else []
+
+
+def _picks_groups(seed: int) -> list[Group]:
+    return [_picks(method, seed) for method in picks.METHODS]
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -137,6 +178,9 @@ EXPERIMENTS = {
         Experiment("vcl", "Variational continual learning, 20 points a task", _variational_groups),
         Experiment("streaming", "Streams with a memory of 100 (figure 4)", _streaming_groups),
         Experiment("imbalanced", "An imbalanced stream of SplitMNIST", _imbalanced_groups),
+        Experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", _summary_groups),
+        Experiment("picks", "The 40 picks of figure 5 and what the paper says of them", _picks_groups),
+        Experiment("runtime", "Seconds of kernels and coresets of 1000 points", _runtime_groups),
     )
 }
 
@@ -148,7 +192,7 @@ class Data:
         self.train, self.test = tasks.load(None if quick else folder)
         self.quick = quick
         if quick:
-            self.test = self.test[:100]
+            self.test = self.test[:60]
         self._made: dict[str, list[Task]] = {}
 
     def tasks(self, kind: str) -> list[Task]:
@@ -162,6 +206,11 @@ class Data:
             return tasks.permuted(train, test, 2, few) if self.quick else tasks.permuted(train, test)
         if kind == "SplitMNIST":
             return tasks.split(train, test, 2, few) if self.quick else tasks.split(train, test)
+        if kind == "pool":  # a pool, what is held out, and behind it a task of everything else
+            size, rest = (few, 2 * few) if self.quick else (summary.POOL, summary.POOL + tasks.POINTS)
+            held = train[size:rest] if self.quick else train[summary.POOL : rest]
+            whole = Part(np.concatenate([train.x[:size], train.x[rest:]]), np.concatenate([train.y[:size], train.y[rest:]]))
+            return [Task(train[:size], held, test), Task(whole, held, test)]
         return tasks.split(train, test, 2, (few // 2, 2 * few)) if self.quick else tasks.split(train, test, points=tasks.IMBALANCED)
 
 

@@ -57,6 +57,10 @@ class Setting:
     def betas(self) -> tuple[float, ...]:
         return (0.0,) if self.method == "Training w/o replay" or self.method.endswith("at the end") else BETAS
 
+    @property
+    def quick(self) -> tuple[float, ...]:
+        return self.betas[:1]
+
     def key(self, beta: float) -> dict[str, Any]:
         return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "beta": beta, "seed": self.seed}
 

@@ -49,6 +49,10 @@ class Setting:
     def betas(self) -> tuple[float, ...]:
         return (0.0,) if self.method == "Train on coreset only" else BETAS
 
+    @property
+    def quick(self) -> tuple[float, ...]:
+        return self.betas[:1]
+
     def key(self, beta: float) -> dict[str, Any]:
         return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "beta": beta, "seed": self.seed}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from experiments.catalogue import EXPERIMENTS, QUICK_SHARE
+from experiments.catalogue import EXPERIMENTS, PAPER, QUICK_SHARE
 
 #: Seeds behind every number of the paper.
 PAPER_SEEDS = 5
@@ -52,6 +52,40 @@ class Row:
         return std**2 / (seeds - 1)
 
 
+def table(name: str, records: Iterable[dict[str, Any]]) -> str:
+    """The table of an experiment in Markdown."""
+    if name == "runtime":
+        return _runtime(list(records))
+    if name == "picks":
+        return _picks(list(records))
+    return told(rows(name, records))
+
+
+def _markdown(head: list[str], body: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)]) + "\n"
+
+
+def _runtime(records: list[dict[str, Any]]) -> str:
+    paper = {"kernel": "kernel (GTX 1080 Ti)", **{f"coreset {size}": f"coreset {size} (one CPU thread)" for size in (100, 400)}}
+    body = []
+    for record in records:
+        for what, value in record.items():
+            if what == "kernel" or what.startswith("coreset "):
+                known = PAPER["runtime_seconds_1000_points"].get(paper.get(what.split(",")[0], ""), {}).get(record["method"])
+                where = (record["machine"]["gpu"] or record["machine"]["processor"]) if what == "kernel" else "one thread"
+                body.append([record["method"], what, where, f"{value:.3f} s", "" if known is None else f"{known} s"])
+    return _markdown(["network", "work", "on", "ours", "paper"], body)
+
+
+def _picks(records: list[dict[str, Any]]) -> str:
+    """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
+    body = [
+        [one["method"], str(one["seed"]), str(one["classes_in_first_ten"]), f"{one['eights']} and {one['ones']}"] for one in records
+    ]
+    return _markdown(["method", "seed", "classes among the first ten", "eights and ones among all"], body)
+
+
 def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -61,9 +95,11 @@ def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     found = []
     for group in EXPERIMENTS[name].groups(0):
         setting = group.setting
-        for memory in dict.fromkeys((setting.memory, max(4, setting.memory // QUICK_SHARE))):  # the second: a toy's
-            tried = runs.get((setting.dataset, setting.method, memory))
-            if tried and (memory == setting.memory or all(run["quick"] for runs in tried.values() for run in runs)):
+        known = sorted(memory for dataset, method, memory in runs if (dataset, method) == (setting.dataset, setting.method))
+        toy = max(4, setting.memory // QUICK_SHARE)
+        for memory in known if setting.memory == 0 else [one for one in dict.fromkeys((setting.memory, toy)) if one in known]:
+            tried = runs[setting.dataset, setting.method, memory]
+            if memory in (setting.memory, 0) or setting.memory == 0 or all(run["quick"] for one in tried.values() for run in one):
                 found.append(_row(replace(setting, memory=memory), tried, group.paper if memory == setting.memory else None))
     return found
 
@@ -93,7 +129,7 @@ def told(found: list[Row]) -> str:
         "paper",
         "difference",
     ]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    body = []
     for row in found:
         gap = row.difference
         cells = [
@@ -102,5 +138,5 @@ def told(found: list[Row]) -> str:
             "" if row.paper is None else f"{row.paper['mean']:.2f} ± {row.paper['std']:.2f}",
             "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
         ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        body.append(cells)
+    return _markdown(head, body)

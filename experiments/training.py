@@ -55,6 +55,7 @@ class Learner:
         self.generator = torch.Generator().manual_seed(seed)
         self.sizes = [min(self.batch, points - start) for start in range(0, points, self.batch)]
         self.x, self.y = torch.zeros(points, *SHAPE, device=device), torch.zeros(points, dtype=torch.long, device=device)
+        self.weight = torch.ones(points, device=device)
         self.memory = Memory(
             torch.zeros(rows, *SHAPE, device=device),
             torch.zeros(rows, dtype=torch.long, device=device),
@@ -69,10 +70,12 @@ class Learner:
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.made = 0
 
-    def take(self, x: Tensor, y: Tensor) -> None:
-        """The points to train on from now."""
+    def take(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """The points to train on from now, with weights of mean 1."""
         self.x.copy_(x)
         self.y.copy_(y)
+        if weight is not None:
+            self.weight.copy_(weight)
 
     def rehearse(self, memory: Memory) -> None:
         """The rows to rehearse from now."""
@@ -120,15 +123,15 @@ class Learner:
         rows = self.order.index_select(0, self.position + self.places[:size])
         self.position += size
         self.optimiser.zero_grad(set_to_none=True)
-        self._loss(self.x.index_select(0, rows), self.y.index_select(0, rows)).backward()
+        self._loss(*(values.index_select(0, rows) for values in (self.x, self.y, self.weight))).backward()
         self.optimiser.step()
 
-    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         if self.beta == 0:
-            return F.cross_entropy(self.network(x), y)
+            return (F.cross_entropy(self.network(x), y, reduction="none") * weight).mean()
         outputs = self.network(torch.cat([x, self.memory.x]))
         rehearsed = F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
-        return F.cross_entropy(outputs[: len(x)], y) + self.beta * rehearsed
+        return (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean() + self.beta * rehearsed
 
 
 def train(learners: Sequence[Learner], epochs: int) -> None:

@@ -34,6 +34,10 @@ class Setting:
     def betas(self) -> tuple[float, ...]:
         return tuple(float(epochs) for epochs in EPOCHS)
 
+    @property
+    def quick(self) -> tuple[float, ...]:
+        return (1.0,)
+
     def key(self, beta: float) -> dict[str, Any]:
         return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "epochs": int(beta), "seed": self.seed}
 

@@ -1,0 +1,87 @@
+"""Figures, from records alone; the merge-reduce diagram from a live buffer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore import MergeReduce
+from bicore.selection import as_selector
+from experiments.catalogue import PAPER
+from experiments.tables import rows
+
+FIGURES = ("streaming", "summary", "merge-reduce")
+
+
+def draw(name: str, records: Iterable[dict[str, Any]], path: Path) -> None:
+    """Write the figure of an experiment to ``path``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    painters = {"streaming": _streaming, "summary": _summary, "merge-reduce": _merge_reduce}
+    figure = painters[name](pyplot, list(records))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+    pyplot.close(figure)
+
+
+def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
+    """Figure 4: the final accuracy on each task, β chosen on held-out points."""
+    found = rows("streaming", records)
+    datasets = list(dict.fromkeys(row.dataset for row in found))
+    figure, axes = pyplot.subplots(1, len(datasets), figsize=(5 * len(datasets), 3.6), layout="constrained", squeeze=False)
+    for place, dataset in zip(axes[0], datasets, strict=True):
+        for row in (row for row in found if row.dataset == dataset):
+            runs = [
+                one["test"] for one in records if (one["dataset"], one["method"], one["beta"]) == (dataset, row.method, row.chosen)
+            ]
+            means, spread = 100 * np.mean(runs, 0), 100 * np.std(runs, 0)
+            places = np.arange(1, len(means) + 1)
+            place.plot(places, means, marker="o", markersize=3, label=row.method)
+            place.fill_between(places, means - spread, means + spread, alpha=0.15)
+        place.set(title=dataset, xlabel="task", ylabel="test accuracy, %", xticks=places)
+        place.grid(alpha=0.3)
+    axes[0][-1].legend(fontsize=7)
+    return figure
+
+
+def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
+    """Figure 3a: accuracy against size, with the two points that BatchBALD's authors publish."""
+    scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in records:
+        scores[one["method"]][one["memory"]].append(100 * one["test"][0])
+    figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    for method, by_size in scores.items():
+        sizes = sorted(by_size)
+        means, spread = (np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std))
+        place.plot(sizes, means, marker="o", markersize=3, label=method)
+        place.fill_between(sizes, means - spread, means + spread, alpha=0.15)
+    published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
+    place.plot([int(words.split()[0]) for words in published], list(published.values()), "k^", label="BatchBALD, as published")
+    place.set(xlabel="points", ylabel="test accuracy, %")
+    place.grid(alpha=0.3)
+    place.legend(fontsize=8)
+    return figure
+
+
+def _merge_reduce(pyplot: Any, records: list[dict[str, Any]]) -> Any:
+    """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really holds them."""
+    buffer, rng = MergeReduce(as_selector("uniform"), capacity=6, slots=3), np.random.default_rng(0)
+    figure, place = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    for step in range(1, 8):
+        buffer.update(rng.normal(size=(4, 2)))
+        end = 0
+        for slot in buffer.slots:
+            first, last = end + 1, end + slot.level
+            name = "".join(str(number) for number in range(first, last + 1))
+            place.barh(-step, slot.level - 0.1, left=end, height=0.7, color=f"C{int(np.log2(slot.level))}")
+            place.text(end + slot.level / 2 - 0.05, -step, f"$C_{{{name}}}$: {slot.level}β", ha="center", va="center", fontsize=9)
+            end = last
+    place.set(xlabel="batches a slot stands for", yticks=range(-7, 0), yticklabels=[f"after {-step}" for step in range(-7, 0)])
+    return figure

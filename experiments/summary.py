@@ -1,0 +1,98 @@
+"""MNIST in 75 … 250 points for the CNN (figure 3a), and the 40 picks with the two claims about them (figure 5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore.bilevel import Adam
+from experiments.networks import ConvNet
+from experiments.tasks import Part, Task
+from experiments.training import Learner, accuracy, build, train
+
+SIZES = tuple(range(75, 251, 25))
+#: Images the coresets are chosen from; uniform samples come from all of them.
+POOL, EPOCHS, LAMBDA, STARTS = 10_000, 4000, 1e-7, 10
+METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
+OWN = {"Coreset, squared error": "squared"}
+#: Figure 5: its own pool, candidates and size.
+PICKS_POOL, PICKS_CANDIDATES, PICKS = 2500, 1000, 40
+#: Accuracy is averaged over this many last epochs.
+LAST = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A group of runs that differ in the size, which takes β's place."""
+
+    dataset: str
+    method: str
+    memory: int
+    seed: int
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        return tuple(float(size) for size in SIZES)
+
+    @property
+    def quick(self) -> tuple[float, ...]:
+        return (10.0, 14.0)
+
+    def key(self, beta: float) -> dict[str, Any]:
+        return {"dataset": self.dataset, "method": self.method, "memory": int(beta), "seed": self.seed}
+
+
+def run(
+    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, everything: Part, epochs: int = EPOCHS
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Results for each size; one selection, grown from size to size, serves all."""
+    task, coreset = tasks[0], None
+    rows: np.ndarray
+    for size in sorted(int(beta) for beta in betas):
+        start = time.perf_counter()
+        pool = task.train
+        if word == "uniform":  # from all images, as in the paper
+            rows = np.random.default_rng(setting.seed).permutation(len(everything))[:size]
+            points, weights = everything[rows], np.ones(size)
+        else:
+            coreset = chosen(word, pool, size, setting.seed, device, coreset, min(STARTS, size))
+            points, weights = pool[coreset.indices], coreset.weights
+            rows = coreset.indices
+        picking = time.perf_counter() - start
+        scores = _trained(points, weights, task, setting.seed, device, epochs)
+        spent = {"selection_seconds": picking, "seconds": time.perf_counter() - start}
+        yield float(size), {**scores, **spent, "picks": rows.tolist()}
+
+
+def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:
+    """A coreset of the pool, continuing a smaller one; the paper's begins with ten random points and learns weights by Adam."""
+    context = Context(runtime=Runtime(device, progress=False))
+    data = Dataset(pool.x, pool.y)
+    if word == "squared":
+        return BilevelSelector(kernel="cntk").select(data, size, initial=() if before is None else before, context=context)
+    selector = BilevelSelector(
+        kernel="cntk", loss="cross-entropy", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=200, optimiser=Adam()
+    )
+    first: Any = np.random.default_rng(seed).choice(len(pool), starts, replace=False).tolist() if before is None else before
+    return selector.select(data, size, initial=first, rng=seed, context=context)
+
+
+def _trained(points: Part, weights: np.ndarray, task: Task, seed: int, device: str, epochs: int) -> dict[str, list[float]]:
+    learner = Learner(build(ConvNet, seed, device), 0.0, len(points), 1, seed=seed)
+    learner.take(
+        torch.from_numpy(points.x).to(device), torch.from_numpy(points.y.astype("int64")).to(device),
+        torch.from_numpy(weights / weights.mean()).float().to(device),
+    )  # fmt: skip
+    train([learner], max(epochs - LAST, 0))
+    found = []
+    for _ in range(min(LAST, epochs)):
+        train([learner], 1)
+        found.append([accuracy(learner.network, [part], device)[0] for part in (task.test, task.held)])
+    test, held = np.mean(found, 0).tolist()
+    return {"test": [test], "held": [held]}

@@ -1,0 +1,200 @@
+"""The reproduction: tasks as the paper has them, rehearsal, tables, and every experiment end to end at toy size."""
+
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from experiments import page
+from experiments.__main__ import main
+from experiments.catalogue import EXPERIMENTS, PAPER
+from experiments.records import Records
+from experiments.tables import rows
+from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
+from experiments.training import Learner, Memory, build, train
+
+SOURCE = Path(__file__).parents[1] / "experiments"
+PUBLIC = {"bicore", "bicore.bilevel", "bicore.kernels", "bicore.selection", "bicore.sources", "bicore.stream"}
+
+
+def test_only_public_names_are_used():
+    for path in SOURCE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bicore"):
+                assert node.module in PUBLIC, f"{path.name} imports {node.module}"
+                assert not any(alias.name.startswith("_") for alias in node.names)
+
+
+def everything():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 700)
+    x = rng.normal(size=(len(y), 1, 28, 28)).astype(np.float32)
+    order = rng.permutation(len(y))
+    return Part(x[order], y[order]), Part(x[:500], y[:500])
+
+
+def test_tasks_are_those_of_the_protocol():
+    train_part, test = everything()
+    made = permuted(train_part, test, 3)
+    rng, order = np.random.RandomState(0), np.arange(784)
+    for task in made:  # one generator shuffles in turn, so that the first task is permuted too
+        rng.shuffle(order)
+        np.testing.assert_array_equal(task.train.x.reshape(1000, -1), train_part.x[:1000].reshape(1000, -1)[:, order])
+        np.testing.assert_array_equal(task.test.x.reshape(500, -1), test.x.reshape(500, -1)[:, order])
+        np.testing.assert_array_equal(task.held.y, train_part.y[1000:2000])
+    pairs = split(train_part, test, points=500)
+    for number, task in enumerate(pairs):
+        assert set(task.train.y) == set(task.held.y) == {2 * number, 2 * number + 1}
+        assert len(task.train) == len(task.held) == 500
+        rows_of = {row.tobytes() for row in task.train.x}
+        assert not rows_of & {row.tobytes() for row in task.held.x}
+    stream = list(batches(pairs, 125))
+    assert [len(batch) for batch in stream] == [125] * 20
+    np.testing.assert_array_equal(stream[4].x, pairs[1].train.x[:125])
+    assert [len(batch) for batch in batches(pairs[:1], 300)] == [300]
+    assert sum(IMBALANCED) == 2800
+
+
+def linear(seed=0):
+    return build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), seed, "cpu")
+
+
+def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_mean_losses():
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(8, 1, 28, 28, generator=rng), torch.arange(8) % 3
+    old, labels = torch.randn(5, 1, 28, 28, generator=rng), torch.tensor([0, 1, 2, 0, 1])
+    weight = torch.tensor([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])  # a task of two rows and one of three
+    learner = Learner(linear(), 10.0, 8, 9, rate=0.1)
+    learner.take(x, y)
+    learner.rehearse(Memory(old, labels, weight))
+    expected = linear()
+    optimiser = torch.optim.Adam(expected.parameters(), lr=0.1)
+    plain = nn.functional.cross_entropy
+    loss = plain(expected(x), y) + 10 * (plain(expected(old[:2]), labels[:2]) + plain(expected(old[2:]), labels[2:]))
+    loss.backward()
+    optimiser.step()
+    train([learner], 1)
+    for mine, theirs in zip(learner.network.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    learner.rehearse(Memory(old[:1], labels[:1], torch.ones(1)))  # a smaller memory leaves nothing of the larger one
+    assert learner.memory.weight.tolist() == [1.0] + [0.0] * 8
+
+
+def test_a_restart_forgets_the_optimiser_and_weights_count():
+    x, y = torch.randn(6, 1, 28, 28, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
+    used, fresh = (Learner(linear(), 0.0, 6, 1, rate=0.01) for _ in range(2))
+    for learner in (used, fresh):
+        learner.take(x, y)
+    train([used], 3)
+    used.network.load_state_dict(linear().state_dict())
+    used.restart()
+    used.generator.manual_seed(0)
+    fresh.generator.manual_seed(0)
+    train([used, fresh], 2)
+    for mine, theirs in zip(used.network.parameters(), fresh.network.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    one = Learner(linear(), 0.0, 6, 1, rate=0.01)
+    one.take(x, y, torch.tensor([6.0, 0, 0, 0, 0, 0]))
+    one.generator.manual_seed(0)
+    train([one], 1)
+    alone = Learner(linear(), 0.0, 1, 1, rate=0.01)
+    alone.take(x[:1], y[:1])
+    train([alone], 1)
+    torch.testing.assert_close(one.network[1].bias, alone.network[1].bias)
+
+
+def record(method, beta, seed, test, held):
+    return {
+        "dataset": "SplitMNIST", "method": method, "memory": 100, "beta": beta, "seed": seed, "test": [test], "held": [held],
+        "seconds": 60.0, "quick": False,
+    }  # fmt: skip
+
+
+def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
+    tests = {1.0: [0.90, 0.92, 0.91], 10.0: [0.95, 0.93, 0.94]}
+    held = {1.0: 0.99, 10.0: 0.80}
+    given = [
+        record("Coreset", beta, seed, value, held[beta]) for beta, values in tests.items() for seed, value in enumerate(values)
+    ]
+    (row,) = rows("continual", given)
+    assert (row.chosen, row.best_chosen, row.seeds) == (1.0, 10.0, 3)
+    assert row.mean == pytest.approx(91.0)
+    assert row.best_mean == pytest.approx(94.0)
+    assert row.std == pytest.approx(100 * np.std(tests[1.0]))
+    paper = PAPER["continual_learning"]["Coreset"]["SplitMNIST"]
+    ours, theirs = 100 * np.std(tests[1.0], ddof=1), paper["std"] * (5 / 4) ** 0.5
+    found = (
+        stats.ttest_ind_from_stats(91.0, ours, 3, paper["mean"], theirs, 5, equal_var=False).confidence_interval()
+        if hasattr(stats.ttest_ind_from_stats(91.0, ours, 3, paper["mean"], theirs, 5, equal_var=False), "confidence_interval")
+        else None
+    )
+    error = (ours**2 / 3 + theirs**2 / 5) ** 0.5
+    freedom = (ours**2 / 3 + theirs**2 / 5) ** 2 / ((ours**2 / 3) ** 2 / 2 + (theirs**2 / 5) ** 2 / 4)
+    assert row.difference == pytest.approx((91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error))
+    assert found is None or found is not None
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys):
+    torch.set_num_threads(1)
+    assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    paths = sorted((tmp_path / name).glob("*.json"))
+    groups = EXPERIMENTS[name].groups(0)
+    assert len(paths) == len(groups) * (2 if name == "summary" else 1)
+    for path in paths:
+        kept = json.loads(path.read_text())
+        assert kept["quick"]
+        assert kept["seconds"] > 0
+        assert all(0 <= value <= 1 for value in kept.get("test", []) + kept.get("held", []))
+    for group in groups:
+        assert group.setting.method in shown.out
+    if name != "summary":  # its sizes stand in for β, and a toy has others
+        assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
+        assert "runs in" not in capsys.readouterr().err
+    assert main(["table", name, "--records", str(tmp_path)]) == 0
+    if name in ("streaming", "summary"):
+        assert main(["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]) == 0
+        assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert EXPERIMENTS[name].title in page.text(tmp_path)
+
+
+def test_the_merge_reduce_figure_comes_from_a_live_buffer(tmp_path):
+    assert main(["figure", "merge-reduce", "--out", str(tmp_path / "figure.png")]) == 0
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_data_is_asked_for(monkeypatch, capsys):
+    monkeypatch.delenv("BICORE_DATA", raising=False)
+    assert main(["run", "proxy"]) == 2
+    assert "--data DIR" in capsys.readouterr().err
+    assert main(["list"]) == 0
+
+
+def test_the_page_is_what_the_records_say():
+    made = page.text()
+    if made is None:
+        assert not page.PAGE.exists()
+    else:
+        assert page.PAGE.read_text() == made
+
+
+def test_toy_images_have_the_size_of_mnist():
+    train_part, test = load(None)
+    assert train_part.x.shape[1:] == test.x.shape[1:] == (1, 28, 28)
+
+
+def test_records_are_whole_files_named_after_their_configuration(tmp_path):
+    records = Records("proxy", tmp_path)
+    key = {"dataset": "SplitMNIST", "method": "k-means of grads", "beta": 0.01, "seed": 3}
+    assert not records.has(key)
+    records.write(key, {"test": [0.5], "seconds": 1.0})
+    assert records.has(key)
+    assert not records.has({**key, "seed": 4})
+    assert next(iter(records.all()))["method"] == "k-means of grads"
+    assert [path.suffix for path in (tmp_path / "proxy").iterdir()] == [".json"]
