@@ -49,7 +49,10 @@ class Server:
 
 
 def _serve() -> None:
-    from bicore.cli import app  # noqa: F401  the import that is shared
+    import scipy.stats  # noqa: F401  the imports that are shared: the entry point and what most verbs bring in later
+    import sklearn.datasets  # noqa: F401
+
+    from bicore.cli import app  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)

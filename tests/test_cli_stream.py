@@ -69,7 +69,7 @@ def kill_and_resume(folder, kills: int, seed: int) -> None:
         start = _position(folder)
         while kill % 5 and process.poll() is None and _position(folder) == start:
             time.sleep(0.002)  # until it works; every fifth is killed while it starts or loads
-        time.sleep(float(rng.uniform(0, 0.25 if kill % 5 else 3)))
+        time.sleep(float(rng.uniform(0, 0.25 if kill % 5 else 2)))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             done += 1

@@ -231,7 +231,7 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
         rows = train[np.isin(y[train], (2 * pair, 2 * pair + 1))]
         inputs, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
         optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
-        for _ in range(40):
+        for _ in range(25):
             loss = criterion(model(inputs), labels)
             if memory is not None:
                 loss = loss + beta * memory.loss(model, criterion)

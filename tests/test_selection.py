@@ -143,8 +143,8 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
     data, outer = blobs(90, classes=4), blobs(40, classes=4, seed=5) if with_outer else None
     data = Dataset(data.x, data.y, np.linspace(0.1, 3, 90))
     selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
-    expected = selector.select(data, 50, outer=outer)
-    outcome, engine = resident(selector, data, 50, outer)
+    expected = selector.select(data, 30, outer=outer)
+    outcome, engine = resident(selector, data, 30, outer)
     if reg != 1e-3:  # a fit that all but interpolates is left to the general engine in the end
         assert isinstance(engine, SoftmaxResident)
     assert outcome.indices.tolist() == expected.indices.tolist()
@@ -159,8 +159,8 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch
     monkeypatch.setattr(module, "TRIES", 1)
     monkeypatch.setattr(module, "INNER", 1)
     data, selector = blobs(90, classes=4), BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
-    expected = selector.select(data, 40)
-    outcome, engine = resident(selector, data, 40)
+    expected = selector.select(data, 25)
+    outcome, engine = resident(selector, data, 25)
     assert isinstance(engine, ImplicitForward)
     assert outcome.indices.tolist() == expected.indices.tolist()
     np.testing.assert_allclose(outcome.objectives, expected.objectives, rtol=1e-6)
