@@ -32,8 +32,8 @@ bench: $(INSTALLED)
 # torch comes first and pinned: an open range would fetch the newest build with its CUDA packages.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install -q --no-compile -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[dev]"
 	touch $(INSTALLED)
 
 clean:
