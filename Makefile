@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Bytecode is written when a module is first imported, not for all of torch at install; the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint types bench clean
 
