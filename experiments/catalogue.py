@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from experiments import continual, picks, runtime, streaming, summary, tasks, variational
-from experiments.tasks import Part, Task
+from experiments.settings import Setting
+from experiments.tasks import BATCH, Part, Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 DATASETS = ("PermMNIST", "SplitMNIST")
@@ -25,8 +26,8 @@ Results = Iterator[tuple[float, dict[str, Any]]]
 class Group:
     """Runs that share everything but β: a setting, and a function that gives the result of each β asked for."""
 
-    setting: Any
-    run: Callable[[Any, Sequence[Task], Sequence[float], str, bool], Results]
+    setting: Setting
+    run: Callable[[Setting, Sequence[Task], Sequence[float], str, bool], Results]
     tasks: str
     paper: Number | None
 
@@ -41,9 +42,9 @@ class Experiment:
 
 
 def _continual(dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None) -> Group:
-    setting = continual.Setting(dataset, method, memory, seed)
+    setting = continual.setting_of(dataset, method, memory, seed)
 
-    def run(setting: continual.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return continual.run(setting, word, made, betas, device, 1 if quick else continual.EPOCHS)
 
     return Group(setting, run, dataset, paper)
@@ -52,45 +53,45 @@ def _continual(dataset: str, method: str, word: str | None, memory: int, seed: i
 def _streaming(
     dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False
 ) -> Group:
-    setting = streaming.Setting(dataset, method, memory, seed, 1 if imbalanced else streaming.SLOTS)
+    setting, slots = streaming.setting_of(dataset, method, memory, seed), 1 if imbalanced else streaming.SLOTS
 
-    def run(setting: streaming.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return streaming.run(setting, word, made, betas, device, *((1, QUICK_BATCH) if quick else ()))
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return streaming.run(setting, word, made, betas, device, *((1, QUICK_BATCH) if quick else (streaming.STEPS, BATCH)), slots)
 
     return Group(setting, run, "imbalanced" if imbalanced else dataset, paper)
 
 
 def _variational(dataset: str, method: str, word: str, seed: int, paper: Number | None) -> Group:
-    setting = variational.Setting(dataset, method, variational.CORESET, seed)
+    setting = variational.setting_of(dataset, method, seed)
 
-    def run(setting: variational.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return variational.run(setting, word, made, betas, device)
 
     return Group(setting, run, dataset, paper)
 
 
 def _summary(method: str, word: str, seed: int) -> Group:
-    setting = summary.Setting("MNIST", method, 0, seed)
+    setting = summary.setting_of(method, seed)
 
-    def run(setting: summary.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return summary.run(setting, word, made, betas, device, made[1].train, 6 if quick else summary.EPOCHS)
 
     return Group(setting, run, "pool", None)
 
 
 def _runtime(method: str) -> Group:
-    setting = runtime.Setting("MNIST", method, runtime.POINTS, 0)
+    setting = runtime.setting_of(method)
 
-    def run(setting: runtime.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
 
     return Group(setting, run, "pool", None)
 
 
 def _picks(method: str, seed: int) -> Group:
-    setting = picks.Setting("MNIST", method, picks.PICKS, seed)
+    setting = picks.setting_of(method, seed)
 
-    def run(setting: picks.Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return picks.run(setting, made, device)
 
     return Group(setting, run, "pool", None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bicore import RBF, BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.selection import as_selector
 from experiments.networks import NETWORKS, PROXIES
+from experiments.settings import Setting
 from experiments.tasks import Task
 from experiments.training import EPOCHS, Learner, Memory, build, scores, tensors, train
 
@@ -44,25 +44,10 @@ OWN = {
 }
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A group of runs that differ in β only."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return (0.0,) if self.method == "Training w/o replay" or self.method.endswith("at the end") else BETAS
-
-    @property
-    def quick(self) -> tuple[float, ...]:
-        return self.betas[:1]
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "beta": beta, "seed": self.seed}
+def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
+    """Every β for a row with a memory that is rehearsed."""
+    betas = (0.0,) if method == "Training w/o replay" or method.endswith("at the end") else BETAS
+    return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
 def selector_of(word: str, dataset: str) -> Selector:

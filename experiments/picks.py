@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
+from experiments.settings import Setting
 from experiments.tasks import Task
 
 POOL, CANDIDATES, PICKS, LAMBDA = 2500, 1000, 40, 1e-7
 METHODS = {"Coreset": "cross-entropy", "Coreset, squared error": "squared"}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One selection; there is nothing to choose."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return (0.0,)
-
-    quick = betas
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "seed": self.seed}
+def setting_of(method: str, seed: int) -> Setting:
+    return Setting("MNIST", method, PICKS, seed)
 
 
 def run(setting: Setting, tasks: Sequence[Task], device: str) -> Iterator[tuple[float, dict[str, Any]]]:

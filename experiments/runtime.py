@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,15 @@ import torch
 
 from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
 from bicore.kernels import cnn, resnet18
+from experiments.settings import Setting
 from experiments.tasks import Task
 
 SIZES, POINTS, REPEATS = (100, 400), 1000, 3
 METHODS = {"CNN": cnn, "ResNet-18": resnet18}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One kernel; there is nothing to choose."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return (0.0,)
-
-    quick = betas
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "seed": self.seed}
+def setting_of(method: str) -> Setting:
+    return Setting("MNIST", method, POINTS, 0)
 
 
 def run(

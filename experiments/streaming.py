@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from bicore import Context, MergeReduce, Runtime
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 from experiments.continual import BETAS, selector_of
 from experiments.networks import NETWORKS
+from experiments.settings import Setting
 from experiments.tasks import BATCH, Task, batches
 from experiments.training import EPOCHS, Learner, Memory, build, scores, tensors, train
 
@@ -35,39 +35,29 @@ IMBALANCED = {"Reservoir": "reservoir", "CBRS": "cbrs", "Coreset": "coreset"}
 GSS_BATCH = 10
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A group of runs that differ in β only."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-    slots: int = SLOTS
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return (0.0,) if self.method == "Train on coreset only" else BETAS
-
-    @property
-    def quick(self) -> tuple[float, ...]:
-        return self.betas[:1]
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "beta": beta, "seed": self.seed}
+def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
+    """Every β for a row whose buffer is rehearsed."""
+    betas = (0.0,) if method == "Train on coreset only" else BETAS
+    return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
-def buffer_of(word: str, setting: Setting) -> Buffer:
+def buffer_of(word: str, setting: Setting, slots: int) -> Buffer:
     if word.startswith("coreset"):
         kept = "learnt" if word == "coreset-weighted" else "equal"
-        slots = min(setting.slots, setting.memory)
-        return MergeReduce(selector_of(word, setting.dataset), setting.memory, slots, kept, setting.seed)
+        return MergeReduce(selector_of(word, setting.dataset), setting.memory, min(slots, setting.memory), kept, setting.seed)
     kinds = {"reservoir": Reservoir, "cbrs": ClassBalancedReservoir, "gss": GradientSampling, "exstream": Prototypes}
     return kinds[word](setting.memory, setting.seed)
 
 
 def run(
-    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, steps: int = STEPS, rows: int = BATCH
+    setting: Setting,
+    word: str,
+    tasks: Sequence[Task],
+    betas: Sequence[float],
+    device: str,
+    steps: int = STEPS,
+    rows: int = BATCH,
+    slots: int = SLOTS,
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Results for each β. A buffer that looks at no network is fed once for all of them."""
     start, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
@@ -76,7 +66,7 @@ def run(
         Learner(build(NETWORKS[setting.dataset], setting.seed, device), beta, size, setting.memory, seed=setting.seed)
         for beta in betas
     ]
-    buffers = [buffer_of(word, setting) for _ in betas[: 1 if shared else None]]
+    buffers = [buffer_of(word, setting, slots) for _ in betas[: 1 if shared else None]]
     for batch in batches(tasks, size):
         if not only:
             for learner in learners:

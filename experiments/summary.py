@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
 from bicore.bilevel import Adam
 from experiments.networks import ConvNet
+from experiments.settings import Setting
 from experiments.tasks import Part, Task
 from experiments.training import Learner, accuracy, build, train
 
@@ -27,25 +27,9 @@ PICKS_POOL, PICKS_CANDIDATES, PICKS = 2500, 1000, 40
 LAST = 5
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A group of runs that differ in the size, which takes β's place."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return tuple(float(size) for size in SIZES)
-
-    @property
-    def quick(self) -> tuple[float, ...]:
-        return (10.0, 14.0)
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": int(beta), "seed": self.seed}
+def setting_of(method: str, seed: int) -> Setting:
+    """The size varies."""
+    return Setting("MNIST", method, 0, seed, tuple(float(size) for size in SIZES), (10.0, 14.0), "memory")
 
 
 def run(

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.catalogue import EXPERIMENTS, PAPER, QUICK_SHARE
+from experiments.settings import Setting
 
 #: Seeds behind every number of the paper.
 PAPER_SEEDS = 5
@@ -104,7 +105,7 @@ def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     return found
 
 
-def _row(setting: Any, tried: dict[float, list[dict[str, Any]]], paper: dict[str, float] | None) -> Row:
+def _row(setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict[str, float] | None) -> Row:
     held = {choice: np.mean([np.mean(run["held"]) for run in runs]) for choice, runs in tried.items()}
     tested = {choice: 100 * np.array([np.mean(run["test"]) for run in runs]) for choice, runs in tried.items()}
     chosen, best = max(held, key=lambda choice: held[choice]), max(tested, key=lambda choice: tested[choice].mean())

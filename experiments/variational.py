@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from bicore import Context, Runtime, Selector
 from bicore.selection import as_selector
 from experiments.continual import selector_of
+from experiments.settings import Setting
 from experiments.tasks import Part, Task
 from experiments.vcl import Training, VariationalLearner
 
@@ -21,25 +21,9 @@ METHODS = {"k-center": "k-center-features", "Uniform": "uniform", "Coreset": "co
 EPOCHS = (100, 200)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A group of runs that differ in the number of epochs, which takes β's place."""
-
-    dataset: str
-    method: str
-    memory: int
-    seed: int
-
-    @property
-    def betas(self) -> tuple[float, ...]:
-        return tuple(float(epochs) for epochs in EPOCHS)
-
-    @property
-    def quick(self) -> tuple[float, ...]:
-        return (1.0,)
-
-    def key(self, beta: float) -> dict[str, Any]:
-        return {"dataset": self.dataset, "method": self.method, "memory": self.memory, "epochs": int(beta), "seed": self.seed}
+def setting_of(dataset: str, method: str, seed: int) -> Setting:
+    """The number of epochs is what is tried."""
+    return Setting(dataset, method, CORESET, seed, tuple(float(epochs) for epochs in EPOCHS), (1.0,), "epochs")
 
 
 def run(
