@@ -52,7 +52,9 @@ def implicit_gradient(problem: Problem, point: Point, linear: LinearSolver, colu
     if point.system is None:  # the empty coreset predicts zero
         gradients = problem.inner_loss.gradient(torch.zeros_like(values), targets)
         return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0.0, 0)
-    solved, rho = _correction(point, linear, right)
+    # V at the chosen points: among the values already, unless only some columns were asked for.
+    on_support = values[point.support.index] if columns is None else point.support.outer @ right
+    solved, rho = _correction(point, linear, on_support)
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
     shown = point.predictions if columns is None and problem.cross is problem.train else rows.T @ point.alpha
@@ -72,17 +74,17 @@ def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hy
     """∂G/∂w of the chosen points alone: no product over the training points."""
     assert point.system is not None
     right = problem.outer_gradient(point.predictions)
-    solved, rho = _correction(point, linear, right)
-    function = (point.support.outer @ right - point.support.gram @ solved.z) / (2 * point.rho)
+    on_support = point.support.outer @ right
+    solved, rho = _correction(point, linear, on_support)
+    function = (on_support - point.support.gram @ solved.z) / (2 * point.rho)
     own = problem.inner_targets[point.support.index]
     gradients = problem.inner_loss.gradient(point.support.gram @ point.alpha, own)
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 
-def _correction(point: Point, linear: LinearSolver, right: Tensor) -> tuple[LinearSolution, float]:
-    """z, and ∂G/∂ρ."""
+def _correction(point: Point, linear: LinearSolver, on_support: Tensor) -> tuple[LinearSolution, float]:
+    """z from V at the chosen points, and ∂G/∂ρ."""
     assert point.system is not None
-    on_support = point.support.outer @ right
-    solved = linear.solve_range(point.system, on_support, TOLERANCE[right.dtype])
+    solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])
     rho = -float((point.alpha * (on_support - point.support.gram @ solved.z)).sum()) / point.rho
     return solved, rho
