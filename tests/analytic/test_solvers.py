@@ -7,7 +7,7 @@ import torch
 from bicore import BilevelSelector, ConvergenceError, CrossEntropy, InputError, NumericalError, PerPoint, Runtime
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
 from bicore.bilevel.inner import InnerProblem
-from bicore.bilevel.linear import NewtonSystem
+from bicore.bilevel.linear import DeviceIteration, NewtonSystem
 from bicore.bilevel.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
 from tests.helpers import blobs, problem_of
@@ -176,4 +176,26 @@ def test_what_the_small_solver_cannot_do_is_left_to_the_general_one(monkeypatch)
     monkeypatch.setattr(softmax, "ITERATIONS", 1)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.iterations > 1
+    assert fit.residual <= 1e-7
+
+
+@pytest.mark.parametrize("kind", ["isotropic", "softmax", "blocks"])
+def test_iterations_that_never_leave_the_device_solve_the_same_system(kind):
+    given = system(kind)
+    given.preconditioner = Preconditioner.fitting(None, given.gram, given.curvature, given.shift)
+    right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    z, reached, _ = ConjugateGradient()._solve_on_device(given, right, float(torch.linalg.vector_norm(right)), 1e-12)
+    assert reached <= 1e-12
+    torch.testing.assert_close(z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
+    run = DeviceIteration(right, given.preconditioner.apply, given.curvature.apply, given.shift)
+    run.advance(200)  # long after nothing is left
+    torch.testing.assert_close(run.z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
+
+
+def test_a_singular_step_of_the_small_solver_is_left_to_the_general_one(monkeypatch):
+    def singular(*_):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(np.linalg, "solve", singular)
+    fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.residual <= 1e-7

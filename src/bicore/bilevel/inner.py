@@ -17,13 +17,12 @@ from bicore.bilevel import softmax
 from bicore.bilevel.factors import Factor
 from bicore.bilevel.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
 from bicore.bilevel.preconditioner import Preconditioner
+from bicore.bilevel.softmax import ARMIJO
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import CrossEntropy, Isotropic, Loss
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
-#: Share of the predicted decrease that a step of a line search must achieve.
-ARMIJO = 1e-4
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3
 #: A line search gives up after this many halvings.

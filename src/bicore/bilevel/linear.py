@@ -11,6 +11,7 @@ and, for softmax blocks, algorithm 3.3 of Rasmussen & Williams (2006): C factors
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -82,6 +83,39 @@ class Cholesky(LinearSolver):
         return LinearSolution(system.factor.apply(values), 1, 0.0)
 
 
+class DeviceIteration:
+    """Conjugate gradients in the K-inner product whose numbers never leave the device.
+
+    ``precondition`` gives P r and K P r, ``curved`` A v, ``shift`` is s. Once nothing is left but rounding, or what is left lies in
+    the null space of K (``energy`` 0), further iterations change nothing.
+    """
+
+    def __init__(
+        self, right: Tensor, precondition: Callable[[Tensor], tuple[Tensor, Tensor]], curved: Callable[[Tensor], Tensor],
+        shift: Tensor | float,
+    ) -> None:  # fmt: skip
+        self.precondition, self.curved, self.shift = precondition, curved, shift
+        self.z, self.residual = torch.zeros_like(right), right.clone()
+        self.direction, self.gram_direction = self.z, self.z
+        self.before = self.energy = right.new_ones(())
+        self.least: Tensor | None = None
+
+    def advance(self, count: int) -> None:
+        for _ in range(count):
+            step, gram_step = self.precondition(self.residual)
+            self.energy = (self.residual * gram_step).sum()
+            if self.least is None:
+                self.least = self.energy * torch.finfo(self.residual.dtype).eps ** 2
+            self.direction = torch.addcmul(step, self.direction, self.energy / self.before)
+            self.gram_direction = torch.addcmul(gram_step, self.gram_direction, self.energy / self.before)
+            image = self.curved(self.gram_direction) + self.direction * self.shift
+            going = self.energy > self.least
+            length = torch.where(going, self.energy / (self.gram_direction * image).sum(), 0.0)
+            self.before = torch.where(going, self.energy, 1.0)
+            self.z = torch.addcmul(self.z, self.direction, length)
+            self.residual = torch.addcmul(self.residual, image, length, value=-1)
+
+
 @dataclass(frozen=True)
 class ConjugateGradient(LinearSolver):
     """Conjugate gradients in the K-inner product.
@@ -141,25 +175,16 @@ class ConjugateGradient(LinearSolver):
 
     def _solve_on_device(self, system: NewtonSystem, right: Tensor, goal: float, tolerance: float) -> tuple[Tensor, float, int]:
         """The same iterations with all numbers on the GPU: it is asked how far it got only every few of them."""
-        z, residual, reached, iteration = torch.zeros_like(right), right.clone(), 1.0, 0
-        direction, gram_direction, before = z, z, right.new_ones(())
+        run = DeviceIteration(right, lambda residual: self._step(system, residual), system.curvature.apply, system.shift)
+        reached, iteration = 1.0, 0
         while iteration < self.iterations and reached > tolerance:
-            for _ in range(min(TOGETHER, self.iterations - iteration)):
-                step, gram_step = self._step(system, residual)
-                energy = torch.dot(residual.view(-1), gram_step.view(-1))
-                direction = torch.addcmul(step, direction, energy / before)
-                gram_direction = torch.addcmul(gram_step, gram_direction, energy / before)
-                image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
-                # Once what is left vanishes, or lies in the null space of K, a step has no length.
-                length = torch.where(energy > 0, energy / torch.dot(gram_direction.view(-1), image.view(-1)), 0.0)
-                before = torch.where(energy > 0, energy, 1.0)
-                z.addcmul_(direction, length)
-                residual.addcmul_(image, length, value=-1)
-                iteration += 1
-            reached, left = (torch.stack([torch.linalg.vector_norm(residual) / goal, energy]).double()).tolist()
-            if left <= 0 and reached > tolerance:
-                return z + residual / system.shift, 0.0, iteration
-        return z, reached, iteration
+            count = min(TOGETHER, self.iterations - iteration)
+            run.advance(count)
+            iteration += count
+            reached = float(torch.linalg.vector_norm(run.residual)) / goal
+            if reached > tolerance and float(run.energy) <= 0:
+                return run.z + run.residual / system.shift, 0.0, iteration
+        return run.z, reached, iteration
 
     def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
         residual = system.gram_product(right)

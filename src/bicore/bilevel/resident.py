@@ -18,8 +18,10 @@ from torch import Tensor
 from bicore.bilevel import hypergradient, inner
 from bicore.bilevel.factors import lower_factor, shifted
 from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.linear import DeviceIteration
 from bicore.bilevel.preconditioner import BORDER_FLOOR, PRECONDITIONER_FLOOR
 from bicore.bilevel.problem import Problem
+from bicore.bilevel.softmax import ARMIJO
 from bicore.losses import CrossEntropy
 from bicore.operators import Features, Gram
 
@@ -31,7 +33,6 @@ MORE_NEWTON, MORE_INNER, MORE_OUTER, TRIES = 2, 4, 16, 8
 ROUNDS = 20
 #: Lengths that a Newton step may have: the first that lowers the objective enough is taken.
 LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
-ARMIJO = 1e-4
 
 
 def fits(problem: Problem) -> bool:
@@ -43,9 +44,6 @@ def fits(problem: Problem) -> bool:
 
 class SoftmaxResident:
     """The state of a growing coreset under the cross-entropy, binary weights."""
-
-    #: A step is the same list of operations every time.
-    fixed = True
 
     def __init__(self, problem: Problem, capacity: int, general: Callable[[], ImplicitForward]) -> None:
         like, outputs = problem.train.like, problem.outputs
@@ -95,18 +93,11 @@ class SoftmaxResident:
         m, self.stuck, self.tries = len(self.indices), False, self.tries + 1
         if self.tries > TRIES:
             return False
-        for values in (
-            self.train,
-            self.outer,
-            self.gram,
-            self.gram.T,
-            self.weights,
-            self.targets,
-            self.alpha,
-            self.log,
-            self.index,
-        ):
+        padded = (self.train, self.outer, self.gram, self.gram.T, self.weights, self.targets, self.alpha, self.log, self.index)
+        for values in padded:
             values[m:] = 0
+        if not bool(torch.isfinite(self.alpha).all()):
+            self.alpha.zero_()
         self.roots[m:] = 1
         self.count.fill_(m)
         self.shown.copy_(self.gram @ self.alpha)
@@ -177,7 +168,7 @@ class SoftmaxResident:
             k, objective, size, reached = numbers[1 + 4 * place : 5 + 4 * place]
             if not (size <= fit and reached <= gradient and math.isfinite(objective)):
                 self.stuck = True
-                if size > fit:
+                if not size <= fit:
                     self.newton, self.inner = self.newton + MORE_NEWTON, self.inner + MORE_INNER
                 else:
                     self.gradient += MORE_OUTER
@@ -186,7 +177,8 @@ class SoftmaxResident:
             objectives.append(objective)
         if objectives:
             self.objective = objectives[-1]
-        self._refresh(count)
+        if not self.stuck:
+            self._refresh(count)
         return objectives
 
     def _curved(self, probabilities: Tensor, rows: Tensor) -> Tensor:
@@ -195,28 +187,19 @@ class SoftmaxResident:
 
     def _solve(self, right: Tensor, probabilities: Tensor, shift: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
         """z with (s I + A K) z = right after so many conjugate-gradient iterations, and the relative residual."""
-        z, residual = torch.zeros_like(right), right.clone()
-        direction, gram_direction, before, energy = z, z, right.new_ones(()), right.new_ones(())
-        least = right.new_zeros(())
-        for iteration in range(iterations):
-            scaled = residual / self.roots
-            solved = self.inverse @ scaled
-            step, gram_step = solved * self.roots, torch.addcmul(scaled, solved, self.made, value=-1) / self.roots
-            energy = (residual * gram_step).sum()
-            direction = torch.addcmul(step, direction, energy / before)
-            gram_direction = torch.addcmul(gram_step, gram_direction, energy / before)
-            image = torch.addcmul(self._curved(probabilities, gram_direction), direction, shift)
-            if iteration == 0:
-                least = energy * torch.finfo(right.dtype).eps ** 2  # below it there is nothing left but rounding
-            length = torch.where(energy > least, energy / (gram_direction * image).sum(), 0.0)
-            before = torch.where(energy > least, energy, 1.0)
-            z = torch.addcmul(z, direction, length)
-            residual = torch.addcmul(residual, image, length, value=-1)
+        run = DeviceIteration(right, self._preconditioned, lambda rows: self._curved(probabilities, rows), shift)
+        run.advance(iterations)
         # What is left when the energy is spent lies in the null space of K, where the operator is s times the identity.
-        spent = energy <= 0
-        z = torch.where(spent, z + residual / shift, z)
+        spent = run.energy <= 0
+        z = torch.where(spent, run.z + run.residual / shift, run.z)
         goal = torch.linalg.vector_norm(right).clamp_min(torch.finfo(right.dtype).tiny)
-        return z, torch.where(spent, 0.0, torch.linalg.vector_norm(residual) / goal)
+        return z, torch.where(spent, 0.0, torch.linalg.vector_norm(run.residual) / goal)
+
+    def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """P r and K P r, as :class:`bicore.bilevel.preconditioner.Preconditioner` has them, with the shift on the device."""
+        scaled = residual / self.roots
+        solved = self.inverse @ scaled
+        return solved * self.roots, torch.addcmul(scaled, solved, self.made, value=-1) / self.roots
 
     def _fit(self, shift: Tensor) -> Tensor:
         """Newton's method from the last fit; the relative residual it ends with."""
@@ -231,9 +214,8 @@ class SoftmaxResident:
             slope = (r * moved).sum().clamp_max(0.0)
             values = self._values(self.alpha + lengths * step, self.shown + lengths * moved, shift)
             noise = 10 * torch.finfo(r.dtype).eps * value.abs()
-            first = (
-                (values <= value + ARMIJO * self.lengths * slope + noise).int().argmax().view(1)
-            )  # a tensor of no dimensions would be read back to index with
+            enough = values <= value + ARMIJO * self.lengths * slope + noise
+            first = enough.int().argmax().view(1)  # of no dimensions, it would be read back to index with
             length = self.lengths[first]
             self.alpha.addcmul_(step, length)
             self.shown.addcmul_(moved, length)

@@ -21,6 +21,7 @@ LARGEST = 40
 ITERATIONS = 25
 #: Halvings of a step before that.
 HALVINGS = 8
+#: Share of the predicted decrease that a step of a line search must achieve.
 ARMIJO = 1e-4
 
 
@@ -44,7 +45,10 @@ class SoftmaxFit:
             size = _norm(r) / scale if scale > 0 else 0.0
             if size <= tolerance:
                 return alpha, h, size, iteration
-            step = self._step(p, -r)
+            try:
+                step = self._step(p, -r)
+            except np.linalg.LinAlgError:
+                return None
             moved = self.gram @ step
             slope = min(float(np.vdot(r, moved)), 0.0)
             noise, length = 10 * np.finfo(np.float64).eps * abs(value), 1.0

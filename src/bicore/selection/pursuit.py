@@ -214,7 +214,8 @@ class Pursuit:
                 for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
                     turn()
             objectives = engine.settle()
-            turn.check()
+            if not (isinstance(engine, SoftmaxResident) and engine.stuck):  # what is stuck is done again
+                turn.check()
             self.objectives += objectives
             self.indices, self.weights = np.array(engine.indices), np.ones(len(self.objectives))
             for done, objective in enumerate(objectives, count + 1):
