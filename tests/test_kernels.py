@@ -410,6 +410,7 @@ def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
         ),
         ([Conv(), ReLU(), GlobalAverage(), Dense(), ReLU(), Dense()], "ReLU follows GlobalAverage"),
         ([Conv(), Residual((ReLU(), Conv(3, 2)), ()), GlobalAverage(), Dense()], "different strides"),
+        ([Conv(), ReLU(), Flatten(), GlobalAverage(), Dense()], "one read-out"),
     ],
 )
 def test_readouts_that_have_no_kernel_are_refused(layers, words):

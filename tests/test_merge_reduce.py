@@ -107,6 +107,14 @@ def test_small_batches_wait_and_are_part_of_what_is_kept():
         assert buffer.snapshot().weights.sum() == pytest.approx(5 + row)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_first_chunk_of_one_truth_value(first):
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    buffer = MergeReduce(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1), 6, 2)
+    buffer.update(x, np.full(20, first)).update(x + 3, np.full(20, not first))
+    assert sorted(buffer.snapshot().y.tolist()) == [False] * 3 + [True] * 3
+
+
 def test_one_class_after_the_other_and_a_first_chunk_of_one_class():
     buffer = MergeReduce(BILEVEL, 12, 3)
     rng = np.random.default_rng(0)

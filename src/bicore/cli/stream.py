@@ -120,19 +120,20 @@ def _check(buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, 
         )
     if buffer.position and buffer.mark.get("batch") != batch:
         raise InputError(f"{state} holds a stream of another batch size, {buffer.mark.get('batch')}; use it, or another folder.")
-    if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != _trail(NOTHING, source.data[: buffer.position]):
+    trail = _trail(NOTHING, source.data[: buffer.position])
+    if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != trail:
         raise InputError(
             f"{state} holds a stream of another source: the first {buffer.position} rows differ; use the same, or another --state "
             "folder (a source may grow at its end, if it is read with --scale none)."
         )
-    buffer.mark = {"batch": batch, "rows": _trail(NOTHING, source.data[: buffer.position])}
+    buffer.mark = {"batch": batch, "rows": trail}
 
 
 def _trail(before: str, rows: Dataset) -> str:
     """A digest of all rows so far, from the digest of those before: a row at a time, so that batches leave no trace in it."""
     labels = np.zeros(len(rows)) if rows.y is None else rows.y
     for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
-        before = hashlib.sha256(before.encode() + point.tobytes() + repr(label).encode()).hexdigest()
+        before = hashlib.sha256(before.encode() + point.tobytes() + str(label).encode()).hexdigest()
     return before
 
 

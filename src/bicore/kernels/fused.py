@@ -26,7 +26,7 @@ POOLED_PAIRS = 1 << 16
 #: Images of one launch for the diagonal.
 OWN = 1000
 
-#: Launches a list of pairs of the two sets of images prepared before; gives (pairs, 2): Σ and Θ before the layers that follow.
+#: Launches a list of pairs of the two sets of images prepared before; gives the state after the last layer.
 Launch = Callable[[Tensor], State]
 
 

@@ -214,11 +214,13 @@ def _check_readout(layers: tuple[Layer, ...]) -> None:
                 f"{wrong} follows GlobalAverage; an average over positions inside a network mixes displacements and has no kernel "
                 "here: only Dense may follow it."
             )
-        if any(isinstance(layer, Residual) and _inner_strides(layer) for layer in layers[:k]):
+        if any(isinstance(layer, Residual) and _strides_differ(layer) for layer in layers[:k]):
             raise InputError("the two branches of a Residual have different strides; they must agree.")
+        if len(places) > 1:
+            raise InputError("layers has a Flatten and a GlobalAverage; a network has one read-out: remove the other.")
 
 
-def _inner_strides(layer: Residual) -> bool:
+def _strides_differ(layer: Residual) -> bool:
     return _stride(layer.body) != _stride(layer.shortcut)
 
 

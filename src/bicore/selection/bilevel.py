@@ -166,7 +166,7 @@ class BilevelSelector(Selector):
         """Fix the classes. A single one gets a second that never occurs: the points are then chosen to stand out from nothing."""
         known = list(classes)
         if len(known) == 1:
-            known.append(f"not {known[0]}" if isinstance(known[0], str) else known[0] + 1)
+            known.append(_other(known[0]))
         return replace(self, classes=known) if self.task != "regression" and self.classes is None else self
 
     def _plan(self, size: int, seed: int) -> Plan:
@@ -305,6 +305,13 @@ class BilevelSelector(Selector):
                 f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match."
             )
         return targets, other
+
+
+def _other(label: Any) -> Any:
+    """A label that is not this one, of the same kind."""
+    if isinstance(label, bool):
+        return not label
+    return f"not {label}" if isinstance(label, str) else label + 1
 
 
 def _fitting(loss: Loss, targets: Targets, data: Dataset) -> Loss:
