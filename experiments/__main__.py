@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,8 +14,8 @@ from pathlib import Path
 from experiments import page
 from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
 from experiments.figures import FIGURES, draw
-from experiments.records import FOLDER, Records
-from experiments.tables import table
+from experiments.records import FOLDER, RecordError, Records
+from experiments.tables import gathered, table
 
 
 def main(words: list[str] | None = None) -> int:
@@ -28,7 +29,9 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--data", default=os.environ.get("BICORE_DATA"), help="folder with MNIST in torchvision's layout")
     run.add_argument("--quick", action="store_true", help="a toy of the same shape on digits, end to end, in seconds")
     run.add_argument("--only", help="methods, separated by semicolons")
+    run.add_argument("--workers", type=int, default=1, help="processes that share the runs")
     run.add_argument("--minutes", type=float, help="start no further run after this long")
+    run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     shown = verbs.add_parser("table", help="the table of an experiment, from its records")
     shown.add_argument("name", choices=list(EXPERIMENTS))
     drawn = verbs.add_parser("figure", help="a figure, from records")
@@ -38,17 +41,26 @@ def main(words: list[str] | None = None) -> int:
     for verb in (run, shown, drawn):
         verb.add_argument("--records", type=Path, default=None, help="folder of the records")
     given = parser.parse_args(words)
+    try:
+        return _obey(given)
+    except RecordError as damage:
+        print(f"experiments: {damage}", file=sys.stderr)
+        return 2
+
+
+def _obey(given: argparse.Namespace) -> int:
     if given.verb == "list":
         return _list()
     if given.verb == "page":
         return _page()
     if given.verb == "figure":
         path = given.out or Path(f"{given.name}.png")
-        draw(given.name, Records(given.name, given.records or FOLDER).all(), path)
+        records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
+        draw(given.name, records, path)
         print(path)
         return 0
     if given.verb == "table":
-        print(table(given.name, Records(given.name, given.records or FOLDER).all()))
+        print(table(given.name, gathered(given.name, given.records or FOLDER)))
         return 0
     return _run(given)
 
@@ -65,8 +77,8 @@ def _page() -> int:
 
 def _list() -> int:
     for name, experiment in EXPERIMENTS.items():
-        groups, records = experiment.groups(0), Records(name)
-        wanted = 5 * sum(len(group.setting.betas) for group in groups)
+        records = Records(name)
+        wanted = sum(len(group.setting.betas) for seed in range(5) for group in experiment.groups(seed) if group.source is None)
         print(f"{name:12} {experiment.title}: {len(list(records.all()))} of {wanted} runs recorded")
     return 0
 
@@ -81,32 +93,60 @@ def _run(given: argparse.Namespace) -> int:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     folder = given.records or (Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER)
+    names = list(EXPERIMENTS) if given.name == "all" else [given.name]
+    failed = _shared(given, folder) if given.workers > 1 else _one_by_one(given, names, folder, device)
+    for name in names if not given.worker else ():
+        print(table(name, gathered(name, folder)))
+    return failed
+
+
+def _shared(given: argparse.Namespace, folder: Path) -> int:
+    """The same command in several processes; a run goes to the one that claims it first."""
+    words = [
+        "run", given.name, "--seeds", str(given.seeds), "--device", given.device, "--records", str(folder), "--worker",
+        *(["--data", given.data] if given.data else []), *(["--quick"] if given.quick else []),
+        *(["--only", given.only] if given.only else []), *(["--minutes", str(given.minutes)] if given.minutes else []),
+    ]  # fmt: skip
+    workers = [subprocess.Popen([sys.executable, "-m", "experiments", *words]) for _ in range(given.workers)]
+    try:
+        return max(worker.wait() for worker in workers)
+    except KeyboardInterrupt:
+        for worker in workers:
+            worker.terminate()
+        raise
+
+
+def _one_by_one(given: argparse.Namespace, names: list[str], folder: Path, device: str) -> int:
     data, start = Data(given.data, given.quick), time.perf_counter()
-    for name in EXPERIMENTS if given.name == "all" else [given.name]:
+    for name in names:
         records = Records(name, folder)
         for seed in range(1 if given.quick else given.seeds):
             for group in EXPERIMENTS[name].groups(seed):
-                if given.only and group.setting.method not in given.only.split(";"):
+                if group.source is not None or (given.only and group.setting.method not in given.only.split(";")):
                     continue
                 if given.minutes is not None and time.perf_counter() - start > 60 * given.minutes:
                     print(f"experiments: {given.minutes} minutes are over; the same command goes on.", file=sys.stderr)
                     return 0
                 _group(group, data, records, device, given.quick)
-        print(table(name, records.all()))
     return 0
 
 
 def _group(group: Group, data: Data, records: Records, device: str, quick: bool) -> None:
+    """Run what is missing of a group, unless another process is at it."""
+    import torch
+
     setting = group.setting
     if quick:
         setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
     betas = setting.quick if quick else setting.betas
-    missing = [beta for beta in betas if not records.has(setting.key(beta))]
-    if not missing:
-        return
-    begin = time.perf_counter()
-    for beta, result in group.run(setting, data.tasks(group.tasks), missing, device, quick):
-        records.write(setting.key(beta), {**result, "quick": quick})
+    with records.claim(setting.key(betas[0])) as mine:
+        missing = [beta for beta in betas if not records.has(setting.key(beta))]
+        if not mine or not missing:
+            return
+        begin = time.perf_counter()
+        torch.manual_seed(setting.seed)  # dropout draws from torch's own generator
+        for beta, result in group.run(setting, data.tasks(group.tasks), missing, device, quick):
+            records.write(setting.key(beta), {**result, "quick": quick})
     shown = f"{setting.dataset}, {setting.method}, memory {setting.memory}, seed {setting.seed}"
     print(f"{shown}: {len(missing)} runs in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments import continual, picks, runtime, streaming, summary, tasks, variational
 from experiments.settings import Setting
-from experiments.tasks import BATCH, Part, Task
+from experiments.tasks import Part, Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 DATASETS = ("PermMNIST", "SplitMNIST")
@@ -24,12 +24,16 @@ Results = Iterator[tuple[float, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share everything but β: a setting, and a function that gives the result of each β asked for."""
+    """Runs that share everything but β: a setting, and a function that gives the result of each β asked for.
+
+    ``source`` names the experiment and the method under which these very runs are recorded already.
+    """
 
     setting: Setting
     run: Callable[[Setting, Sequence[Task], Sequence[float], str, bool], Results]
     tasks: str
     paper: Number | None
+    source: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,13 @@ def _continual(dataset: str, method: str, word: str | None, memory: int, seed: i
 def _streaming(
     dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False
 ) -> Group:
-    setting, slots = streaming.setting_of(dataset, method, memory, seed), 1 if imbalanced else streaming.SLOTS
+    setting = streaming.setting_of(dataset, method, memory, seed)
+    flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA) if imbalanced else streaming.Flow()
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return streaming.run(setting, word, made, betas, device, *((1, QUICK_BATCH) if quick else (streaming.STEPS, BATCH)), slots)
+        if quick:
+            return streaming.run(setting, word, made, betas, device, replace(flow, steps=1, rows=QUICK_BATCH), 1)
+        return streaming.run(setting, word, made, betas, device, flow)
 
     return Group(setting, run, "imbalanced" if imbalanced else dataset, paper)
 
@@ -112,33 +119,47 @@ def _continual_groups(seed: int) -> list[Group]:
 
 
 def _memory_groups(seed: int) -> list[Group]:
+    rows = {
+        "CL uniform sampling": (_continual, "uniform", ("continual", "Uniform sampling")),
+        "CL coreset": (_continual, "coreset", ("continual", "Coreset")),
+        "Streaming reservoir sampling": (_streaming, "reservoir", ("streaming", "Reservoir sampling")),
+        "Streaming coreset": (_streaming, "coreset", ("streaming", "Streaming coreset")),
+    }
     groups = []
     for memory in (50, 100, 200):
-        told = {name: values.get(str(memory)) for name, values in PAPER["memory_size_splitmnist"].items()}
-        groups += [
-            _continual("SplitMNIST", "CL uniform sampling", "uniform", memory, seed, told["CL uniform sampling"]),
-            _continual("SplitMNIST", "CL coreset", "coreset", memory, seed, told["CL coreset"]),
-            _streaming(
-                "SplitMNIST", "Streaming reservoir sampling", "reservoir", memory, seed, told["Streaming reservoir sampling"]
-            ),
-            _streaming("SplitMNIST", "Streaming coreset", "coreset", memory, seed, told["Streaming coreset"]),
-        ]
+        for method, (kind, word, source) in rows.items():
+            paper = PAPER["memory_size_splitmnist"][method].get(str(memory))
+            group = kind("SplitMNIST", method, word, memory, seed, paper)
+            groups.append(replace(group, source=source) if memory == 100 else group)
     return groups
 
 
 def _proxy_groups(seed: int) -> list[Group]:
-    """The RBF kernel in continual learning; the CNTK rows, and those of VCL and streams, belong to the other tables."""
-    return [
-        _continual(dataset, "CL Coreset RBF", "coreset-rbf", 100, seed, _table("rbf_proxy", "CL Coreset RBF", dataset))
-        for dataset in DATASETS
-    ]
+    """The RBF kernel beside the network's own in three settings; all but one row are runs of the other tables."""
+    groups = []
+    for dataset in DATASETS:
+        tables = (
+            ("CL", _continual(dataset, "", "coreset-rbf", 100, seed, None), "continual", "Coreset"),
+            ("VCL", _variational(dataset, "", "coreset-rbf", seed, None), "vcl", "Coreset"),
+            ("Streaming", _streaming(dataset, "", "coreset-rbf", 100, seed, None), "streaming", "Streaming coreset"),
+        )
+        for name, group, source, row in tables:
+            table = {"continual": "continual_learning"}.get(source, source)
+            own, rbf = replace(group.setting, method=f"{name} Coreset CNTK"), replace(group.setting, method=f"{name} Coreset RBF")
+            groups.append(replace(group, setting=own, paper=_table(table, row, dataset), source=(source, row)))
+            if name == "CL":
+                groups.append(replace(group, setting=rbf, paper=_table("rbf_proxy", rbf.method, dataset)))
+            else:
+                told = _table(table, f"{row} RBF", dataset)
+                groups.append(replace(group, setting=rbf, paper=told, source=(source, f"{row} RBF")))
+    return groups
 
 
 def _variational_groups(seed: int) -> list[Group]:
     return [
         _variational(dataset, method, word, seed, _table("vcl", method, dataset))
         for dataset in DATASETS
-        for method, word in variational.METHODS.items()
+        for method, word in {**variational.METHODS, **variational.OWN}.items()
     ]
 
 
@@ -154,7 +175,7 @@ def _streaming_groups(seed: int) -> list[Group]:
 def _imbalanced_groups(seed: int) -> list[Group]:
     return [
         _streaming("SplitMNIST", method, word, 100, seed, _table("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True)
-        for method, word in streaming.IMBALANCED.items()
+        for method, word in {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}.items()
     ]
 
 
@@ -213,6 +234,3 @@ class Data:
             whole = Part(np.concatenate([train.x[:size], train.x[rest:]]), np.concatenate([train.y[:size], train.y[rest:]]))
             return [Task(train[:size], held, test), Task(whole, held, test)]
         return tasks.split(train, test, 2, (few // 2, 2 * few)) if self.quick else tasks.split(train, test, points=tasks.IMBALANCED)
-
-
-__all__ = ["EXPERIMENTS", "Data", "Experiment", "Group", "Part"]

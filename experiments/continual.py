@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
+
+from torch import Tensor
 
 from bicore import RBF, BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.selection import as_selector
 from experiments.networks import NETWORKS, PROXIES
 from experiments.settings import Setting
 from experiments.tasks import Task
-from experiments.training import EPOCHS, Learner, Memory, build, scores, tensors, train
+from experiments.training import EPOCHS, Cohort, Learner, Memory, build, lasting, scores
 
 BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 #: The paper's λ, in its per-point form, its candidates a step, and γ of its RBF kernel.
@@ -50,8 +53,8 @@ def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
-def selector_of(word: str, dataset: str) -> Selector:
-    """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF."""
+def selector_of(word: str, dataset: str, penalty: float = LAMBDA) -> Selector:
+    """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF; ``penalty`` is the paper's λ."""
     if not word.startswith("coreset"):
         return as_selector(word)
     kernel = RBF(GAMMA) if word.endswith("rbf") else PROXIES[dataset]
@@ -60,7 +63,7 @@ def selector_of(word: str, dataset: str) -> Selector:
     candidates = None if word == "coreset-all" else CANDIDATES
     weights = "final" if word == "coreset-weighted" else "binary"
     return BilevelSelector(
-        kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(LAMBDA), candidates=candidates, first="random", weights=weights
+        kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(penalty), candidates=candidates, first="random", weights=weights
     )
 
 
@@ -70,10 +73,12 @@ def run(
     """Results for each β. A selector that looks at no network chooses once for all of them."""
     start, at_end, points = time.perf_counter(), setting.method.endswith("at the end"), len(tasks[0].train)
     size = setting.memory // len(tasks) * len(tasks) if at_end else points
-    learners = [
-        Learner(build(NETWORKS[setting.dataset], setting.seed, device), beta, size, setting.memory, seed=setting.seed)
-        for beta in betas
-    ]
+    learners = Cohort(
+        [
+            Learner(build(NETWORKS[setting.dataset], setting.seed, device), beta, size, setting.memory, epochs, seed=setting.seed)
+            for beta in betas
+        ]
+    )
     selector = None if word is None else selector_of(word, setting.dataset)
     kept = "learnt" if word == "coreset-weighted" else "equal"
     shared = selector is None or not selector.needs_model
@@ -81,27 +86,39 @@ def run(
         [ReplayMemory(selector, setting.memory, kept, setting.seed) for _ in betas[: 1 if shared else None]] if selector else []
     )
     picking = 0.0
-    for task in tasks:
-        if not at_end:
+    for number, task in enumerate(tasks):
+        if number == 0 and not at_end:
             for learner in learners:
-                learner.take(*tensors(task.train, device))
+                learner.network.load_state_dict(started(setting.dataset, setting.seed, task, device, epochs))
+        elif not at_end:
+            for learner in learners:
+                learner.take(*lasting(task.train, device))
                 learner.restart()
-            train(learners, epochs)
+            learners.train(epochs)
         begin = time.perf_counter()
         for place, memory in enumerate(memories):
-            model = None if shared else learners[place].network.eval()
+            model = None if shared else learners.learners[place].network.eval()
             memory.add_task(task.train.x, task.train.y, context=Context(model, Runtime(device, progress=False), classes=range(10)))
         picking += time.perf_counter() - begin
-        for place, learner in enumerate(learners if memories and not at_end else []):
+        for place, learner in enumerate(learners if memories and not at_end else ()):
             learner.rehearse(_rows(memories[0 if shared else place], device))
     if at_end:
         rows = _rows(memories[0], device)
         for learner in learners:
             learner.take(rows.x, rows.y)
-        train(learners, epochs)
+        learners.train(epochs)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas), "epochs": epochs}
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
+
+
+@lru_cache(maxsize=4)
+def started(dataset: str, seed: int, task: Task, device: str, epochs: int) -> dict[str, Tensor]:
+    """The network after the first task. No memory and no β have a part in it: every row of a seed goes on from here."""
+    learner = Learner(build(NETWORKS[dataset], seed, device), 0.0, len(task.train), 1, epochs, seed=seed)
+    learner.take(*lasting(task.train, device))
+    Cohort([learner]).train(epochs)
+    return {name: value.clone() for name, value in learner.network.state_dict().items()}
 
 
 def _rows(memory: ReplayMemory, device: str) -> Memory:

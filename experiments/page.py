@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from experiments.catalogue import EXPERIMENTS
-from experiments.records import FOLDER, Records
-from experiments.tables import rows, table
+from experiments.records import FOLDER
+from experiments.tables import gathered, rows, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 INTRODUCTION = """# The paper, reproduced
@@ -22,7 +23,7 @@ def text(folder: Path = FOLDER) -> str | None:
     """The page, or None while there is no record."""
     parts = []
     for name, experiment in EXPERIMENTS.items():
-        records = list(Records(name, folder).all())
+        records = gathered(name, folder)
         if not records:
             continue
         hardware = sorted({record["machine"]["gpu"] or record["machine"]["processor"] for record in records})
@@ -35,7 +36,7 @@ def text(folder: Path = FOLDER) -> str | None:
     return "\n".join([INTRODUCTION, *parts]) if parts else None
 
 
-def _verdicts(name: str, records: list[dict]) -> str:  # type: ignore[type-arg]
+def _verdicts(name: str, records: list[dict[str, Any]]) -> str:
     """Where ours falls short of the paper by more than its standard deviation."""
     short = [
         f"{row.method} ({row.dataset}, memory {row.memory})"

@@ -1,11 +1,13 @@
-"""One JSON file a run, written whole; what is there is not run again."""
+"""One JSON file a run, written whole; what is there is not run again, and what another process is running is left to it."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import platform
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ import torch
 import bicore
 
 FOLDER = Path(__file__).parent / "records"
+
+
+class RecordError(Exception):
+    """A file that no run of ours has written."""
 
 
 class Records:
@@ -39,9 +45,24 @@ class Records:
         beside.write_text(json.dumps(record, indent=1) + "\n")
         beside.replace(path)
 
+    @contextmanager
+    def claim(self, key: Mapping[str, Any]) -> Iterator[bool]:
+        """Whether this process may run the configuration; the claim ends with the block, and with the process."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.path(key).with_suffix(".lock").open("w") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
     def all(self) -> Iterator[dict[str, Any]]:
         for path in sorted(self.folder.glob("*.json")):
-            yield json.loads(path.read_text())
+            try:
+                yield json.loads(path.read_text())
+            except json.JSONDecodeError as damage:
+                raise RecordError(f"{path} is not a whole record ({damage}); remove it, and its run is done again.") from None
 
 
 def machine() -> dict[str, Any]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from bicore import Context, MergeReduce, Runtime
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
-from experiments.continual import BETAS, selector_of
+from experiments.continual import BETAS, LAMBDA, selector_of
 from experiments.networks import NETWORKS
 from experiments.settings import Setting
 from experiments.tasks import BATCH, Task, batches
-from experiments.training import EPOCHS, Learner, Memory, build, scores, tensors, train
+from experiments.training import EPOCHS, Cohort, Learner, Memory, build, scores, tensors
 
-STEPS, SLOTS = 40, 10
 METHODS = {
     "Train on coreset only": "coreset",
     "Reservoir sampling": "reservoir",
@@ -31,6 +31,9 @@ METHODS = {
 }
 OWN = {"Streaming coreset, squared error": "coreset-squared", "Streaming coreset, weights kept": "coreset-weighted"}
 IMBALANCED = {"Reservoir": "reservoir", "CBRS": "cbrs", "Coreset": "coreset"}
+IMBALANCED_OWN = {"Coreset, squared error": "coreset-squared", "Coreset, weights kept": "coreset-weighted"}
+#: λ of the imbalanced stream.
+IMBALANCED_LAMBDA = 1e-4
 #: GSS sees the stream in batches of its own.
 GSS_BATCH = 10
 
@@ -41,54 +44,61 @@ def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
-def buffer_of(word: str, setting: Setting, slots: int) -> Buffer:
+@dataclass(frozen=True)
+class Flow:
+    """How a stream is run: steps and rows a batch, slots of a merge-reduce buffer, and λ."""
+
+    steps: int = 40
+    rows: int = BATCH
+    slots: int = 10
+    penalty: float = LAMBDA
+
+
+def buffer_of(word: str, setting: Setting, flow: Flow) -> Buffer:
     if word.startswith("coreset"):
-        kept = "learnt" if word == "coreset-weighted" else "equal"
-        return MergeReduce(selector_of(word, setting.dataset), setting.memory, min(slots, setting.memory), kept, setting.seed)
+        kept, selector = "learnt" if word == "coreset-weighted" else "equal", selector_of(word, setting.dataset, flow.penalty)
+        return MergeReduce(selector, setting.memory, min(flow.slots, setting.memory), kept, setting.seed)
     kinds = {"reservoir": Reservoir, "cbrs": ClassBalancedReservoir, "gss": GradientSampling, "exstream": Prototypes}
     return kinds[word](setting.memory, setting.seed)
 
 
 def run(
-    setting: Setting,
-    word: str,
-    tasks: Sequence[Task],
-    betas: Sequence[float],
-    device: str,
-    steps: int = STEPS,
-    rows: int = BATCH,
-    slots: int = SLOTS,
+    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, flow: Flow, epochs: int = EPOCHS
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Results for each β. A buffer that looks at no network is fed once for all of them."""
     start, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
-    size = rows if shared else GSS_BATCH
-    learners = [
-        Learner(build(NETWORKS[setting.dataset], setting.seed, device), beta, size, setting.memory, seed=setting.seed)
-        for beta in betas
-    ]
-    buffers = [buffer_of(word, setting, slots) for _ in betas[: 1 if shared else None]]
+    size = flow.rows if shared else GSS_BATCH
+    steps = max(1, flow.steps * size // flow.rows)
+    network = NETWORKS[setting.dataset]
+    learners = Cohort(
+        [
+            Learner(build(network, setting.seed, device), beta, size, setting.memory, steps, seed=setting.seed)
+            for beta in betas[: 0 if only else None]
+        ]
+    )
+    buffers, picking = [buffer_of(word, setting, flow) for _ in betas[: 1 if shared else None]], 0.0
     for batch in batches(tasks, size):
-        if not only:
-            for learner in learners:
-                learner.take(*tensors(batch, device))
-            train(learners, max(1, steps * size // rows))
+        for learner in learners:
+            learner.take(*tensors(batch, device))
+        learners.train(steps)
+        begin = time.perf_counter()
         for place, buffer in enumerate(buffers):
-            model = None if shared else learners[place].network.eval()
+            model = None if shared else learners.learners[place].network.eval()
             buffer.update(batch.x, batch.y, context=Context(model, Runtime(device, progress=False), classes=range(10)))
+        picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
             learner.rehearse(_rows(buffers[0 if shared else place], device))
-    if only:
-        learners = [_from_scratch(setting, _rows(buffers[0], device), device, EPOCHS if steps == STEPS else steps)]
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "steps": steps}
-    for beta, learner in zip(betas, learners, strict=True):
+    trained = [_from_scratch(setting, _rows(buffers[0], device), device, epochs)] if only else list(learners)
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas), "steps": flow.steps}
+    for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 
 
 def _from_scratch(setting: Setting, rows: Memory, device: str, epochs: int) -> Learner:
     """A fresh network trained on what the buffer holds at the end."""
-    learner = Learner(build(NETWORKS[setting.dataset], setting.seed, device), 0.0, len(rows.x), 1, seed=setting.seed)
+    learner = Learner(build(NETWORKS[setting.dataset], setting.seed, device), 0.0, len(rows.x), 1, epochs, seed=setting.seed)
     learner.take(rows.x, rows.y)
-    train([learner], epochs)
+    Cohort([learner]).train(epochs)
     return learner
 
 

@@ -14,7 +14,7 @@ from bicore.bilevel import Adam
 from experiments.networks import ConvNet
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
-from experiments.training import Learner, accuracy, build, train
+from experiments.training import Cohort, Learner, accuracy, build, tensors
 
 SIZES = tuple(range(75, 251, 25))
 #: Images the coresets are chosen from; uniform samples come from all of them.
@@ -36,22 +36,21 @@ def run(
     setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, everything: Part, epochs: int = EPOCHS
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Results for each size; one selection, grown from size to size, serves all."""
-    task, coreset = tasks[0], None
-    rows: np.ndarray
+    start, task, subsets = time.perf_counter(), tasks[0], []
+    coreset: Coreset | None = None
     for size in sorted(int(beta) for beta in betas):
-        start = time.perf_counter()
-        pool = task.train
         if word == "uniform":  # from all images, as in the paper
             rows = np.random.default_rng(setting.seed).permutation(len(everything))[:size]
-            points, weights = everything[rows], np.ones(size)
+            subsets.append((everything[rows], np.ones(size), rows))
         else:
-            coreset = chosen(word, pool, size, setting.seed, device, coreset, min(STARTS, size))
-            points, weights = pool[coreset.indices], coreset.weights
-            rows = coreset.indices
-        picking = time.perf_counter() - start
-        scores = _trained(points, weights, task, setting.seed, device, epochs)
-        spent = {"selection_seconds": picking, "seconds": time.perf_counter() - start}
-        yield float(size), {**scores, **spent, "picks": rows.tolist()}
+            coreset = chosen(word, task.train, size, setting.seed, device, coreset, min(STARTS, size))
+            subsets.append((task.train[coreset.indices], coreset.weights, coreset.indices))
+    picking = time.perf_counter() - start
+    learners = Cohort([_learner(points, weights, setting.seed, device, epochs) for points, weights, _ in subsets])
+    found = _last_scores(learners, task, device, epochs)
+    spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
+    for (points, _, rows), (test, held) in zip(subsets, found, strict=True):
+        yield float(len(points)), {"test": [test], "held": [held], **spent, "epochs": epochs, "picks": rows.tolist()}
 
 
 def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:
@@ -67,16 +66,18 @@ def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Cor
     return selector.select(data, size, initial=first, rng=seed, context=context)
 
 
-def _trained(points: Part, weights: np.ndarray, task: Task, seed: int, device: str, epochs: int) -> dict[str, list[float]]:
-    learner = Learner(build(ConvNet, seed, device), 0.0, len(points), 1, seed=seed)
-    learner.take(
-        torch.from_numpy(points.x).to(device), torch.from_numpy(points.y.astype("int64")).to(device),
-        torch.from_numpy(weights / weights.mean()).float().to(device),
-    )  # fmt: skip
-    train([learner], max(epochs - LAST, 0))
+def _learner(points: Part, weights: np.ndarray, seed: int, device: str, epochs: int) -> Learner:
+    learner = Learner(build(ConvNet, seed, device), 0.0, len(points), 1, epochs, seed=seed)
+    learner.take(*tensors(points, device), torch.from_numpy(weights / weights.mean()).float().to(device))
+    return learner
+
+
+def _last_scores(learners: Cohort, task: Task, device: str, epochs: int) -> list[list[float]]:
+    """Accuracy on test and held-out points of each learner, averaged over the last epochs."""
+    learners.train(max(epochs - LAST, 0))
     found = []
     for _ in range(min(LAST, epochs)):
-        train([learner], 1)
-        found.append([accuracy(learner.network, [part], device)[0] for part in (task.test, task.held)])
-    test, held = np.mean(found, 0).tolist()
-    return {"test": [test], "held": [held]}
+        learners.train(1)
+        found.append([accuracy(learner.network, [task.test, task.held], device) for learner in learners])
+    scores: list[list[float]] = np.mean(found, 0).tolist()
+    return scores

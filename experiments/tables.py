@@ -6,12 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from experiments.catalogue import EXPERIMENTS, PAPER, QUICK_SHARE
+from experiments.records import FOLDER, Records
 from experiments.settings import Setting
 
 #: Seeds behind every number of the paper.
@@ -87,6 +89,22 @@ def _picks(records: list[dict[str, Any]]) -> str:
     return _markdown(["method", "seed", "classes among the first ten", "eights and ones among all"], body)
 
 
+def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """The records of an experiment, with those that other experiments hold for it, under its own names."""
+    found = list(Records(name, folder).all())
+    borrowed = {
+        (group.source, group.setting.dataset, group.setting.memory): group.setting.method
+        for group in EXPERIMENTS[name].groups(0)
+        if group.source is not None
+    }
+    for experiment in dict.fromkeys(source[0] for source, _, _ in borrowed):
+        for record in Records(experiment, folder).all():
+            method = borrowed.get(((experiment, record["method"]), record["dataset"], record["memory"]))
+            if method is not None:
+                found.append({**record, "method": method})
+    return found
+
+
 def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -98,9 +116,10 @@ def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
         setting = group.setting
         known = sorted(memory for dataset, method, memory in runs if (dataset, method) == (setting.dataset, setting.method))
         toy = max(4, setting.memory // QUICK_SHARE)
-        for memory in known if setting.memory == 0 else [one for one in dict.fromkeys((setting.memory, toy)) if one in known]:
+        for memory in known:
             tried = runs[setting.dataset, setting.method, memory]
-            if memory in (setting.memory, 0) or setting.memory == 0 or all(run["quick"] for one in tried.values() for run in one):
+            quick = memory == toy and all(run["quick"] for one in tried.values() for run in one)
+            if setting.memory in (memory, 0) or quick:
                 found.append(_row(replace(setting, memory=memory), tried, group.paper if memory == setting.memory else None))
     return found
 

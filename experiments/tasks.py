@@ -20,7 +20,7 @@ BATCH = 125
 IMBALANCED = (200, 200, 200, 200, 2000)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Images (n, 1, 28, 28) and labels."""
 
@@ -34,7 +34,7 @@ class Part:
         return Part(self.x[rows], self.y[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What is trained on, what β is chosen on, what is reported."""
 

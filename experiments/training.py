@@ -1,14 +1,15 @@
 """Training with rehearsal: the current points in batches, and with every step all of the memory.
 
 The loss of a step is that of a batch plus β times the memory's: the sum over its parts of their mean losses. Trainings that differ
-in β or seed run side by side. On a GPU a step is recorded once as a CUDA graph; the data, their order and the memory lie on the
-device, and nothing but replays comes from the host.
+in β run side by side. On a GPU an epoch of all of them is recorded once as a CUDA graph with a branch for each; data, order and
+memory lie on the device, and nothing but a replay an epoch comes from the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,8 +21,6 @@ from experiments.tasks import Part, Task
 RATE, EPOCHS, BATCH = 5e-4, 400, 256
 #: Of an image.
 SHAPE = (1, 28, 28)
-#: Steps before one is recorded.
-WARM_UP = 3
 
 
 @dataclass(eq=False)
@@ -43,17 +42,25 @@ def build(network: Callable[[], nn.Module], seed: int, device: str) -> nn.Module
 class Learner:
     """A network in training.
 
-    Points and memory have room of a fixed size, so that a step recorded once serves all tasks; places of the memory that are not
-    taken weigh nothing. Batches of two sizes occur (the last of an epoch is smaller): a graph for each.
+    Points, their order and the memory have room of a fixed size, so that an epoch recorded once serves all tasks; places of the
+    memory that are not taken weigh nothing.
     """
 
     def __init__(
-        self, network: nn.Module, beta: float, points: int, rows: int, batch: int = BATCH, rate: float = RATE, seed: int = 0
+        self,
+        network: nn.Module,
+        beta: float,
+        points: int,
+        rows: int,
+        passes: int = EPOCHS,
+        batch: int = BATCH,
+        rate: float = RATE,
+        seed: int = 0,
     ) -> None:
         device = next(network.parameters()).device
-        self.network, self.beta, self.batch = network, beta, min(batch, points)
+        self.network, self.beta, self.passes = network, beta, passes
         self.generator = torch.Generator().manual_seed(seed)
-        self.sizes = [min(self.batch, points - start) for start in range(0, points, self.batch)]
+        self.sizes = [min(batch, points - start) for start in range(0, points, batch)]
         self.x, self.y = torch.zeros(points, *SHAPE, device=device), torch.zeros(points, dtype=torch.long, device=device)
         self.weight = torch.ones(points, device=device)
         self.memory = Memory(
@@ -61,14 +68,11 @@ class Learner:
             torch.zeros(rows, dtype=torch.long, device=device),
             torch.zeros(rows, device=device),
         )
-        self.order = torch.zeros(0, dtype=torch.long, device=device)
+        self.order = torch.zeros(passes * points, dtype=torch.long, device=device)
         self.position = torch.zeros(1, dtype=torch.long, device=device)
-        self.places = torch.arange(self.batch, device=device)
+        self.places = torch.arange(self.sizes[0], device=device)
         captured = {"capturable": True, "fused": True} if device.type == "cuda" else {}
         self.optimiser = torch.optim.Adam(network.parameters(), lr=rate, **captured)
-        self.stream = torch.cuda.Stream() if device.type == "cuda" else None
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self.made = 0
 
     def take(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """The points to train on from now, with weights of mean 1."""
@@ -90,41 +94,23 @@ class Learner:
             for value in state.values():
                 value.zero_()
 
-    def shuffle(self, epochs: int) -> int:
-        """Draw the order of the next passes; the number of steps they take."""
+    def shuffle(self, epochs: int) -> None:
+        """Draw the order of the next passes."""
+        if epochs > self.passes:
+            raise ValueError(f"epochs={epochs} are more than the {self.passes} passes there is room for; raise passes.")
         orders = torch.cat([torch.randperm(len(self.x), generator=self.generator) for _ in range(epochs)])
-        if len(self.order) != len(orders):
-            self.order = torch.zeros(len(orders), dtype=torch.long, device=self.x.device)
-            self.graphs = {}
-        self.order.copy_(orders)
+        self.order[: len(orders)] = orders.to(self.order.device)
         self.position.zero_()
         self.network.train()
-        return epochs * len(self.sizes)
 
-    def step(self, number: int) -> None:
-        size = self.sizes[number % len(self.sizes)]
-        if self.stream is None:
-            self._step(size)
-            return
-        with torch.cuda.stream(self.stream):
-            if self.made < WARM_UP:
-                self._step(size)
-                self.made += 1
-            elif size in self.graphs:
-                self.graphs[size].replay()
-            else:
-                self.graphs[size] = graph = torch.cuda.CUDAGraph()
-                self.optimiser.zero_grad(set_to_none=True)
-                with torch.cuda.graph(graph, stream=self.stream):
-                    self._step(size)
-                graph.replay()
-
-    def _step(self, size: int) -> None:
-        rows = self.order.index_select(0, self.position + self.places[:size])
-        self.position += size
-        self.optimiser.zero_grad(set_to_none=True)
-        self._loss(*(values.index_select(0, rows) for values in (self.x, self.y, self.weight))).backward()
-        self.optimiser.step()
+    def epoch(self) -> None:
+        """One pass over the points."""
+        for size in self.sizes:
+            rows = self.order.index_select(0, self.position + self.places[:size])
+            self.position += size
+            self.optimiser.zero_grad(set_to_none=True)
+            self._loss(*(values.index_select(0, rows) for values in (self.x, self.y, self.weight))).backward()
+            self.optimiser.step()
 
     def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         if self.beta == 0:
@@ -134,20 +120,56 @@ class Learner:
         return (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean() + self.beta * rehearsed
 
 
-def train(learners: Sequence[Learner], epochs: int) -> None:
-    """So many passes over the points each has taken, all learners in step."""
-    if not learners:
-        return
-    counts = {learner.shuffle(epochs) for learner in learners}
-    if learners[0].stream is not None:
-        for learner in learners:
-            assert learner.stream is not None
-            learner.stream.wait_stream(torch.cuda.current_stream())
-    for number in range(max(counts)):
-        for learner in learners:
-            learner.step(number)
-    if learners[0].stream is not None:
+class Cohort:
+    """Learners that train in step, side by side on a GPU."""
+
+    def __init__(self, learners: Sequence[Learner]) -> None:
+        self.learners = list(learners)
+        on_gpu = bool(self.learners) and self.learners[0].x.is_cuda
+        self.streams = [torch.cuda.Stream() for _ in self.learners] if on_gpu else []
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __iter__(self) -> Iterator[Learner]:
+        return iter(self.learners)
+
+    def train(self, epochs: int) -> None:
+        """So many passes over the points each has taken."""
+        if not self.learners or not epochs:
+            return
+        for learner in self.learners:
+            learner.shuffle(epochs)
+        if not self.streams:
+            for _ in range(epochs):
+                for learner in self.learners:
+                    learner.epoch()
+            return
+        if self.graph is None:
+            self._side_by_side()
+            epochs -= 1
+            self.graph = self._recorded() if epochs else None
+        for _ in range(epochs):
+            assert self.graph is not None
+            self.graph.replay()
         torch.cuda.synchronize()
+
+    def _side_by_side(self) -> None:
+        """One epoch, each learner on a stream of its own."""
+        main = torch.cuda.current_stream()
+        for learner, stream in zip(self.learners, self.streams, strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                learner.epoch()
+        for stream in self.streams:
+            main.wait_stream(stream)
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        torch.cuda.synchronize()
+        for learner in self.learners:
+            learner.optimiser.zero_grad(set_to_none=True)  # gradients get a place inside the graph
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._side_by_side()
+        return graph
 
 
 def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[float]:
@@ -156,12 +178,9 @@ def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[flo
     scores = []
     with torch.no_grad():
         for part in parts:
-            x, y = tensors(part, device)
-            right = sum(
-                int((network(x[start : start + 2000]).argmax(1) == y[start : start + 2000]).sum())
-                for start in range(0, len(x), 2000)
-            )
-            scores.append(right / len(x))
+            x, y = lasting(part, device)
+            right = [(network(x[k : k + 2000]).argmax(1) == y[k : k + 2000]).sum() for k in range(0, len(x), 2000)]
+            scores.append(float(torch.stack(right).sum()) / len(x))
     return scores
 
 
@@ -172,3 +191,9 @@ def scores(network: nn.Module, tasks: Sequence[Task], device: str) -> dict[str, 
 
 def tensors(part: Part, device: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.ascontiguousarray(part.x)).to(device), torch.from_numpy(part.y.astype(np.int64)).to(device)
+
+
+@lru_cache(maxsize=64)
+def lasting(part: Part, device: str) -> tuple[Tensor, Tensor]:
+    """The same for parts that are asked for again and again: they stay on the device."""
+    return tensors(part, device)

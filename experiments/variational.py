@@ -17,6 +17,7 @@ from experiments.vcl import Training, VariationalLearner
 
 SIZES, CORESET = (784, 256, 256, 10), 20
 METHODS = {"k-center": "k-center-features", "Uniform": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
+OWN = {"Coreset, squared error": "coreset-squared"}
 #: Epochs of a task and of the refining; the paper leaves them open, and they are chosen on held-out points.
 EPOCHS = (100, 200)
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ from experiments import page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
 from experiments.records import Records
-from experiments.tables import rows
+from experiments.tables import gathered, rows
 from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
-from experiments.training import Learner, Memory, build, train
+from experiments.training import Cohort, Learner, Memory, build
 
 SOURCE = Path(__file__).parents[1] / "experiments"
 PUBLIC = {"bicore", "bicore.bilevel", "bicore.kernels", "bicore.selection", "bicore.sources", "bicore.stream"}
@@ -78,7 +79,7 @@ def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_m
     loss = plain(expected(x), y) + 10 * (plain(expected(old[:2]), labels[:2]) + plain(expected(old[2:]), labels[2:]))
     loss.backward()
     optimiser.step()
-    train([learner], 1)
+    Cohort([learner]).train(1)
     for mine, theirs in zip(learner.network.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
     learner.rehearse(Memory(old[:1], labels[:1], torch.ones(1)))  # a smaller memory leaves nothing of the larger one
@@ -90,21 +91,21 @@ def test_a_restart_forgets_the_optimiser_and_weights_count():
     used, fresh = (Learner(linear(), 0.0, 6, 1, rate=0.01) for _ in range(2))
     for learner in (used, fresh):
         learner.take(x, y)
-    train([used], 3)
+    Cohort([used]).train(3)
     used.network.load_state_dict(linear().state_dict())
     used.restart()
     used.generator.manual_seed(0)
     fresh.generator.manual_seed(0)
-    train([used, fresh], 2)
+    Cohort([used, fresh]).train(2)
     for mine, theirs in zip(used.network.parameters(), fresh.network.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
     one = Learner(linear(), 0.0, 6, 1, rate=0.01)
     one.take(x, y, torch.tensor([6.0, 0, 0, 0, 0, 0]))
     one.generator.manual_seed(0)
-    train([one], 1)
+    Cohort([one]).train(1)
     alone = Learner(linear(), 0.0, 1, 1, rate=0.01)
     alone.take(x[:1], y[:1])
-    train([alone], 1)
+    Cohort([alone]).train(1)
     torch.testing.assert_close(one.network[1].bias, alone.network[1].bias)
 
 
@@ -139,7 +140,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, 
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     paths = sorted((tmp_path / name).glob("*.json"))
-    groups = EXPERIMENTS[name].groups(0)
+    groups = [group for group in EXPERIMENTS[name].groups(0) if group.source is None]
     assert len(paths) == len(groups) * (2 if name == "summary" else 1)
     for path in paths:
         kept = json.loads(path.read_text())
@@ -155,6 +156,50 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, 
         assert main(["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]) == 0
         assert (tmp_path / "figure.png").stat().st_size > 10_000
     assert EXPERIMENTS[name].title in page.text(tmp_path)
+
+
+def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path, capsys):
+    found, words = [], ["run", "continual", "--quick", "--only", "Uniform sampling", "--records"]
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        torch.manual_seed(len(found))  # what went before plays no part
+        assert main([*words, str(folder)]) == 0
+        found.append([(one["test"], one["held"]) for one in Records("continual", folder).all()])
+    assert found[0] == found[1]
+    assert len(found[0]) == 2
+    records = Records("continual", tmp_path / "c")
+    setting = next(group.setting for group in EXPERIMENTS["continual"].groups(0) if group.setting.method == "Uniform sampling")
+    key = replace(setting, memory=10).key(setting.quick[0])
+    capsys.readouterr()
+    with records.claim(key) as mine:
+        assert mine
+        assert main([*words, str(tmp_path / "c")]) == 0
+        assert [one["dataset"] for one in records.all()] == ["SplitMNIST"]  # the other data set's, which nobody holds
+    assert main([*words, str(tmp_path / "c")]) == 0
+    assert len(list(records.all())) == 2
+
+
+def test_workers_share_the_runs_and_a_damaged_record_is_named(tmp_path, capfd):
+    words = ["run", "imbalanced", "--quick", "--records", str(tmp_path)]
+    assert main([*words, "--only", "Reservoir;CBRS", "--workers", "2"]) == 0
+    shown = capfd.readouterr()
+    assert shown.err.count("runs in") == 2
+    assert shown.out.count("| SplitMNIST |") == 2
+    path = next((tmp_path / "imbalanced").glob("*.json"))
+    path.write_text(path.read_text()[:40])
+    assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2
+    assert f"{path} is not a whole record" in capfd.readouterr().err
+
+
+def test_tables_borrow_runs_that_another_experiment_holds(tmp_path):
+    for name, method in (("continual", "Coreset"), ("streaming", "Reservoir sampling")):
+        key = {"dataset": "SplitMNIST", "method": method, "memory": 100, "beta": 1.0, "seed": 0}
+        Records(name, tmp_path).write(key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False})
+    found = rows("memory", gathered("memory", tmp_path))
+    assert [(row.method, row.memory, row.mean) for row in found] == [
+        ("CL coreset", 100, 50.0),
+        ("Streaming reservoir sampling", 100, 50.0),
+    ]
+    assert [row.method for row in rows("proxy", gathered("proxy", tmp_path))] == ["CL Coreset CNTK"]
 
 
 def test_the_merge_reduce_figure_comes_from_a_live_buffer(tmp_path):
