@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import page
+from bicore import InputError
+from experiments import page, training
 from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
 from experiments.figures import FIGURES, draw
 from experiments.records import FOLDER, RecordError, Records
@@ -26,9 +28,10 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("name", choices=[*EXPERIMENTS, "all"])
     run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    run.add_argument("--data", default=os.environ.get("BICORE_DATA"), help="folder with MNIST in torchvision's layout")
+    run.add_argument("--data", default=os.environ.get("BICORE_DATA") or None, help="folder with MNIST in torchvision's layout")
     run.add_argument("--quick", action="store_true", help="a toy of the same shape on digits, end to end, in seconds")
     run.add_argument("--only", help="methods, separated by semicolons")
+    run.add_argument("--precision", choices=("fast", "float32"), default="fast", help="of products on a GPU; float32 to check by")
     run.add_argument("--workers", type=int, default=1, help="processes that share the runs")
     run.add_argument("--minutes", type=float, help="start no further run after this long")
     run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -36,6 +39,9 @@ def main(words: list[str] | None = None) -> int:
     shown.add_argument("name", choices=list(EXPERIMENTS))
     drawn = verbs.add_parser("figure", help="a figure, from records")
     drawn.add_argument("name", choices=FIGURES)
+    drawn.add_argument(
+        "--data", default=os.environ.get("BICORE_DATA") or None, help="folder with MNIST, for the picks (none: those of --quick)"
+    )
     drawn.add_argument("--out", type=Path, help="the picture's file")
     verbs.add_parser("page", help="write docs/reproduction.md from all records")
     for verb in (run, shown, drawn):
@@ -43,8 +49,8 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     try:
         return _obey(given)
-    except RecordError as damage:
-        print(f"experiments: {damage}", file=sys.stderr)
+    except (RecordError, InputError) as refusal:
+        print(f"experiments: {refusal}", file=sys.stderr)
         return 2
 
 
@@ -56,7 +62,7 @@ def _obey(given: argparse.Namespace) -> int:
     if given.verb == "figure":
         path = given.out or Path(f"{given.name}.png")
         records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
-        draw(given.name, records, path)
+        draw(given.name, records, path, given.data)
         print(path)
         return 0
     if given.verb == "table":
@@ -93,6 +99,7 @@ def _run(given: argparse.Namespace) -> int:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     folder = given.records or (Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER)
+    training.FAST = given.precision == "fast"
     names = list(EXPERIMENTS) if given.name == "all" else [given.name]
     failed = _shared(given, folder) if given.workers > 1 else _one_by_one(given, names, folder, device)
     for name in names if not given.worker else ():
@@ -106,8 +113,10 @@ def _shared(given: argparse.Namespace, folder: Path) -> int:
         "run", given.name, "--seeds", str(given.seeds), "--device", given.device, "--records", str(folder), "--worker",
         *(["--data", given.data] if given.data else []), *(["--quick"] if given.quick else []),
         *(["--only", given.only] if given.only else []), *(["--minutes", str(given.minutes)] if given.minutes else []),
+        "--precision", given.precision,
     ]  # fmt: skip
-    workers = [subprocess.Popen([sys.executable, "-m", "experiments", *words]) for _ in range(given.workers)]
+    environment = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+    workers = [subprocess.Popen([sys.executable, "-m", "experiments", *words], env=environment) for _ in range(given.workers)]
     try:
         return max(worker.wait() for worker in workers)
     except KeyboardInterrupt:
@@ -117,18 +126,23 @@ def _shared(given: argparse.Namespace, folder: Path) -> int:
 
 
 def _one_by_one(given: argparse.Namespace, names: list[str], folder: Path, device: str) -> int:
-    data, start = Data(given.data, given.quick), time.perf_counter()
+    """Every run that has no record; one that fails is told and leaves the others alone."""
+    data, start, failed = Data(given.data, given.quick), time.perf_counter(), 0
     for name in names:
-        records = Records(name, folder)
+        records = Records(name if given.precision == "fast" else f"{name}-{given.precision}", folder)
         for seed in range(1 if given.quick else given.seeds):
             for group in EXPERIMENTS[name].groups(seed):
                 if group.source is not None or (given.only and group.setting.method not in given.only.split(";")):
                     continue
                 if given.minutes is not None and time.perf_counter() - start > 60 * given.minutes:
                     print(f"experiments: {given.minutes} minutes are over; the same command goes on.", file=sys.stderr)
-                    return 0
-                _group(group, data, records, device, given.quick)
-    return 0
+                    return failed
+                try:
+                    _group(group, data, records, device, given.quick)
+                except Exception:
+                    print(f"experiments: {group.setting} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+                    failed = 1
+    return failed
 
 
 def _group(group: Group, data: Data, records: Records, device: str, quick: bool) -> None:

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from bicore import RBF, BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
+from bicore import BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.selection import as_selector
-from experiments.networks import NETWORKS, PROXIES
+from experiments.networks import NETWORKS
+from experiments.proxies import proxy
 from experiments.settings import Setting
 from experiments.tasks import Task
 from experiments.training import EPOCHS, Cohort, Learner, Memory, build, lasting, scores
 
 BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-#: The paper's λ, in its per-point form, its candidates a step, and γ of its RBF kernel.
-LAMBDA, CANDIDATES, GAMMA = 1e-3, 200, 5e-4
+#: The paper's λ, in its per-point form, and its candidates a step.
+LAMBDA, CANDIDATES = 1e-3, 200
 
 #: The paper's rows and the method of each; None has no memory. "at the end" trains a fresh network on the memory alone.
 METHODS: dict[str, str | None] = {
@@ -53,11 +54,11 @@ def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
-def selector_of(word: str, dataset: str, penalty: float = LAMBDA) -> Selector:
+def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA) -> Selector:
     """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF; ``penalty`` is the paper's λ."""
     if not word.startswith("coreset"):
         return as_selector(word)
-    kernel = RBF(GAMMA) if word.endswith("rbf") else PROXIES[dataset]
+    kernel = proxy(dataset, word, device)
     if word == "coreset-squared":
         return BilevelSelector(kernel=kernel)
     candidates = None if word == "coreset-all" else CANDIDATES
@@ -65,6 +66,12 @@ def selector_of(word: str, dataset: str, penalty: float = LAMBDA) -> Selector:
     return BilevelSelector(
         kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(penalty), candidates=candidates, first="random", weights=weights
     )
+
+
+def context_of(selector: Selector | None, model: nn.Module | None, device: str) -> Context:
+    """Selections by a kernel run on the host (see :mod:`experiments.proxies`), those that look at a network where it lies."""
+    place = "cpu" if isinstance(selector, BilevelSelector) else device
+    return Context(model, Runtime(place, threads=1, progress=False), classes=range(10))
 
 
 def run(
@@ -79,7 +86,7 @@ def run(
             for beta in betas
         ]
     )
-    selector = None if word is None else selector_of(word, setting.dataset)
+    selector = None if word is None else selector_of(word, setting.dataset, device)
     kept = "learnt" if word == "coreset-weighted" else "equal"
     shared = selector is None or not selector.needs_model
     memories = (
@@ -98,7 +105,7 @@ def run(
         begin = time.perf_counter()
         for place, memory in enumerate(memories):
             model = None if shared else learners.learners[place].network.eval()
-            memory.add_task(task.train.x, task.train.y, context=Context(model, Runtime(device, progress=False), classes=range(10)))
+            memory.add_task(task.train.x, task.train.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners if memories and not at_end else ()):
             learner.rehearse(_rows(memories[0 if shared else place], device))
@@ -107,7 +114,8 @@ def run(
         for learner in learners:
             learner.take(rows.x, rows.y)
         learners.train(epochs)
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas), "epochs": epochs}
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
+    spent |= {"epochs": epochs, "precision": learners.precision}
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 

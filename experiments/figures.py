@@ -13,19 +13,22 @@ from bicore import MergeReduce
 from bicore.selection import as_selector
 from experiments.catalogue import PAPER
 from experiments.tables import rows
+from experiments.tasks import load
 
-FIGURES = ("streaming", "summary", "merge-reduce")
+FIGURES = ("streaming", "summary", "picks", "merge-reduce")
 
 
-def draw(name: str, records: Iterable[dict[str, Any]], path: Path) -> None:
-    """Write the figure of an experiment to ``path``."""
+def draw(name: str, records: Iterable[dict[str, Any]], path: Path, folder: str | None = None) -> None:
+    """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show some."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    painters = {"streaming": _streaming, "summary": _summary, "merge-reduce": _merge_reduce}
-    figure = painters[name](pyplot, list(records))
+    if name == "picks":
+        figure = _picks(pyplot, list(records), load(folder)[0].x)
+    else:
+        figure = {"streaming": _streaming, "summary": _summary, "merge-reduce": _merge_reduce}[name](pyplot, list(records))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
@@ -67,6 +70,20 @@ def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
     place.set(xlabel="points", ylabel="test accuracy, %")
     place.grid(alpha=0.3)
     place.legend(fontsize=8)
+    return figure
+
+
+def _picks(pyplot: Any, records: list[dict[str, Any]], images: np.ndarray) -> Any:
+    """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
+    first = [one for one in records if one["seed"] == 0]
+    across, deep = 10, [-(-len(one["picks"]) // 10) for one in first]
+    figure, axes = pyplot.subplots(sum(deep), across, figsize=(6, 0.72 * sum(deep)), squeeze=False, layout="constrained")
+    for place in axes.flat:
+        place.axis("off")
+    for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
+        for number, row in enumerate(one["picks"]):
+            axes[top + number // across][number % across].imshow(images[row, 0], cmap="gray_r")
+        axes[top][0].set_title(one["method"], loc="left", fontsize=8)
     return figure
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from bicore import Context, MergeReduce, Runtime
+from bicore import MergeReduce
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
-from experiments.continual import BETAS, LAMBDA, selector_of
+from experiments.continual import BETAS, LAMBDA, context_of, selector_of
 from experiments.networks import NETWORKS
 from experiments.settings import Setting
 from experiments.tasks import BATCH, Task, batches
@@ -54,9 +54,10 @@ class Flow:
     penalty: float = LAMBDA
 
 
-def buffer_of(word: str, setting: Setting, flow: Flow) -> Buffer:
+def buffer_of(word: str, setting: Setting, flow: Flow, device: str) -> Buffer:
     if word.startswith("coreset"):
-        kept, selector = "learnt" if word == "coreset-weighted" else "equal", selector_of(word, setting.dataset, flow.penalty)
+        kept = "learnt" if word == "coreset-weighted" else "equal"
+        selector = selector_of(word, setting.dataset, device, flow.penalty)
         return MergeReduce(selector, setting.memory, min(flow.slots, setting.memory), kept, setting.seed)
     kinds = {"reservoir": Reservoir, "cbrs": ClassBalancedReservoir, "gss": GradientSampling, "exstream": Prototypes}
     return kinds[word](setting.memory, setting.seed)
@@ -76,7 +77,7 @@ def run(
             for beta in betas[: 0 if only else None]
         ]
     )
-    buffers, picking = [buffer_of(word, setting, flow) for _ in betas[: 1 if shared else None]], 0.0
+    buffers, picking = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]], 0.0
     for batch in batches(tasks, size):
         for learner in learners:
             learner.take(*tensors(batch, device))
@@ -84,12 +85,14 @@ def run(
         begin = time.perf_counter()
         for place, buffer in enumerate(buffers):
             model = None if shared else learners.learners[place].network.eval()
-            buffer.update(batch.x, batch.y, context=Context(model, Runtime(device, progress=False), classes=range(10)))
+            selector = buffer.selector if isinstance(buffer, MergeReduce) else None
+            buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
             learner.rehearse(_rows(buffers[0 if shared else place], device))
     trained = [_from_scratch(setting, _rows(buffers[0], device), device, epochs)] if only else list(learners)
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas), "steps": flow.steps}
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
+    spent |= {"steps": flow.steps, "precision": learners.precision}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 

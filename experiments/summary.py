@@ -49,8 +49,9 @@ def run(
     learners = Cohort([_learner(points, weights, setting.seed, device, epochs) for points, weights, _ in subsets])
     found = _last_scores(learners, task, device, epochs)
     spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
+    spent |= {"epochs": epochs, "precision": learners.precision}
     for (points, _, rows), (test, held) in zip(subsets, found, strict=True):
-        yield float(len(points)), {"test": [test], "held": [held], **spent, "epochs": epochs, "picks": rows.tolist()}
+        yield float(len(points)), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
 
 
 def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:

@@ -49,6 +49,11 @@ class Row:
         freedom = (ours + theirs) ** 2 / (ours**2 / (self.seeds - 1) + theirs**2 / (PAPER_SEEDS - 1))
         return self.mean - self.paper["mean"], float(stats.t.ppf(0.975, freedom)) * error
 
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return math.sqrt(self._variance(self.std, self.seeds))
+
     @staticmethod
     def _variance(std: float, seeds: int) -> float:
         """Of the mean, from a standard deviation over n."""

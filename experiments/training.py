@@ -8,6 +8,7 @@ memory lie on the device, and nothing but a replay an epoch comes from the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from experiments.tasks import Part, Task
 
 RATE, EPOCHS, BATCH = 5e-4, 400, 256
+#: Whether products may use fewer bits on a GPU (``--precision float32`` says no).
+FAST = True
 #: Of an image.
 SHAPE = (1, 28, 28)
 
@@ -59,12 +62,17 @@ class Learner:
     ) -> None:
         device = next(network.parameters()).device
         self.network, self.beta, self.passes = network, beta, passes
+        self.mixed = device.type == "cuda" and FAST and bool(network.mixed)
+        self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if self.mixed else network
+        kind = torch.bfloat16 if self.mixed else torch.float32
         self.generator = torch.Generator().manual_seed(seed)
         self.sizes = [min(batch, points - start) for start in range(0, points, batch)]
-        self.x, self.y = torch.zeros(points, *SHAPE, device=device), torch.zeros(points, dtype=torch.long, device=device)
+        shape = network.prepare(torch.zeros(1, *SHAPE)).shape[1:]
+        self.x = torch.zeros(points, *shape, device=device, dtype=kind)
+        self.y = torch.zeros(points, dtype=torch.long, device=device)
         self.weight = torch.ones(points, device=device)
         self.memory = Memory(
-            torch.zeros(rows, *SHAPE, device=device),
+            torch.zeros(rows, *shape, device=device, dtype=kind),
             torch.zeros(rows, dtype=torch.long, device=device),
             torch.zeros(rows, device=device),
         )
@@ -76,7 +84,7 @@ class Learner:
 
     def take(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """The points to train on from now, with weights of mean 1."""
-        self.x.copy_(x)
+        self.x.copy_(self.network.prepare(x))
         self.y.copy_(y)
         if weight is not None:
             self.weight.copy_(weight)
@@ -85,8 +93,8 @@ class Learner:
         """The rows to rehearse from now."""
         count = len(memory.x)
         self.memory.weight.zero_()
-        for mine, given in ((self.memory.x, memory.x), (self.memory.y, memory.y), (self.memory.weight, memory.weight)):
-            mine[:count] = given
+        self.memory.x[:count] = self.network.prepare(memory.x)
+        self.memory.y[:count], self.memory.weight[:count] = memory.y, memory.weight
 
     def restart(self) -> None:
         """Forget the optimiser's averages, as a fresh optimiser would."""
@@ -114,10 +122,16 @@ class Learner:
 
     def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         if self.beta == 0:
-            return (F.cross_entropy(self.network(x), y, reduction="none") * weight).mean()
-        outputs = self.network(torch.cat([x, self.memory.x]))
+            return (F.cross_entropy(self._outputs(x), y, reduction="none") * weight).mean()
+        outputs = self._outputs(torch.cat([x, self.memory.x]))
         rehearsed = F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
         return (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean() + self.beta * rehearsed
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        if not self.mixed:
+            return self.call(x)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):  # a recorded step must cast the weights anew
+            return self.call(x).float()
 
 
 class Cohort:
@@ -128,6 +142,11 @@ class Cohort:
         on_gpu = bool(self.learners) and self.learners[0].x.is_cuda
         self.streams = [torch.cuda.Stream() for _ in self.learners] if on_gpu else []
         self.graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def precision(self) -> str:
+        """Of the products: bfloat16, tf32 or float32; weights and sums are float32."""
+        return "float32" if not self.streams or not FAST else "bfloat16" if self.learners[0].mixed else "tf32"
 
     def __iter__(self) -> Iterator[Learner]:
         return iter(self.learners)
@@ -157,7 +176,7 @@ class Cohort:
         main = torch.cuda.current_stream()
         for learner, stream in zip(self.learners, self.streams, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(stream), _products_in_tf32(FAST):
                 learner.epoch()
         for stream in self.streams:
             main.wait_stream(stream)
@@ -170,6 +189,20 @@ class Cohort:
         with torch.cuda.graph(graph):
             self._side_by_side()
         return graph
+
+
+@contextmanager
+def _products_in_tf32(allowed: bool) -> Iterator[None]:
+    """For the training alone; what selects computes in full."""
+    switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[float]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bicore import Context, Runtime, Selector
+from bicore import Selector
 from bicore.selection import as_selector
-from experiments.continual import selector_of
+from experiments.continual import context_of, selector_of
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
 from experiments.vcl import Training, VariationalLearner
@@ -33,17 +33,16 @@ def run(
     """Results for each number of epochs."""
     for epochs in betas:
         start, training = time.perf_counter(), Training(int(epochs))
-        learner = VariationalLearner(
-            SIZES, _selector(word, setting.dataset), setting.memory, training, training, setting.seed, device
-        )
+        selector = _selector(word, setting.dataset, device)
+        learner = VariationalLearner(SIZES, selector, setting.memory, training, training, setting.seed, device)
         for task in tasks:
-            learner.add_task(task.train.x, task.train.y, Context(runtime=Runtime(device, progress=False)))
+            learner.add_task(task.train.x, task.train.y, context_of(selector, None, device))
         result = {kind: [_right(learner, getattr(task, kind)) for task in tasks] for kind in ("test", "held")}
         yield epochs, {**result, "seconds": time.perf_counter() - start}
 
 
-def _selector(word: str, dataset: str) -> Selector:
-    return selector_of(word, dataset) if word.startswith("coreset") else as_selector(word)
+def _selector(word: str, dataset: str, device: str) -> Selector:
+    return selector_of(word, dataset, device) if word.startswith("coreset") else as_selector(word)
 
 
 def _right(learner: VariationalLearner, part: Part) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import settings
 
 from bicore import Dataset
+from tests.cli_server import Server
 from tests.helpers import blobs, line
 
 settings.register_profile("bicore", deadline=None, max_examples=25, derandomize=True)
@@ -20,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="module")
+def bicore() -> Iterator[Server]:
+    """The command in a process of its own for every call."""
+    server = Server()
+    yield server
+    server.close()
 
 
 @pytest.fixture

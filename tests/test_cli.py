@@ -19,7 +19,6 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
-from tests.cli_server import Server
 from tests.helpers import blobs
 
 X, Y = blobs(60).x, blobs(60).y
@@ -40,14 +39,6 @@ KEYS = [
     "status",
     "version",
 ]
-
-
-@pytest.fixture(scope="module")
-def bicore():
-    """The command in a process of its own for every call."""
-    server = Server()
-    yield server
-    server.close()
 
 
 def table_rows():

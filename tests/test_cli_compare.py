@@ -9,17 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.cli_server import Server
 from tests.helpers import blobs
 
 FAST = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf", "--seeds", "3", "--sizes", "5,12"]
-
-
-@pytest.fixture(scope="module")
-def bicore():
-    server = Server()
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -14,17 +14,9 @@ from bicore import InputError
 from bicore.selection import Uniform
 from bicore.stream import MergeReduce
 from bicore.stream.store import StateFolder
-from tests.cli_server import Server
 from tests.helpers import blobs
 
 WORDS = ["--capacity", "12", "--slots", "3", "--batch", "7", "--every", "2", "--kernel", "rbf", "--inner-reg", "0.1"]
-
-
-@pytest.fixture(scope="module")
-def bicore():
-    server = Server()
-    yield server
-    server.close()
 
 
 @pytest.fixture

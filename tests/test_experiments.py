@@ -14,6 +14,7 @@ from torch import nn
 from experiments import page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
+from experiments.networks import ConvNet
 from experiments.records import Records
 from experiments.tables import gathered, rows
 from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
@@ -62,7 +63,10 @@ def test_tasks_are_those_of_the_protocol():
 
 
 def linear(seed=0):
-    return build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), seed, "cpu")
+    class Linear(nn.Sequential):
+        mixed, prepare = False, staticmethod(lambda x: x)
+
+    return build(lambda: Linear(nn.Flatten(), nn.Linear(784, 3)), seed, "cpu")
 
 
 def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_mean_losses():
@@ -109,6 +113,21 @@ def test_a_restart_forgets_the_optimiser_and_weights_count():
     torch.testing.assert_close(one.network[1].bias, alone.network[1].bias)
 
 
+def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
+    network = build(ConvNet, 0, "cpu").eval()
+    plain = nn.Sequential(
+        network.first, nn.ReLU(), nn.MaxPool2d(2), network.second, nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), network.hidden, nn.ReLU(), network.head,
+    )  # fmt: skip
+    x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(network(x), plain(x))
+    torch.testing.assert_close(network(network.prepare(x)), plain(x))
+    assert network.prepare(x).shape == (4, 576, 32)
+    assert sum(value.numel() for value in network.parameters()) == 184_586
+    network.train()  # dropout: no two passes are alike
+    assert not torch.equal(network(x), network(x))
+
+
 def record(method, beta, seed, test, held):
     return {
         "dataset": "SplitMNIST", "method": method, "memory": 100, "beta": beta, "seed": seed, "test": [test], "held": [held],
@@ -135,7 +154,8 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys):
+def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("BICORE_DATA", raising=False)
     torch.set_num_threads(1)
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     shown = capsys.readouterr()
@@ -152,7 +172,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, 
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     assert "runs in" not in capsys.readouterr().err
     assert main(["table", name, "--records", str(tmp_path)]) == 0
-    if name in ("streaming", "summary"):
+    if name in ("streaming", "summary", "picks"):
         assert main(["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]) == 0
         assert (tmp_path / "figure.png").stat().st_size > 10_000
     assert EXPERIMENTS[name].title in page.text(tmp_path)
@@ -211,6 +231,8 @@ def test_data_is_asked_for(monkeypatch, capsys):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     assert main(["run", "proxy"]) == 2
     assert "--data DIR" in capsys.readouterr().err
+    assert main(["run", "proxy", "--data", "/nowhere"]) == 2
+    assert "does not hold train-images" in capsys.readouterr().err
     assert main(["list"]) == 0
 
 
