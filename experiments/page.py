@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.catalogue import EXPERIMENTS
-from experiments.records import FOLDER
+from experiments.records import FOLDER, Records
 from experiments.tables import Row, gathered, rows, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
@@ -42,6 +44,7 @@ def text(folder: Path = FOLDER) -> str | None:
         parts.append(table(name, records))
         if name not in ("runtime", "picks"):
             parts.append(_verdicts(name, records))
+        parts.append(_precision(name, folder))
         parts.append(_figure(name))
     return "\n".join([INTRODUCTION, *parts]) if parts else None
 
@@ -78,6 +81,25 @@ def _rankings(found: list[Row]) -> Iterator[str]:
             told = (("above", above), ("not told apart from", level), ("below", below))
             shown = "; ".join(f"{words} {', '.join(names)}" for words, names in told if names)
             yield f"{dataset}, memory {memory}: {ours.method} is {shown}."
+
+
+def _precision(name: str, folder: Path) -> str:
+    """The same runs with products in float32 beside those of the table, where there are some."""
+    fast = {_key(record): record for record in Records(name, folder).all()}
+    pairs = [(exact, fast[_key(exact)]) for exact in Records(f"{name}-float32", folder).all() if _key(exact) in fast]
+    if not pairs:
+        return ""
+    gaps = np.array([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
+    error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+    kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
+    return (
+        f"Products are computed in {kinds}, weights and sums in float32. The same {len(pairs)} runs with products in float32 "
+        f"(`--precision float32`) differ by {gaps.mean():+.2f} ± {error:.2f} points (mean and its standard error).\n"
+    )
+
+
+def _key(record: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(record.get(name) for name in ("dataset", "method", "memory", "beta", "seed"))
 
 
 def _figure(name: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 class Setting:
     """``betas`` are the values tried, ``quick`` those of a toy, ``varies`` what they are called in a record.
 
-    Most are β; VCL tries epochs, and where the size itself varies it takes the memory's place. None: there is nothing to try.
+    Most are β; VCL tries weights of its divergence, and where the size itself varies it takes the memory's place. None: there is
+    nothing to try.
     """
 
     dataset: str
@@ -25,5 +26,5 @@ class Setting:
         """The configuration of one run, by which its record is named."""
         key: dict[str, Any] = {"dataset": self.dataset, "method": self.method, "memory": self.memory}
         if self.varies is not None:
-            key[self.varies] = beta if self.varies == "beta" else int(beta)
+            key[self.varies] = int(beta) if self.varies == "memory" else beta
         return {**key, "seed": self.seed}

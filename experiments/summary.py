@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
 from bicore.bilevel import Adam
+from bicore.kernels import cnn
 from experiments.networks import ConvNet
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
@@ -56,15 +58,22 @@ def run(
 
 def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:
     """A coreset of the pool, continuing a smaller one; the paper's begins with ten random points and learns weights by Adam."""
-    context = Context(runtime=Runtime(device, progress=False))
-    data = Dataset(pool.x, pool.y)
+    context = Context(runtime=Runtime("cpu", threads=1, progress=False))
+    data = Dataset(stored(pool, device), pool.y)
     if word == "squared":
-        return BilevelSelector(kernel="cntk").select(data, size, initial=() if before is None else before, context=context)
+        return BilevelSelector(kernel="precomputed").select(data, size, initial=() if before is None else before, context=context)
     selector = BilevelSelector(
-        kernel="cntk", loss="cross-entropy", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=200, optimiser=Adam()
+        kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=200, optimiser=Adam()
     )
     first: Any = np.random.default_rng(seed).choice(len(pool), starts, replace=False).tolist() if before is None else before
     return selector.select(data, size, initial=first, rng=seed, context=context)
+
+
+@lru_cache(maxsize=1)
+def stored(pool: Part, device: str) -> np.ndarray:
+    """The kernel of the pool, computed once; the small steps of a selection are taken on the host."""
+    matrix: np.ndarray = cnn()(tensors(pool, device)[0].double()).cpu().numpy()
+    return matrix
 
 
 def _learner(points: Part, weights: np.ndarray, seed: int, device: str, epochs: int) -> Learner:

@@ -114,7 +114,7 @@ def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        choice = float(record.get("beta", record.get("epochs", 0)))
+        choice = float(record.get("beta", record.get("penalty", 0)))
         runs[record["dataset"], record["method"], record["memory"]][choice].append(record)
     found = []
     for group in EXPERIMENTS[name].groups(0):

@@ -7,10 +7,11 @@ memory lie on the device, and nothing but a replay an epoch comes from the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -42,12 +43,53 @@ def build(network: Callable[[], nn.Module], seed: int, device: str) -> nn.Module
         return network().to(device)
 
 
-class Learner:
-    """A network in training.
+class Passes:
+    """Points in random batches, pass after pass; ``step`` says what is done with a batch. Everything has its fixed place, so that
+    a pass recorded once serves as long as there is room."""
 
-    Points, their order and the memory have room of a fixed size, so that an epoch recorded once serves all tasks; places of the
-    memory that are not taken weigh nothing.
-    """
+    optimiser: torch.optim.Optimizer
+
+    def __init__(self, points: int, passes: int, batch: int, generator: torch.Generator, device: torch.device) -> None:
+        self.points, self.passes, self.generator, self.device = points, passes, generator, device
+        self.sizes = [min(batch, points - start) for start in range(0, points, batch)]
+        self.order = torch.zeros(passes * points, dtype=torch.long, device=device)
+        self.position = torch.zeros(1, dtype=torch.long, device=device)
+        self.places = torch.arange(self.sizes[0], device=device)
+
+    def shuffle(self, epochs: int) -> None:
+        """Draw the order of the next passes."""
+        if epochs > self.passes:
+            raise ValueError(f"epochs={epochs} are more than the {self.passes} passes there is room for; raise passes.")
+        orders = torch.cat(
+            [torch.randperm(self.points, generator=self.generator, device=self.generator.device) for _ in range(epochs)]
+        )
+        self.order[: len(orders)] = orders.to(self.device)
+        self.position.zero_()
+
+    def epoch(self) -> None:
+        """One pass over the points."""
+        for size in self.sizes:
+            rows = self.order.index_select(0, self.position + self.places[:size])
+            self.position += size
+            self.optimiser.zero_grad(set_to_none=True)
+            self.loss(rows).backward()
+            self.optimiser.step()
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """Of a batch."""
+        raise NotImplementedError
+
+
+def adam(parameters: Iterable[nn.Parameter], rate: float, device: torch.device) -> torch.optim.Adam:
+    """An optimiser whose steps can be recorded."""
+    return torch.optim.Adam(parameters, lr=rate, **({"capturable": True, "fused": True} if device.type == "cuda" else {}))
+
+
+Trained = TypeVar("Trained", bound=Passes)
+
+
+class Learner(Passes):
+    """A network in training. Places of the memory that are not taken weigh nothing."""
 
     def __init__(
         self,
@@ -61,12 +103,11 @@ class Learner:
         seed: int = 0,
     ) -> None:
         device = next(network.parameters()).device
-        self.network, self.beta, self.passes = network, beta, passes
+        super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
+        self.network, self.beta = network, beta
         self.mixed = device.type == "cuda" and FAST and bool(network.mixed)
         self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if self.mixed else network
         kind = torch.bfloat16 if self.mixed else torch.float32
-        self.generator = torch.Generator().manual_seed(seed)
-        self.sizes = [min(batch, points - start) for start in range(0, points, batch)]
         shape = network.prepare(torch.zeros(1, *SHAPE)).shape[1:]
         self.x = torch.zeros(points, *shape, device=device, dtype=kind)
         self.y = torch.zeros(points, dtype=torch.long, device=device)
@@ -76,11 +117,7 @@ class Learner:
             torch.zeros(rows, dtype=torch.long, device=device),
             torch.zeros(rows, device=device),
         )
-        self.order = torch.zeros(passes * points, dtype=torch.long, device=device)
-        self.position = torch.zeros(1, dtype=torch.long, device=device)
-        self.places = torch.arange(self.sizes[0], device=device)
-        captured = {"capturable": True, "fused": True} if device.type == "cuda" else {}
-        self.optimiser = torch.optim.Adam(network.parameters(), lr=rate, **captured)
+        self.optimiser = adam(network.parameters(), rate, device)
 
     def take(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """The points to train on from now, with weights of mean 1."""
@@ -103,24 +140,11 @@ class Learner:
                 value.zero_()
 
     def shuffle(self, epochs: int) -> None:
-        """Draw the order of the next passes."""
-        if epochs > self.passes:
-            raise ValueError(f"epochs={epochs} are more than the {self.passes} passes there is room for; raise passes.")
-        orders = torch.cat([torch.randperm(len(self.x), generator=self.generator) for _ in range(epochs)])
-        self.order[: len(orders)] = orders.to(self.order.device)
-        self.position.zero_()
+        super().shuffle(epochs)
         self.network.train()
 
-    def epoch(self) -> None:
-        """One pass over the points."""
-        for size in self.sizes:
-            rows = self.order.index_select(0, self.position + self.places[:size])
-            self.position += size
-            self.optimiser.zero_grad(set_to_none=True)
-            self._loss(*(values.index_select(0, rows) for values in (self.x, self.y, self.weight))).backward()
-            self.optimiser.step()
-
-    def _loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    def loss(self, rows: Tensor) -> Tensor:
+        x, y, weight = (values.index_select(0, rows) for values in (self.x, self.y, self.weight))
         if self.beta == 0:
             return (F.cross_entropy(self._outputs(x), y, reduction="none") * weight).mean()
         outputs = self._outputs(torch.cat([x, self.memory.x]))
@@ -134,21 +158,21 @@ class Learner:
             return self.call(x).float()
 
 
-class Cohort:
+class Cohort(Generic[Trained]):
     """Learners that train in step, side by side on a GPU."""
 
-    def __init__(self, learners: Sequence[Learner]) -> None:
+    def __init__(self, learners: Sequence[Trained]) -> None:
         self.learners = list(learners)
-        on_gpu = bool(self.learners) and self.learners[0].x.is_cuda
+        on_gpu = bool(self.learners) and self.learners[0].device.type == "cuda"
         self.streams = [torch.cuda.Stream() for _ in self.learners] if on_gpu else []
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @property
     def precision(self) -> str:
         """Of the products: bfloat16, tf32 or float32; weights and sums are float32."""
-        return "float32" if not self.streams or not FAST else "bfloat16" if self.learners[0].mixed else "tf32"
+        return "float32" if not self.streams or not FAST else "bfloat16" if getattr(self.learners[0], "mixed", False) else "tf32"
 
-    def __iter__(self) -> Iterator[Learner]:
+    def __iter__(self) -> Iterator[Trained]:
         return iter(self.learners)
 
     def train(self, epochs: int) -> None:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bicore import Context, Dataset, Selector
+from experiments.training import Cohort, Passes, adam
 
 
 class MeanFieldLinear(nn.Module):
@@ -80,29 +81,41 @@ class MeanFieldNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Training:
-    """How a posterior is fitted: the mean loss of ``samples`` draws plus KL/N, by Adam."""
+    """How a posterior is fitted: the mean loss of ``samples`` draws plus ``penalty``·KL/N, by Adam. The bound has penalty 1."""
 
     epochs: int = 100
     batch: int = 256
     rate: float = 1e-3
     samples: int = 1
+    penalty: float = 1.0
+
+
+class Fit(Passes):
+    """Adam on the evidence bound of (x, y) under the network's prior; without the bound, on the likelihood by the means alone."""
+
+    def __init__(
+        self, network: MeanFieldNetwork, x: Tensor, y: Tensor, training: Training, generator: torch.Generator,
+        loss: Callable[[Tensor, Tensor], Tensor], bound: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(len(x), training.epochs, training.batch, generator, x.device)
+        self.network, self.x, self.y, self.training, self.criterion, self.bound = network, x, y, training, loss, bound
+        self.noise = None if x.is_cuda else generator  # a recorded step draws from the device's own generator
+        parameters = network.parameters() if bound else (layer.mean for layer in network.layers)
+        self.optimiser = adam(parameters, training.rate, x.device)
+
+    def loss(self, rows: Tensor) -> Tensor:
+        x, y, samples = self.x.index_select(0, rows), self.y.index_select(0, rows), self.training.samples
+        outputs = self.network(x.expand(samples, *x.shape), self.noise).flatten(0, 1)
+        loss = self.criterion(outputs, y.repeat(samples, *[1] * (y.dim() - 1)))
+        return loss + self.training.penalty * self.network.divergence() / self.points if self.bound else loss
 
 
 def fit(
     network: MeanFieldNetwork, x: Tensor, y: Tensor, training: Training, generator: torch.Generator,
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy, bound: bool = True,
 ) -> None:  # fmt: skip
-    """Maximise the evidence bound of (x, y) under the network's prior."""
-    optimiser = torch.optim.Adam(network.parameters(), lr=training.rate)
-    for _ in range(training.epochs):
-        for rows in torch.randperm(len(x), generator=generator, device=x.device).split(training.batch):
-            inputs = x[rows].expand(training.samples, *x[rows].shape)
-            outputs = network(inputs, generator).flatten(0, 1)
-            targets = y[rows].repeat(training.samples, *[1] * (y.dim() - 1))
-            bound = loss(outputs, targets) + network.divergence() / len(x)
-            optimiser.zero_grad()
-            bound.backward()
-            optimiser.step()
+    """Maximise the evidence bound of (x, y) under the network's prior, or the likelihood alone."""
+    Cohort([Fit(network, x, y, training, generator, loss, bound)]).train(training.epochs)
 
 
 class VariationalLearner:
@@ -121,6 +134,7 @@ class VariationalLearner:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.device = torch.device(device)
         self.coresets: list[tuple[Tensor, Tensor]] = []
+        self._refined: MeanFieldNetwork | None = None
 
     def add_task(self, x: np.ndarray, y: np.ndarray, context: Context | None = None) -> None:
         """Fit the posterior of one more task, with its coreset withheld."""
@@ -131,31 +145,28 @@ class VariationalLearner:
             seed = np.random.default_rng((self.seed, len(self.coresets)))
             held[self.selector.select(Dataset(x, y), self.coreset_size, rng=seed, context=context).indices] = True
             self.coresets.append(self._tensors(x[held], y[held]))
-        if self._first():
-            self._start_at_maximum_likelihood(*self._tensors(x[~held], y[~held]))
-        fit(self.network, *self._tensors(x[~held], y[~held]), self.training, self.generator)
+        self._refined = None
+        rest = self._tensors(x[~held], y[~held])
+        if self._first():  # from a random mean the bound prefers the prior: the first task starts from ordinary training
+            fit(self.network, *rest, self.training, self.generator, bound=False)
+        fit(self.network, *rest, self.training, self.generator)
         self.network.absorb()
 
     def _first(self) -> bool:
         return all(float(layer.prior_log_deviation.abs().max()) == 0 for layer in self.network.layers)
 
-    def _start_at_maximum_likelihood(self, x: Tensor, y: Tensor) -> None:
-        """The first task starts from ordinary training, as in the original: from a random mean the bound prefers the prior."""
-        means = [layer.mean for layer in self.network.layers]
-        optimiser = torch.optim.Adam(means, lr=self.training.rate)
-        for _ in range(self.training.epochs):
-            for rows in torch.randperm(len(x), generator=self.generator, device=x.device).split(self.training.batch):
-                optimiser.zero_grad()
-                F.cross_entropy(self.network(x[rows], self.generator), y[rows]).backward()
-                optimiser.step()
+    def refined(self) -> MeanFieldNetwork:
+        """A copy of the posterior refined on all coresets, made once a task."""
+        if self._refined is None:
+            self._refined = copy.deepcopy(self.network)
+            if self.coresets:
+                x, y = (torch.cat([coreset[part] for coreset in self.coresets]) for part in range(2))
+                fit(self._refined, x, y, self.refining, self.generator)
+        return self._refined
 
     def predict(self, x: np.ndarray, samples: int = 20) -> Tensor:
-        """Class probabilities, averaged over draws of the posterior refined on the coresets."""
-        network = self.network
-        if self.coresets:
-            network = copy.deepcopy(network)
-            pooled = (torch.cat([coreset[part] for coreset in self.coresets]) for part in range(2))
-            fit(network, *pooled, self.refining, self.generator)
+        """Class probabilities, averaged over draws of the refined posterior."""
+        network = self.refined()
         with torch.no_grad():
             inputs = torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device)
             draws = [torch.softmax(network(inputs, self.generator), 1) for _ in range(samples)]

@@ -14,7 +14,7 @@ from torch import nn
 from experiments import page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
-from experiments.networks import ConvNet
+from experiments.networks import ConvNet, halved
 from experiments.records import Records
 from experiments.tables import gathered, rows
 from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
@@ -126,6 +126,17 @@ def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
     assert sum(value.numel() for value in network.parameters()) == 184_586
     network.train()  # dropout: no two passes are alike
     assert not torch.equal(network(x), network(x))
+
+
+def test_dropout_by_bits_keeps_half_of_everything_and_the_mean():
+    torch.manual_seed(0)
+    maps = torch.ones(200, 6, 6, 32)
+    kept = halved(maps)
+    assert set(kept.unique().tolist()) == {0.0, 2.0}
+    torch.testing.assert_close(kept.mean((0, 1, 2)), torch.ones(32), atol=0.06, rtol=0)  # every channel
+    channels = kept.flatten(0, 2) - 1
+    correlation = channels.T @ channels / len(channels)
+    assert (correlation - torch.eye(32)).abs().max() < 0.06  # and no two together
 
 
 def record(method, beta, seed, test, held):
