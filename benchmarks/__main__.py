@@ -38,10 +38,11 @@ def main() -> int:
     parser.add_argument("--skip-recipe", action="store_true", help="selection: leave the slow baseline out")
     parser.add_argument("--pools", help="comparison: only write the pools to this file, for the peers")
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
-    parser.add_argument("--rows", default="comparison-rows.jsonl", help="comparison: rows as they come; a rerun goes on from them")
+    parser.add_argument("--rows", help="comparison, pooled_regression: rows as they come; a rerun goes on from them")
     parser.add_argument("--cache", default="pooled-kernel", help="pooled_regression: folder for strips of the kernel")
     parser.add_argument("--pool", type=int, help="pooled_regression: the largest pool")
     arguments = parser.parse_args()
+    arguments.rows = arguments.rows or f"{arguments.name}-rows.jsonl"
     from pathlib import Path
 
     from benchmarks.common import RECORDS, write_record

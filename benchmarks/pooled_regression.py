@@ -4,7 +4,8 @@
 
 The kernel is that of six layers with global average pooling, first and last layer fixed, normalised to a unit diagonal; λ = 1e-5 a
 point, as in the paper. Pools are the first 2000, 5000 and 10 000 training images, where the paper's is all 50 000; accuracy on the
-first 4000 test images. Every row is written as it comes; strips of the kernel are kept under --cache; a rerun goes on from both.
+first 4000 test images. Rows are written as they come, a pool at a time; strips of the kernel are
+kept under --cache; a rerun goes on from both.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ TESTED, STRIP, LAMBDA, CLASSES = 4000, 500, 1e-5, 10
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    folder, work = data_folder(arguments.data), Work(arguments.device, Path(arguments.rows), Path(arguments.cache))
+    device = str(Runtime(arguments.device).torch_device)
+    folder, work = data_folder(arguments.data), Work(device, Path(arguments.rows), Path(arguments.cache))
     pools = POOLS if arguments.pool is None else tuple(pool for pool in POOLS if pool <= arguments.pool)
     images, labels = cifar10(folder, "train", max(pools))
     tests, answers = cifar10(folder, "test", TESTED)
-    x, test_x = (torch.from_numpy(part).to(arguments.device) for part in (images, tests))
+    x, test_x = (torch.from_numpy(part).to(device) for part in (images, tests))
     kernel = pooled_cntk(6, fixed=True)
     norms, test_norms = (kernel.diag(part).double().sqrt() for part in (x, test_x))
     sets: dict[tuple[str, int, int, int], Coreset] = {}
@@ -127,7 +129,9 @@ class Work:
         if strip.is_cuda:
             torch.cuda.synchronize()
         seconds, pairs = time.perf_counter() - start, STRIP * top + STRIP * (STRIP + 1) // 2
-        np.save(path, strip.cpu().numpy())
+        beside = path.with_suffix(".part.npy")
+        np.save(beside, strip.cpu().numpy())
+        beside.replace(path)
         path.with_suffix(".json").write_text(json.dumps({"top": top, "pairs": pairs, "seconds": seconds}))
         self.say(f"strip {top}: {seconds:.1f} s, {seconds / pairs * 1e6:.2f} µs a pair")
         return strip

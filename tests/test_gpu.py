@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Context, Dataset, MemoryLimitError, Runtime, TangentKernel
+from bicore import BilevelSelector, Context, Dataset, InputError, MemoryLimitError, Runtime, TangentKernel
 from bicore.kernels import Conv, Dense, Flatten, GlobalAverage, ReLU, Residual, cnn, fully_connected, pooled_cntk, resnet18
 from bicore.selection import METHODS, as_selector
 from tests.helpers import blobs
@@ -95,15 +95,55 @@ def test_fused_kernels_agree_with_the_arithmetic_of_the_cpu(name):
         warnings.simplefilter("error")
         for dtype, tolerance in ((torch.float64, 2e-8), (torch.float32, 1e-5)):
             given = x.to("cuda", dtype)
-            found = kernel(given, given[:4]).double().cpu()
-            allowed = torch.full_like(exact, tolerance)
+            allowed = torch.full((len(x), len(x)), tolerance, dtype=torch.float64)
             if dtype == torch.float32:  # multiples of an image, and equal ones that are pooled: the rounding of an angle of zero
                 allowed[2, 3] = allowed[3, 2] = 1e-4
-                allowed = torch.full_like(exact, 1e-4) if kernel.pooled else allowed
-            assert bool(((found - exact).abs() <= allowed * exact.abs() + 1e-12).all())
-            allowed = 1e-4 if dtype == torch.float32 else tolerance
-            torch.testing.assert_close(kernel(given).double().cpu(), kernel(x), rtol=allowed, atol=1e-12)
-            torch.testing.assert_close(kernel.diag(given).double().cpu(), kernel.diag(x), rtol=allowed, atol=1e-12)
+                if kernel.pooled:
+                    allowed[0, 1] = allowed[1, 0] = 1e-4
+            close(kernel(given), kernel(x), allowed)
+            close(kernel.diag(given), kernel.diag(x), allowed.diagonal())
+            if dtype == torch.float32 and kernel.pooled:
+                allowed.fill_diagonal_(1e-4)  # without knowing that two sets are the same
+            close(kernel(given, given[:4]), exact, allowed[:, :4])
+
+
+def close(found, exact, allowed):
+    assert bool(((found.double().cpu() - exact).abs() <= allowed * exact.abs() + 1e-12).all())
+
+
+@needs_gpu
+def test_half_precision_whole_numbers_and_shapes_that_are_no_images():
+    x = torch.randint(0, 5, (4, 3, 8, 8), generator=torch.Generator().manual_seed(0)).cuda()
+    for kernel in (cnn(), pooled_cntk(3)):
+        exact = kernel(x.cpu().double())
+        found = kernel(x)
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), exact, rtol=1e-8, atol=1e-12)
+        for dtype in (torch.float16, torch.bfloat16):
+            half = kernel(x.to(dtype))
+            assert half.dtype == dtype
+            torch.testing.assert_close(half.double().cpu(), exact, rtol=0.02, atol=0.02)
+        for wrong in (x.double().flatten(1), x.double()[None]):
+            with pytest.raises(InputError, match="this network takes images"):
+                kernel(wrong)
+            with pytest.raises(InputError, match="this network takes images"):
+                kernel(wrong, wrong)
+        with pytest.raises(InputError, match="they must match"):
+            kernel(x.double(), x[:, :2].double())
+    zero = TangentKernel([Conv(3), ReLU(), Conv(3, sigma_w=0.0), ReLU(), GlobalAverage(), Dense()])
+    with pytest.warns(UserWarning, match="sigma_w=0"):
+        torch.testing.assert_close(zero(x.double()).cpu(), zero(x.cpu().double()))
+
+
+@needs_gpu
+def test_image_kernels_go_through_in_blocks_under_a_limit():
+    data = Dataset(np.random.default_rng(0).normal(size=(1200, 1, 14, 14)), np.arange(1200) % 3)
+    selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
+    whole, blocked = (
+        selector.select(data, 3, context=Context(runtime=Runtime("cuda", memory=memory))) for memory in (None, "12MB")
+    )
+    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert whole.indices.tolist() == blocked.indices.tolist()
 
 
 @needs_gpu

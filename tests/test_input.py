@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import BilevelSelector, Dataset, InputError, MemoryLimitError, PerPoint, Runtime, reweight, select
+from bicore import BilevelSelector, Context, Dataset, InputError, MemoryLimitError, PerPoint, Runtime, reweight, select
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
 from tests.helpers import blobs, line
@@ -130,6 +130,35 @@ def test_bad_input_is_refused_in_words(name):
 def test_an_absent_gpu_is_named():
     with pytest.raises(InputError, match="torch sees no GPU"):
         select(X, Y, 3, runtime=Runtime(device="cuda"), **OK)
+
+
+def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(InputError, match=r"device='cuda:7' was asked for, but torch sees 1 GPU"):
+        _ = Runtime(device="cuda:7").torch_device
+    assert Runtime(device="cuda:0").torch_device.index == 0
+
+
+def test_image_kernels_take_smaller_blocks_before_they_are_refused():
+    data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 10, 10)), np.arange(300) % 3)
+    selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
+    whole, blocked = (selector.select(data, 2, context=Context(runtime=Runtime(memory=memory))) for memory in (None, "1MB"))
+    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert whole.indices.tolist() == blocked.indices.tolist()
+    with pytest.raises(MemoryLimitError, match="needs at least"):
+        selector.select(data, 2, context=Context(runtime=Runtime(memory="50KB")))
+
+
+def test_a_stored_matrix_counts_where_it_must_be_copied():
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    data = Dataset(x @ x.T, np.arange(60) % 2)
+    selector = BilevelSelector(kernel="precomputed", inner_reg=0.1)
+    assert len(selector.select(data, 3, context=Context(runtime=Runtime(memory="25KB")))) == 3  # 28.8 kB, but used where it lies
+    with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
+        selector.select(data, 3, context=Context(runtime=Runtime(memory="15KB", dtype="float32")))
+    with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
+        selector.select(data, 3, context=Context(runtime=Runtime(memory="1KB")))
 
 
 def test_memory_is_predicted_before_it_is_allocated():

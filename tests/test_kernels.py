@@ -410,12 +410,36 @@ def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
         ),
         ([Conv(), ReLU(), GlobalAverage(), Dense(), ReLU(), Dense()], "ReLU follows GlobalAverage"),
         ([Conv(), Residual((ReLU(), Conv(3, 2)), ()), GlobalAverage(), Dense()], "different strides"),
-        ([Conv(), ReLU(), Flatten(), GlobalAverage(), Dense()], "one read-out"),
+        ([Conv(), ReLU(), Flatten(), GlobalAverage(), Dense()], "GlobalAverage follows Flatten"),
+        ([Conv(), ReLU(), Flatten(), Conv(), Flatten(), Dense()], "Conv follows Flatten"),
+        ([Conv(), ReLU(), Flatten(), Dense(), Flatten(), Dense()], "Flatten follows Flatten"),
     ],
 )
 def test_readouts_that_have_no_kernel_are_refused(layers, words):
     with pytest.raises(InputError, match=words):
         TangentKernel(layers)
+
+
+def test_pooled_maps_larger_than_the_image_are_refused():
+    with pytest.raises(InputError, match=r"maps of 8×8 from images of 6×6 \(stride 1\)"):
+        TangentKernel([Conv(3, 1, 2), ReLU(), GlobalAverage(), Dense()])(torch.rand(3, 1, 6, 6))
+
+
+def test_half_precision_and_whole_numbers_are_taken_as_they_come():
+    x = torch.randint(0, 5, (4, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    exact = cnn()(x.double())
+    torch.testing.assert_close(cnn()(x), exact)
+    found = cnn()(x.half())
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.01)
+
+
+def test_wrapped_kernels_ask_for_the_memory_of_what_they_wrap():
+    kernel, shape = pooled_cntk(6), (3, 8, 8)
+    own = kernel.bytes_per_point(8, shape)
+    assert own > 0
+    for wrapped in (2 * kernel, kernel + Linear(), kernel * Linear(), Normalised(kernel)):
+        assert wrapped.bytes_per_point(8, shape) == own
 
 
 def test_average_pooling_is_a_readout_or_refused_by_name():

@@ -6,6 +6,7 @@ Rows belong to the outer set, columns to the training points; for one set of dat
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -266,7 +267,7 @@ def build_operators(
     engine itself needs, otherwise blocked products, otherwise an error that names the number.
     """
     if isinstance(kernel, Precomputed):
-        return _precomputed(x, outer_x, runtime)
+        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
     n, rows = len(x), 0 if outer_x is None else len(outer_x)
     reserved, device = reserve.beside_matrix, runtime.torch_device
     limit = _limit(n * (n + rows) * runtime.itemsize + reserved, runtime)
@@ -278,11 +279,11 @@ def build_operators(
     if features is not None:
         return features
     stored = n * (n + rows) * runtime.itemsize
-    per_pair, shape = kernel.bytes_per_pair(runtime.itemsize, tuple(x.shape[1:])), tuple(x.shape[1:])
-    room = min(BLOCK_BYTES, (limit - reserved) // 4)  # smaller blocks where memory is short
-    block = min(n, max(SMALLEST_BLOCK, int((max(room, 0) / per_pair) ** 0.5)))
-    temporaries = block * block * per_pair + (n + rows) * kernel.bytes_per_point(runtime.itemsize, shape)
-    if stored + temporaries + reserved <= limit and not crowded:
+    shape = tuple(x.shape[1:])
+    per_pair, per_point = (measure(runtime.itemsize, shape) for measure in (kernel.bytes_per_pair, kernel.bytes_per_point))
+    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    temporaries = block * block * per_pair + 2 * block * per_point
+    if stored + block * block * per_pair + (n + rows) * per_point + reserved <= limit and not crowded:
         square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
         return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
     if temporaries + reserved <= limit:
@@ -293,6 +294,12 @@ def build_operators(
         f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise Runtime(memory=…), "
         "ask for fewer points, or use float32."
     )
+
+
+def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
+    """The side of the largest block whose pairs and points fit the room: smaller blocks where memory is short."""
+    side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
+    return min(n, max(SMALLEST_BLOCK, int(side)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
@@ -331,7 +338,15 @@ def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
     return matrix
 
 
-def _precomputed(x: Array, outer_x: Array | None, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
+def _precomputed(x: Array, outer_x: Array | None, reserved: int, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
+    rows = len(x) + (0 if outer_x is None else len(outer_x))
+    moved = runtime.torch_device.type != "cpu" or x.dtype != np.dtype(runtime.dtype)
+    needed = reserved + (len(x) * rows * runtime.itemsize if moved else 0)
+    if needed > (limit := _limit(needed, runtime)):
+        raise MemoryLimitError(
+            f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} beside it, and the limit is "
+            f"{human_bytes(limit)}; raise Runtime(memory=…), ask for fewer points, or use float32."
+        )
     check_gram(x)
     square = Gram(as_tensor(x).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
     if outer_x is None:

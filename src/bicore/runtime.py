@@ -93,6 +93,10 @@ class Runtime:
             raise unknown_name("device", self.device, ["auto", "cpu", "cuda"]) from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise InputError(f"device={self.device!r} was asked for, but torch sees no GPU; use device='cpu' or 'auto'.")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise InputError(
+                f"device={self.device!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s), counted from 0."
+            )
         return device
 
     @property

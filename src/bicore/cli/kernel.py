@@ -83,24 +83,24 @@ def _part(out: Path) -> Path:
 def _compute(kernel: Kernel, x: Any, out: Path, job: dict[str, Any], runtime: Runtime, progress: Any) -> float:
     """Rows of the upper triangle a block at a time; the lower one is mirrored as they come."""
     clock, part, note = Clock(), _part(out), _part(out).with_suffix(".json")
-    points = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
+    points, device = as_tensor(x).to(runtime.torch_dtype), runtime.torch_device  # the data stay with the host
     n, done = len(points), _done(part, note, job)
     mode = "r+" if done else "w+"
     matrix = np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(runtime.dtype), shape=(n, n))
     for top in range(done, n, ROWS):
-        rows = points[top : top + ROWS]
+        rows = points[top : top + ROWS].to(device)
         block = kernel.gram(rows)
         matrix[top : top + ROWS, top : top + ROWS] = block.cpu().numpy()
         for left in range(top + ROWS, n, ROWS):
-            side = kernel.evaluate(rows, points[left : left + ROWS]).cpu().numpy()
+            side = kernel.evaluate(rows, points[left : left + ROWS].to(device)).cpu().numpy()
             matrix[top : top + ROWS, left : left + ROWS] = side
             matrix[left : left + ROWS, top : top + ROWS] = side.T
         matrix.flush()
         _note(note, job | {"done": min(top + ROWS, n)})
         if callable(progress):
             progress(Step(min(top + ROWS, n), n, float("nan"), clock.seconds))
-    diagonal = kernel.diag(points).to(torch.float64).cpu().numpy()
-    np.fill_diagonal(matrix, diagonal.astype(matrix.dtype))
+    diagonal = [kernel.diag(points[top : top + ROWS].to(device)).cpu() for top in range(0, n, ROWS)]
+    np.fill_diagonal(matrix, torch.cat(diagonal).numpy())
     matrix.flush()
     del matrix
     os.replace(part, out)

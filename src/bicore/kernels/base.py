@@ -104,7 +104,9 @@ class Kernel(ABC):
 
 def _as_tensor(value: Any, name: str) -> Tensor:
     checked = as_features(value, name)
-    tensor = value if isinstance(value, Tensor) and value.is_floating_point() else torch.from_numpy(np.array(checked))
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else value.double()
+    tensor = torch.from_numpy(np.array(checked))
     return tensor if tensor.is_floating_point() else tensor.double()
 
 
@@ -153,6 +155,9 @@ class Sum(Kernel):
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return max(self.first.bytes_per_pair(itemsize, shape), self.second.bytes_per_pair(itemsize, shape)) + itemsize
 
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return max(self.first.bytes_per_point(itemsize, shape), self.second.bytes_per_point(itemsize, shape))
+
 
 @dataclass(frozen=True)
 class Product(Kernel):
@@ -179,6 +184,9 @@ class Product(Kernel):
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return max(self.first.bytes_per_pair(itemsize, shape), self.second.bytes_per_pair(itemsize, shape)) + itemsize
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return max(self.first.bytes_per_point(itemsize, shape), self.second.bytes_per_point(itemsize, shape))
 
 
 @dataclass(frozen=True)
@@ -215,6 +223,9 @@ class Scaled(Kernel):
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_pair(itemsize, shape)
 
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
 
 @dataclass(frozen=True)
 class Normalised(Kernel):
@@ -244,6 +255,9 @@ class Normalised(Kernel):
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,8 @@ def _stack(layers: Sequence[Layer]) -> list[Conv]:
 
 def _folded(convolutions: list[Conv], channels: int) -> Folded:
     factors = [conv.sigma_w**2 / 9 for conv in convolutions]
+    if not all(factors):
+        raise NotCoveredError("a convolution with sigma_w=0 has no unit to count in.")
     gain = factors[1] / 2 if len(factors) > 1 else 1.0
     units = [factors[0] / channels]
     for factor in factors[1:]:

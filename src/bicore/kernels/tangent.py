@@ -90,6 +90,7 @@ class TangentKernel(Kernel):
         if a.is_cuda and self.pooled:
             from bicore.kernels.fused import fused_diagonal
 
+            self._check_images(a)
             fused = fused_diagonal(self, a)
             if fused is not None:
                 return fused
@@ -101,12 +102,16 @@ class TangentKernel(Kernel):
             return None
         from bicore.kernels.fused import fused  # nothing of it is imported where there is no GPU
 
-        return fused(self, a, b)
+        self._check_images(a)
+        if a.dtype in (torch.float32, torch.float64):
+            return fused(self, a, b)
+        found = fused(self, a.float(), None if b is None else b.float())  # half precision is for storing
+        return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # √v at every position and ReLU, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
-        copies = 6 if self.pooled else 1  # a fused kernel keeps two factors, and those of the second image twice
+        copies = 8 if self.pooled else 1  # a fused kernel keeps two factors, those of the second image twice, and makes them
         return itemsize * (copies * positions * _relus(self.layers) + int(np.prod(shape)))
 
     def _positions(self, a: Tensor) -> int:
@@ -118,13 +123,24 @@ class TangentKernel(Kernel):
         state, notes = State(inputs.square().mean(-1), None), list[Tensor]()
         for layer in self.layers:
             if isinstance(layer, GlobalAverage):
-                return _Traced(inputs, notes, None, (state.nngp.shape[0], state.nngp.shape[1]))
+                return _Traced(inputs, notes, None, self._pooled_positions(inputs, state.nngp))
             state = layer.variance(state, notes)
         if state.nngp.dim() != 1:
             raise InputError(
                 f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add Flatten() before the read-out."
             )
         return _Traced(inputs, notes, self.answer(state), (1, 1))
+
+    def _pooled_positions(self, inputs: Tensor, maps: Tensor) -> tuple[int, int]:
+        """Height and width of the maps that are averaged; displacements between them must exist between pixels."""
+        place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
+        stride, found = _stride(self.layers[:place]), (int(maps.shape[0]), int(maps.shape[1]))
+        if any((side - 1) * stride >= pixels for side, pixels in zip(found, inputs.shape[:2], strict=True)):
+            raise InputError(
+                f"padding makes maps of {found[0]}×{found[1]} from images of {inputs.shape[0]}×{inputs.shape[1]} "
+                f"(stride {stride}); a pooled kernel takes maps no larger than the image: use padding 'same' or less."
+            )
+        return found
 
     def notes(self, a: Tensor) -> list[Tensor]:
         """√v at every ReLU in order, positions first and images last."""
@@ -146,13 +162,15 @@ class TangentKernel(Kernel):
         """Vectors as (n, d); images as (height, width, n, channels)."""
         if not self.spatial:
             return a.reshape(len(a), -1)
-        if a.dim() == 3:
-            a = a[:, None]
-        if a.dim() != 4:
+        self._check_images(a)
+        return (a[:, None] if a.dim() == 3 else a).permute(2, 3, 0, 1).contiguous()
+
+    @staticmethod
+    def _check_images(a: Tensor) -> None:
+        if a.dim() not in (3, 4):
             raise InputError(
                 f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, width) or (n, height, width)."
             )
-        return a.permute(2, 3, 0, 1).contiguous()
 
     def _block(self, left: _Traced, right: _Traced) -> Tensor:
         channels = left.inputs.shape[-1]
@@ -205,6 +223,9 @@ def _check_readout(layers: tuple[Layer, ...]) -> None:
     if any(layer.spatial for layer in layers) and not places:
         raise InputError("layers has convolutions but no Flatten or GlobalAverage; add one before the read-out.")
     for k in places:
+        if isinstance(layers[k], Flatten) and any(layer.spatial or isinstance(layer, Flatten) for layer in layers[k + 1 :]):
+            wrong = next(type(layer).__name__ for layer in layers[k + 1 :] if layer.spatial or isinstance(layer, Flatten))
+            raise InputError(f"{wrong} follows Flatten, after which there are no positions; put Flatten once, after the last Conv.")
         if not isinstance(layers[k], GlobalAverage):
             continue
         rest = layers[k + 1 :]
