@@ -6,9 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Bits taken from one random number.
-BITS = 16
-
 
 class FullyConnected(nn.Module):
     """784-100-100-10 with dropout 0.2 after each hidden layer."""
@@ -64,25 +61,12 @@ class ConvNet(nn.Module):
         """Of images, or of their windows."""
         windows = self.prepare(x) if x.dim() == 4 else x
         weight = F.pad(torch.cat([self.first.weight.flatten(1), self.first.bias[:, None]], 1), (0, self.entries - 26))
-        maps = self._reduced(F.linear(windows, weight).unflatten(1, (24, 24)))
-        maps = self._reduced(self.second(maps.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
-        hidden = F.relu(self.hidden(maps.permute(0, 3, 1, 2).flatten(1)))
-        return self.head(F.dropout(hidden, 0.5, self.training))
+        maps = self._reduced(F.linear(windows, weight).unflatten(1, (24, 24)).permute(0, 3, 1, 2))
+        maps = self._reduced(self.second(maps))
+        return self.head(F.dropout(F.relu(self.hidden(maps.flatten(1))), 0.5, self.training))
 
     def _reduced(self, maps: Tensor) -> Tensor:
-        """Dropout, ReLU and 2×2 max-pooling of maps (n, height, width, channels), written so that a compiler makes one kernel of
-        them."""
-        if self.training:
-            maps = halved(maps)
-        size = maps.shape[1] // 2
-        return F.relu(maps).unflatten(1, (size, 2)).unflatten(3, (size, 2)).amax((2, 4))
-
-
-def halved(maps: Tensor) -> Tensor:
-    """Dropout of one half, sixteen channels to a random number: a bit decides."""
-    words = torch.randint(0, 1 << BITS, (*maps.shape[:3], maps.shape[3] // BITS, 1), device=maps.device)
-    kept = (words >> torch.arange(BITS, device=maps.device)) & 1
-    return torch.where(kept.flatten(3) == 1, 2 * maps, 0.0)
+        return F.max_pool2d(F.relu(F.dropout(maps, 0.5, self.training)), 2)
 
 
 #: Which network is trained, by data set.

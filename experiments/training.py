@@ -181,11 +181,15 @@ class Cohort(Generic[Trained]):
             return
         for learner in self.learners:
             learner.shuffle(epochs)
-        if not self.streams:
+        if self.streams:
+            self._replay(epochs)
+        else:
             for _ in range(epochs):
                 for learner in self.learners:
                     learner.epoch()
-            return
+        self._check()
+
+    def _replay(self, epochs: int) -> None:
         if self.graph is None:
             self._side_by_side()
             epochs -= 1
@@ -194,6 +198,13 @@ class Cohort(Generic[Trained]):
             assert self.graph is not None
             self.graph.replay()
         torch.cuda.synchronize()
+
+    def _check(self) -> None:
+        """A breakdown must not end as a record of a network that knows nothing."""
+        for learner in self.learners:
+            values = [value for group in learner.optimiser.param_groups for value in group["params"]]
+            if not all(torch.isfinite(torch.stack([value.detach().sum() for value in values])).tolist()):
+                raise ArithmeticError("a training broke down: weights are not finite.")
 
     def _side_by_side(self) -> None:
         """One epoch, each learner on a stream of its own."""
