@@ -118,6 +118,14 @@ def _continual_groups(seed: int) -> list[Group]:
     ]
 
 
+def _trap_groups(seed: int) -> list[Group]:
+    return [
+        _continual(dataset, method, word, 100, seed, _table("continual_learning", method.split(",")[0], dataset))
+        for dataset in DATASETS
+        for method, word in continual.TRAPS.items()
+    ]
+
+
 def _memory_groups(seed: int) -> list[Group]:
     rows = {
         "CL uniform sampling": (_continual, "uniform", ("continual", "Uniform sampling")),
@@ -195,6 +203,7 @@ EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         Experiment("continual", "Continual learning with a memory of 100 (table 1 and the appendix)", _continual_groups),
+        Experiment("traps", "Continual learning, rivals as the authors' code runs them", _trap_groups),
         Experiment("memory", "Memory sizes on SplitMNIST", _memory_groups),
         Experiment("proxy", "An RBF kernel as the proxy", _proxy_groups),
         Experiment("vcl", "Variational continual learning, 20 points a task", _variational_groups),

@@ -46,6 +46,15 @@ OWN = {
     "Coreset, squared error": "coreset-squared",
     "Coreset, weights kept": "coreset-weighted",
 }
+#: Rows as the authors' code runs them, to find the cause of a difference: networks are looked at with dropout on, and gradient
+#: matching scales gradients to length 1.
+TRAPS = {
+    "k-means of grads, dropout on": "k-means-gradients",
+    "k-center of grads, dropout on": "k-center-gradients",
+    "Gradient matching, dropout on, normalised": "gradient-matching",
+    "Max entropy samples, dropout on": "max-entropy",
+    "Hardest samples, dropout on": "hardest",
+}
 
 
 def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
@@ -54,10 +63,10 @@ def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
-def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA) -> Selector:
+def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA, **options: Any) -> Selector:
     """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF; ``penalty`` is the paper's λ."""
     if not word.startswith("coreset"):
-        return as_selector(word)
+        return as_selector(word, **options)
     kernel = proxy(dataset, word, device)
     if word == "coreset-squared":
         return BilevelSelector(kernel=kernel)
@@ -86,7 +95,9 @@ def run(
             for beta in betas
         ]
     )
-    selector = None if word is None else selector_of(word, setting.dataset, device)
+    options = {"normalise": True} if setting.method.endswith("normalised") else {}
+    selector = None if word is None else selector_of(word, setting.dataset, device, **options)
+    noisy = setting.method in TRAPS
     kept = "learnt" if word == "coreset-weighted" else "equal"
     shared = selector is None or not selector.needs_model
     memories = (
@@ -104,7 +115,8 @@ def run(
             learners.train(epochs)
         begin = time.perf_counter()
         for place, memory in enumerate(memories):
-            model = None if shared else learners.learners[place].network.eval()
+            network = learners.learners[place].network
+            model = None if shared else Noisy(network) if noisy else network.eval()
             memory.add_task(task.train.x, task.train.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners if memories and not at_end else ()):
@@ -118,6 +130,21 @@ def run(
     spent |= {"epochs": epochs, "precision": learners.precision}
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
+
+
+class Noisy(nn.Module):
+    """A network whose dropout cannot be switched off."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def train(self, mode: bool = True) -> Noisy:
+        super().train(True)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
 
 
 @lru_cache(maxsize=4)

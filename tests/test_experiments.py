@@ -11,10 +11,13 @@ import torch
 from scipy import stats
 from torch import nn
 
+from bicore import Context, Dataset
+from bicore.selection import as_selector
 from experiments import page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
-from experiments.networks import ConvNet
+from experiments.continual import Noisy
+from experiments.networks import ConvNet, FullyConnected
 from experiments.records import Records
 from experiments.tables import gathered, rows
 from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
@@ -133,6 +136,16 @@ def test_a_training_that_breaks_down_is_an_error_and_no_record():
     learner.take(torch.full((6, 1, 28, 28), torch.nan), torch.arange(6) % 3)
     with pytest.raises(ArithmeticError, match="not finite"):
         Cohort([learner]).train(2)
+
+
+def test_dropout_stays_on_where_the_authors_left_it_on():
+    network = build(FullyConnected, 0, "cpu").eval()
+    x = np.random.default_rng(0).normal(size=(5, 1, 28, 28)).astype(np.float32)
+    data = Dataset(x, np.arange(5) % 2)
+    first, second = (as_selector("max-entropy").select(data, 3, context=Context(network)).objectives for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    model, inputs = Noisy(network).eval(), torch.from_numpy(x)
+    assert not torch.equal(model(inputs), model(inputs))
 
 
 def record(method, beta, seed, test, held):
