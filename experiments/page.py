@@ -26,7 +26,7 @@ Percent of test points, mean over tasks, mean ± standard deviation (over n, as 
 advance; all runs are kept. **The number we stand by** is the one whose β was chosen on held-out training points; the next column
 chooses β on the test set, as the paper did. The difference is ours (held-out) minus the paper's, with Welch's 95% interval. Below a
 table, the paper's method is compared with the other rows as we measured them: gaps in brackets, and a ranking only where the gap
-exceeds twice its standard error.
+exceeds twice its standard error. A table says how many of its runs are done; seeds that are missing are still to be run.
 """
 
 
@@ -39,8 +39,11 @@ def text(folder: Path = FOLDER) -> str | None:
             continue
         hardware = sorted({record["machine"]["gpu"] or record["machine"]["processor"] for record in records})
         minutes = sum(record["seconds"] for record in records) / 60
-        command = f"`python -m experiments run {name} --data DIR`"
-        parts.append(f"## {experiment.title}\n\n{command}: {len(records)} runs, {minutes:.1f} minutes on {', '.join(hardware)}.\n")
+        wanted = sum(len(group.setting.betas) for seed in range(5) for group in experiment.groups(seed))
+        parts.append(
+            f"## {experiment.title}\n\n`python -m experiments run {name} --data DIR`: {len(records)} of {wanted} runs, which took "
+            f"{minutes:.1f} minutes on {', '.join(hardware)} in processes that shared it.\n"
+        )
         parts.append(table(name, records))
         if name not in ("runtime", "picks"):
             parts.append(_verdicts(name, records))

@@ -12,6 +12,7 @@ from torch import nn
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
 from bicore.selection import (
+    ADesign,
     BatchBALD,
     ClassBalanced,
     FacilityLocation,
@@ -24,6 +25,7 @@ from bicore.selection import (
     MaxEntropy,
     Stratified,
     Uniform,
+    VDesign,
 )
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are fixed: the median heuristic looks
@@ -47,6 +49,12 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reducible, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"),
     },
     Uniform: {"uniform": Uniform()},
+    VDesign: {
+        "v-design": VDesign(noise=0.1),
+        "v-design, kernel": VDesign(RBF(0.2), 0.1),
+        "v-design, certified": VDesign(noise=0.1, certify=True),
+    },
+    ADesign: {"a-design": ADesign(noise=0.1), "a-design, kernel": ADesign(RBF(0.2), 0.1)},
     ClassBalanced: {"class-balanced": ClassBalanced()},
     Hardest: {"hardest": Hardest()},
     MaxEntropy: {"max-entropy": MaxEntropy()},

@@ -23,7 +23,7 @@ from torch import Tensor
 from bicore.bilevel.factors import lower_factor
 from bicore.bilevel.problem import Constant, Problem
 from bicore.errors import NumericalError
-from bicore.operators import Features
+from bicore.operators import Features, KernelOperator
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
@@ -57,23 +57,20 @@ class Posterior(ABC):
 class FactorPosterior(Posterior):
     """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
 
-    def __init__(self, problem: Problem, capacity: int) -> None:
-        self.problem, self.size = problem, 0
-        self.weights = problem.outer_weights
-        like = problem.train.like
-        self._train = like.new_empty(capacity, problem.train.shape[0])
-        separate = problem.cross is not problem.train
-        self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
+    def __init__(self, train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int) -> None:
+        self.train, self.cross, self.weights, self.size = train, cross, weights, 0
+        self._train = train.like.new_empty(capacity, train.shape[0])
+        self._outer = train.like.new_empty(capacity, cross.shape[0]) if cross is not train else self._train
 
     def column(self, k: Tensor) -> Column:
         factor_train, factor_outer = self._train[: self.size], self._outer[: self.size]
         own = factor_train[:, k][:, 0]
-        train = self.problem.train.columns(k)[:, 0] - own @ factor_train
+        train = self.train.columns(k)[:, 0] - own @ factor_train
         outer = train
         if self._outer is not self._train:
-            outer = self.problem.cross.columns(k)[:, 0] - own @ factor_outer
+            outer = self.cross.columns(k)[:, 0] - own @ factor_outer
         weighted = self.weights * outer
-        image = self.problem.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
+        image = self.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
         return Column(train, outer, image)
 
     def downdate(self, column: Column, divisor: Tensor) -> None:
@@ -128,7 +125,7 @@ class RidgeForward:
         self.same = problem.cross is problem.train
         self.residual = self.outer_residual if self.same else problem.inner_targets.double().clone()
         self.outer_weights = problem.outer_weights.double()
-        self.posterior = _posterior(problem, capacity)
+        self.posterior = posterior_of(problem.train, problem.cross, problem.outer_weights, capacity)
         weighted = problem.outer_weights[:, None] * problem.outer_targets
         self.pull = problem.cross.transposed_matmul(weighted).double()
         self.variance = problem.train.diagonal().double().clone().clamp_min_(0)
@@ -279,7 +276,8 @@ def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
     return values if columns is None else values[columns]
 
 
-def _posterior(problem: Problem, capacity: int) -> Posterior:
-    if isinstance(problem.train, Features) and isinstance(problem.cross, Features):
-        return FeaturePosterior(problem.train, problem.cross, problem.outer_weights)
-    return FactorPosterior(problem, capacity)
+def posterior_of(train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int) -> Posterior:
+    """K' before any point is chosen; ``cross`` has the rows of the outer set, ``weights`` are theirs."""
+    if isinstance(train, Features) and isinstance(cross, Features):
+        return FeaturePosterior(train, cross, weights)
+    return FactorPosterior(train, cross, weights, capacity)

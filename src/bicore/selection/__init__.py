@@ -4,6 +4,7 @@ from bicore.selection.base import Selector
 from bicore.selection.batchbald import BatchBALD
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.cover import KCenter, KMeansPlusPlus
+from bicore.selection.design import ADesign, VDesign
 from bicore.selection.facility import FacilityLocation
 from bicore.selection.inducing import InducingPoints
 from bicore.selection.matching import GradientMatching, Herding
@@ -12,7 +13,7 @@ from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Strat
 from bicore.selection.space import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
 
 __all__ = [
-    "METHODS", "BatchBALD", "BilevelSelector", "ClassBalanced", "Embedding", "FacilityLocation", "GradientMatching", "Hardest",
-    "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace", "LastLayerGradients", "MaxEntropy", "Predictions",
-    "RawFeatures", "Selector", "Space", "Stratified", "Uniform", "as_selector",
+    "METHODS", "ADesign", "BatchBALD", "BilevelSelector", "ClassBalanced", "Embedding", "FacilityLocation", "GradientMatching",
+    "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace", "LastLayerGradients", "MaxEntropy",
+    "Predictions", "RawFeatures", "Selector", "Space", "Stratified", "Uniform", "VDesign", "as_selector",
 ]  # fmt: skip

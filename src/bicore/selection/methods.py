@@ -10,6 +10,7 @@ from bicore.selection.base import Selector
 from bicore.selection.batchbald import BatchBALD
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.cover import KCenter, KMeansPlusPlus
+from bicore.selection.design import ADesign, VDesign
 from bicore.selection.facility import FacilityLocation
 from bicore.selection.inducing import InducingPoints
 from bicore.selection.matching import GradientMatching, Herding
@@ -25,6 +26,8 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "k-means-features": (KMeansPlusPlus, {"over": "features"}),
     "k-center-features": (KCenter, {"over": "features"}),
     "herding-features": (Herding, {"over": "features", "per_class": False}),
+    "v-design": (VDesign, {}),
+    "a-design": (ADesign, {}),
     "facility-location": (FacilityLocation, {"over": "features"}),
     "glister": (BilevelSelector, {"rule": "first-order"}),
     "reducible-loss": (BilevelSelector, {"rule": "reducible"}),

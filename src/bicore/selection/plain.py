@@ -83,6 +83,7 @@ class Growth:
         self.open[self.order] = False
         self.weights: Array | None = None
         self.objectives: list[float] = []
+        self.extra: dict[str, Any] = {}  # what a method has to say beyond its picks
         self.status = "complete"
 
     def wants(self) -> bool:
@@ -187,6 +188,7 @@ class PlainSelector(Selector):
             "seconds": clock.seconds,
             "fingerprint": data.fingerprint(),
             "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
+            **growth.extra,
         }
         weights = np.ones(len(indices)) if growth.weights is None else growth.weights
         return Coreset(indices, weights, data.ids[indices], np.array(growth.objectives), status, info)

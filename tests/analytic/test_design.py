@@ -1,0 +1,192 @@
+"""Experimental design: the paper's propositions, each against expectations, differences or all subsets."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
+from bicore.kernels import Linear
+from bicore.selection import ADesign, VDesign
+from bicore.selection.relaxation import gradient_of, hessian_of, objective_of, relax
+
+NOISE, PRIOR = 0.3, 0.7  # σ² and λ
+
+
+def points(n=12, p=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, p))
+
+
+def bayesian_v(x, chosen, noise=NOISE, prior=PRIOR):
+    """The paper's G(w) = tr(X(XᵀD(w)X/σ² + λI)⁻¹Xᵀ)/2n."""
+    picked = x[list(chosen)]
+    inverse = np.linalg.inv(picked.T @ picked / noise + prior * np.eye(x.shape[1]))
+    return np.trace(x @ inverse @ x.T) / (2 * len(x))
+
+
+def bayesian_a(x, chosen, noise=NOISE, prior=PRIOR):
+    picked = x[list(chosen)]
+    return np.trace(np.linalg.inv(picked.T @ picked / noise + prior * np.eye(x.shape[1]))) / 2
+
+
+def test_v_design_is_the_papers_objective_for_features_and_for_the_same_kernel():
+    x = points()
+    found = [design.select(Dataset(x), 6) for design in (VDesign(Linear() * (1 / PRIOR), NOISE), VDesign(noise=NOISE * PRIOR))]
+    for number in range(1, 7):
+        assert found[0].objectives[number - 1] == pytest.approx(bayesian_v(x, found[0].indices[:number]), rel=1e-10)
+    assert found[0].indices.tolist() == found[1].indices.tolist()  # only σ²λ matters for the choice
+
+
+def test_every_step_takes_the_point_of_the_largest_exact_gain():
+    x, chosen = points(), []
+    coreset = VDesign(Linear() * (1 / PRIOR), NOISE).select(Dataset(x), 8)
+    other = ADesign(noise=NOISE).select(Dataset(x), 8)
+    for picks, value in ((coreset.indices, bayesian_v), (other.indices, lambda x, s: bayesian_a(x, s, prior=1.0))):
+        chosen = []
+        for pick in picks.tolist():
+            values = [value(x, [*chosen, k]) if k not in chosen else np.inf for k in range(len(x))]
+            assert pick == int(np.argmin(values))
+            chosen.append(pick)
+
+
+def test_in_a_kernel_it_is_the_posterior_variance_and_data_weights_count():
+    x, weights = points(20), np.random.default_rng(1).uniform(0.5, 2, size=20)
+    kernel = RBF(0.5)
+    coreset = VDesign(kernel, NOISE).select(Dataset(x, None, weights), 5)
+    matrix, chosen = kernel(x), coreset.indices
+    left = matrix - matrix[:, chosen] @ np.linalg.solve(matrix[np.ix_(chosen, chosen)] + NOISE * np.eye(5), matrix[chosen])
+    assert coreset.objectives[-1] == pytest.approx(0.5 * weights @ np.diag(left) / weights.sum(), rel=1e-10)
+    assert coreset.info["noise"] == NOISE
+
+
+def test_a_design_in_a_kernel_is_a_design_of_its_square_root():
+    x = points(9, 4)
+    features, kernel = (ADesign(over, NOISE).select(Dataset(x), 5) for over in ("features", Linear() + RBF(1e-9) * 1e-12))
+    assert features.indices.tolist() == kernel.indices.tolist()
+    assert features.objectives[-1] == pytest.approx(bayesian_a(x, features.indices, prior=1.0))
+    decrease = features.objectives[0] - features.objectives[-1]
+    assert kernel.objectives[0] - kernel.objectives[-1] == pytest.approx(decrease, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["A", "V", "Bayesian V"])
+def test_closed_forms_are_the_expectations_of_the_propositions(kind):
+    rng, x, chosen, draws = np.random.default_rng(3), points(10), [0, 2, 3, 5, 8], 200_000
+    picked = x[chosen]
+    penalty = NOISE * PRIOR if kind == "Bayesian V" else 0.0
+    theta = rng.normal(size=(draws, 3)) * (PRIOR**-0.5 if kind == "Bayesian V" else 1.0)
+    noise = NOISE**0.5 * rng.normal(size=(draws, len(chosen)))
+    hat = np.linalg.solve(picked.T @ picked + penalty * np.eye(3), picked.T @ (theta @ picked.T + noise).T).T
+    inverse = np.linalg.inv(picked.T @ picked)
+    if kind == "A":
+        values, expected = 0.5 * ((theta - hat) ** 2).sum(1), 0.5 * NOISE * np.trace(inverse)
+    else:
+        values = 0.5 * (((theta - hat) @ x.T) ** 2).mean(1)
+        expected = 0.5 * NOISE * np.trace(x @ inverse @ x.T) / len(x) if kind == "V" else bayesian_v(x, chosen)
+    assert abs(values.mean() - expected) < 4 * values.std() / draws**0.5
+
+
+def test_with_growing_data_the_summary_objective_is_v_design_plus_half_the_noise():
+    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n, which vanishes as n grows while S stays."""
+    rng, gaps = np.random.default_rng(4), []
+    start = points(6, 3, seed=5)
+    for n in (20, 200, 2000):
+        x = np.concatenate([start, rng.normal(size=(n - 6, 3))])
+        draws = 4000
+        theta, noise = rng.normal(size=(draws, 3)) * PRIOR**-0.5, NOISE**0.5 * rng.normal(size=(draws, n))
+        y = theta @ x.T + noise
+        inverse = np.linalg.inv(start.T @ start + PRIOR * NOISE * np.eye(3))
+        hat = (y[:, :6] @ start) @ inverse
+        g, design = 0.5 * ((hat @ x.T - y) ** 2).mean(1), 0.5 * (((hat - theta) @ x.T) ** 2).mean(1)
+        exact = -NOISE * np.trace(start @ inverse @ start.T) / n
+        difference = g - design - NOISE / 2
+        assert abs(difference.mean() - exact) < 4 * difference.std() / draws**0.5
+        gaps.append(abs(exact))
+    np.testing.assert_allclose(gaps[0] / gaps[2], 100)
+
+
+def moments(x):
+    features = torch.from_numpy(x / PRIOR**0.5)
+    return features, features.T @ features / len(x)
+
+
+def test_gradient_and_hessian_are_those_of_lemma_8():
+    features, moment = moments(points(7))
+    weights = torch.rand(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    step, identity = 1e-5, torch.eye(7, dtype=torch.float64)
+    gradient, hessian = gradient_of(features, moment, NOISE, weights), hessian_of(features, moment, NOISE, weights)
+    for k in range(7):
+        up, down = (objective_of(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
+        assert float(gradient[k]) == pytest.approx((up - down) / (2 * step), rel=1e-6)
+        up, down = (gradient_of(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
+        torch.testing.assert_close(hessian[k], (up - down) / (2 * step), rtol=1e-5, atol=1e-9)
+    assert float(torch.linalg.eigvalsh(hessian).min()) > -1e-12
+    assert objective_of(features, moment, NOISE, (weights > 0.5).double()) == pytest.approx(
+        bayesian_v(points(7), torch.nonzero(weights > 0.5).flatten().tolist())
+    )
+
+
+def test_the_submodularity_ratio_and_the_guarantee_hold():
+    x = points(9, 3, seed=2)
+    coreset = VDesign(Linear() * (1 / PRIOR), NOISE).select(Dataset(x), 3)
+    ratio = 1 / (1 + (x**2).sum(1).max() / (NOISE * PRIOR))
+    assert coreset.info["submodularity_ratio"] == pytest.approx(ratio)
+    assert coreset.info["guarantee"] == pytest.approx(1 - np.exp(-ratio))
+    empty = bayesian_v(x, [])
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        order = rng.permutation(9)
+        base, extra = order[:2].tolist(), order[2 : 2 + rng.integers(1, 6)].tolist()
+        together = bayesian_v(x, base) - bayesian_v(x, base + extra)
+        alone = sum(bayesian_v(x, base) - bayesian_v(x, [*base, k]) for k in extra)
+        assert alone >= ratio * together
+    best = max(empty - bayesian_v(x, chosen) for chosen in combinations(range(9), 3))
+    assert empty - coreset.objectives[-1] >= coreset.info["guarantee"] * best
+
+
+def test_the_certificate_bounds_every_choice_from_below():
+    x = points(11, 3, seed=6)
+    for design, value in (
+        (VDesign(noise=NOISE, certify=True), lambda s: bayesian_v(x, s, prior=1.0)),
+        (ADesign(noise=NOISE, certify=True), lambda s: bayesian_a(x, s, prior=1.0)),
+        (VDesign(Linear() + RBF(0.3), NOISE, certify=True), None),
+    ):
+        coreset = design.select(Dataset(x), 4)
+        bound = coreset.info["lower_bound"]
+        assert 0 < bound <= coreset.info["relaxed_objective"] <= coreset.objectives[-1]
+        assert coreset.info["gap"] == pytest.approx(coreset.objectives[-1] / bound - 1)
+        if value is not None:
+            assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
+
+
+def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
+    features, moment = moments(points(60, 5, seed=7))
+    size = 10
+    best = relax(features, moment, NOISE, size, tolerance=1e-9, steps=4000)
+    zero = torch.zeros(60, dtype=torch.float64)
+    curvature = float(hessian_of(features, moment, NOISE, zero).trace()) * 2 * size  # the Hessian only falls as w grows
+    values = []
+    for steps in (1, 4, 16, 64, 256):
+        found = relax(features, moment, NOISE, size, tolerance=0.0, steps=steps)
+        assert found.objective - best.bound <= 2 * curvature / (steps + 2)
+        assert float(found.weights.min()) >= 0
+        assert float(found.weights.max()) <= 1
+        assert float(found.weights.sum()) <= size + 1e-9
+        values.append(found.objective)
+    assert values == sorted(values, reverse=True)
+    assert values[4] - best.bound < (values[2] - best.bound) / 8  # sixteen times the steps
+    assert best.objective - best.bound <= 1e-3 * best.objective
+    # With one point the vertex is the point of the steepest gradient, which is what matching pursuit takes.
+    first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)  # where noise drowns curvature
+    assert int(gradient_of(features, moment, 1e6, zero).argmin()) == first.indices[0]
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match="noise=-1 is no variance"):
+        VDesign(noise=-1)
+    with pytest.raises(InputError, match="prior variance zero"):
+        VDesign().select(Dataset(np.zeros((4, 2))), 2)
+    with pytest.raises(InputError, match="no outer objective"):
+        VDesign().select(Dataset(points()), 2, outer=Dataset(points()))
+    with pytest.raises(MemoryLimitError, match="needs the 400 × 400 matrix"):
+        ADesign(RBF(0.5)).select(Dataset(points(400)), 2, context=Context(runtime=Runtime(memory="400KB")))
