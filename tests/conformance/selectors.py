@@ -14,6 +14,7 @@ from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
 from bicore.selection import (
     ADesign,
     BatchBALD,
+    Batches,
     ClassBalanced,
     FacilityLocation,
     GradientMatching,
@@ -38,6 +39,9 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "squared, automatic": BilevelSelector(kernel="ntk"),
         "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
         "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="learnt"),
+        "squared, exchange": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
+        "squared, elimination": BilevelSelector(kernel="linear", inner_reg=0.1, strategy="elimination"),
+        "squared, batches": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
         "cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
         "cross-entropy, final": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weights="final"),
         "cross-entropy, candidates": BilevelSelector(

@@ -11,9 +11,11 @@ from bicore.selection.matching import GradientMatching, Herding
 from bicore.selection.methods import METHODS, as_selector
 from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
 from bicore.selection.space import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
+from bicore.selection.strategies import Batches, Elimination, Exchange, Strategy
 
 __all__ = [
-    "METHODS", "ADesign", "BatchBALD", "BilevelSelector", "ClassBalanced", "Embedding", "FacilityLocation", "GradientMatching",
-    "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace", "LastLayerGradients", "MaxEntropy",
-    "Predictions", "RawFeatures", "Selector", "Space", "Stratified", "Uniform", "VDesign", "as_selector",
+    "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
+    "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace",
+    "LastLayerGradients", "MaxEntropy", "Predictions", "RawFeatures", "Selector", "Space", "Strategy", "Stratified", "Uniform",
+    "VDesign", "as_selector",
 ]  # fmt: skip

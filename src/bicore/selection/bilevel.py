@@ -31,7 +31,8 @@ from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
-from bicore.selection.pursuit import Forward, Plan, Pursuit
+from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
+from bicore.selection.strategies import Assembly, Strategy, as_strategy
 
 RULES = ("gradient", "gain", "first-order", "reducible")
 #: The model of all data that the reducible rule compares with is fitted on at most this many points, drawn at random beyond.
@@ -59,6 +60,9 @@ class BilevelSelector(Selector):
         coreset's model exceeds most its loss under the model of all data (reducible loss, CSReL, Tong et al. 2025).
     candidates : None or int
         Score all points, or a random sample of this many at each step.
+    strategy : "greedy", "batches", "exchange", "elimination" or a Strategy
+        One point at a time; several at a time; greedy and then exact exchanges; too many, of which some leave again. The last two
+        are for the squared error with a constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
     task : "auto", "classification" or "regression"
@@ -80,6 +84,7 @@ class BilevelSelector(Selector):
     weights: str = "binary"
     rule: str = "gradient"
     candidates: int | None = None
+    strategy: Any = "greedy"
     first: str = "best"
     task: str = "auto"
     classes: Any = None
@@ -88,6 +93,10 @@ class BilevelSelector(Selector):
     optimiser: WeightOptimiser = field(default_factory=ProjectedGradient)
 
     needs_labels = True
+
+    @property
+    def ordered(self) -> bool:
+        return as_strategy(self.strategy).ordered
 
     @property
     def name(self) -> str:
@@ -108,6 +117,16 @@ class BilevelSelector(Selector):
             as_loss(self.outer_loss, "outer_loss")
         if self.rule == "gain" and not (self._squared and self.weights != "learnt"):
             raise InputError("rule='gain' is exact for the squared error with binary or final weights only; use rule='gradient'.")
+        strategy = as_strategy(self.strategy)
+        if strategy.exact and (not self._squared or self.weights == "learnt" or self.inner is not None):
+            raise InputError(
+                f"strategy={strategy.name!r} is exact for the squared error with binary or final weights and the built-in solver "
+                "only; use strategy='batches' or 'greedy'."
+            )
+        if strategy.exact and isinstance(self.inner_reg, PerPoint):
+            raise InputError(
+                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' in place of PerPoint."
+            )
         if self.rule == "gain" and (isinstance(self.inner_reg, PerPoint) or self.inner is not None):
             raise InputError("rule='gain' needs a constant inner_reg and the built-in solver; use rule='gradient' with PerPoint.")
 
@@ -137,20 +156,49 @@ class BilevelSelector(Selector):
         clock, seed = Clock(runtime.max_seconds), as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         points, given = as_initial(initial, len(data), count)
+        strategy = as_strategy(self.strategy)
+        grown = strategy.grown(count, int((data.weights > 0).sum()))
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            prepared = self._prepare(data, outer, count, seed, runtime)
+            prepared = self._prepare(data, outer, grown, seed, runtime)
             preparation = clock.seconds
-            plan = replace(self._plan(count, seed), reference=self._reference(prepared, data, seed))
-            pursuit = Pursuit(self._engine(prepared, count, fresh=not points), plan, data)
-            line = ProgressLine(runtime, clock, count, "selecting")
+            plan = replace(self._plan(grown, seed), reference=self._reference(prepared, data, seed))
+            pursuit = Pursuit(self._engine(prepared, grown, fresh=not points), plan, data)
+            line = ProgressLine(runtime, clock, grown, "selecting")
             configuration = prepared.configuration(self, outer)
             known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
             outcome = pursuit.run(points, given, known, clock, line)
+            if strategy.exact:
+                outcome = self._refined(strategy, outcome, prepared, data, count, len(points), clock)
             if self.weights == "final":
                 outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser, clock)
             info = prepared.info(self, data, seed, clock) | outcome.info
             info |= {"preparation_seconds": preparation, "configuration": configuration}
             return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
+
+    def _refined(
+        self, strategy: Strategy, outcome: Outcome, prepared: _Prepared, data: Dataset, size: int, fixed: int, clock: Clock
+    ) -> Outcome:
+        """What a strategy makes of the points taken, put in greedy order again."""
+        if outcome.status.startswith("interrupted"):
+            return replace(
+                outcome, indices=outcome.indices[:size], weights=outcome.weights[:size], objectives=outcome.objectives[:size]
+            )
+        free = torch.from_numpy(data.weights > 0).to(prepared.problem.train.like.device)
+        free[outcome.indices.tolist()] = False
+        ranks = torch.from_numpy(np.argsort(np.argsort(data.ids, kind="stable"))).to(free.device)
+        said = {"strategy": repr(strategy)}
+        assembly = Assembly(prepared.problem, outcome.indices.tolist(), min(fixed, size), free, ranks, said)
+        status = outcome.status
+        try:
+            status = strategy.refine(assembly, size, clock) or status
+        except KeyboardInterrupt:
+            status = "interrupted while the points were refined: all points, less refined"
+        chosen = assembly.points[:size]
+        order = Pursuit(self._engine(prepared, len(chosen), fresh=False), Plan(len(chosen), 0, "gain"), data)
+        order.open = np.isin(np.arange(len(data)), chosen)
+        quiet = ProgressLine(Runtime(progress=False), clock, len(chosen), "ordering")
+        ordered = order.run(chosen[: assembly.fixed], [1.0] * assembly.fixed, None, Clock(), quiet)
+        return replace(ordered, status=status, info=outcome.info | assembly.info)
 
     @staticmethod
     def _same(initial: Coreset, configuration: str, data: Dataset) -> bool:
@@ -171,7 +219,8 @@ class BilevelSelector(Selector):
 
     def _plan(self, size: int, seed: int) -> Plan:
         optimiser = self.optimiser if self.weights == "learnt" else None
-        return Plan(size, seed, self.rule, self.first, self.candidates, optimiser)
+        together = as_strategy(self.strategy).together
+        return Plan(size, seed, self.rule, self.first, self.candidates, optimiser, together=together)
 
     def _reference(self, prepared: _Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
         """The loss of every point under the model fitted on all data, for the reducible rule."""
@@ -191,7 +240,8 @@ class BilevelSelector(Selector):
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
             if explicit.fits(prepared.problem):
                 return ExplicitRidge(prepared.problem)
-            return RidgeForward(prepared.problem, size, exact_gain=self.rule == "gain")
+            exact = self.rule == "gain" or as_strategy(self.strategy).exact
+            return RidgeForward(prepared.problem, size, exact_gain=exact)
         plain = self.rule == "gradient" and self.weights != "learnt" and self.inner is None and self.linear is None
         if plain and fresh and self.candidates is None and prepared.problem.train.like.is_cuda and resident.fits(prepared.problem):
             return SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))

@@ -62,6 +62,7 @@ class Plan:
     candidates: int | None = None
     optimiser: WeightOptimiser | None = None
     reference: Tensor | None = None
+    together: int = 1  # points taken between two looks at the scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +184,8 @@ class Pursuit:
 
     def _grow(self, clock: Clock, line: ProgressLine) -> str:
         engine = self.engine
-        if isinstance(engine, (RidgeForward, SoftmaxResident)) and engine.on_device and self.plan.candidates is None:
+        alone = self.plan.candidates is None and self.plan.together == 1
+        if isinstance(engine, (RidgeForward, SoftmaxResident)) and engine.on_device and alone:
             status = self._grow_on_device(engine, clock, line)
             if status is not None:
                 return status
@@ -193,9 +195,7 @@ class Pursuit:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
             if not self.open.any():
                 return f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
-            k = self._choose()
-            self.engine.add(k)
-            self.open[k] = False
+            self._take(self._choose(min(self.plan.together, self.plan.size - len(self.engine.indices))))
             self._correct(clock)
             self._commit()
             line.update(len(self.engine.indices), self.engine.objective)
@@ -209,7 +209,7 @@ class Pursuit:
             if clock.over and count:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
             if count == 0 and self.plan.first == "random":
-                turn.take(torch.tensor([self._choose()], device=engine.device))
+                turn.take(torch.tensor(self._choose(), device=engine.device))
             else:
                 for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
                     turn()
@@ -237,18 +237,31 @@ class Pursuit:
         ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable")))
         return _Turn(engine, self._device_scores, torch.from_numpy(closed).to(engine.device), ranks.to(engine.device))
 
-    def _choose(self) -> int:
-        """The lowest score among all open points, or among a random sample of them; the first may be drawn."""
+    def _take(self, points: list[int]) -> None:
+        """Several points are fitted together where the engine can."""
+        self.open[points] = False
+        if len(points) > 1 and isinstance(self.engine, ImplicitForward):
+            self.engine.extend(points, [1.0] * len(points))
+            return
+        for k in points:
+            self.engine.add(k)
+
+    def _choose(self, count: int = 1) -> list[int]:
+        """The lowest scores among all open points, or among a random sample of them; the first may be drawn."""
         step, places = len(self.engine.indices), np.flatnonzero(self.open)
         if step == 0 and self.plan.first == "random":
-            return int(step_rng(self.plan.seed, 0).choice(places))
+            return [int(step_rng(self.plan.seed, 0).choice(places))]
         wanted = self.plan.candidates
         if wanted is not None and wanted < len(places):
             places = np.sort(step_rng(self.plan.seed, step).choice(places, wanted, replace=False))
             scores = self._scores(torch.from_numpy(places))
         else:
             scores = self._scores(None)[places]
-        return int(places[lowest(scores, self.ids[places])])
+        if count == 1:
+            return [int(places[lowest(scores, self.ids[places])])]
+        if not np.isfinite(scores).all():
+            raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+        return [int(place) for place in places[np.lexsort((self.ids[places], scores))[:count]]]
 
     def _scores(self, columns: Tensor | None) -> Array:
         scores: Array = self._device_scores(columns).double().cpu().numpy()
@@ -287,7 +300,9 @@ class Pursuit:
 
     def _commit(self) -> None:
         """Note the coreset as it stands: an interrupt in the middle of the next step falls back to this."""
-        objectives = [*self.objectives[: len(self.engine.indices) - 1], self.engine.objective]
+        before = self.objectives[: len(self.engine.indices) - 1]
+        together = len(self.engine.indices) - len(before)  # points taken together have the objective of all of them
+        objectives = before + [self.engine.objective] * together
         weights = np.ones(len(objectives))
         if self.plan.optimiser is not None and isinstance(self.engine, ImplicitForward):
             weights = self.engine.weights.double().cpu().numpy()

@@ -1,0 +1,168 @@
+"""How a coreset is assembled: one point at a time, several at a time, by exchanges, or by taking too many and letting go.
+
+Each is an object of the same selector: ``BilevelSelector(strategy=Exchange())``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from bicore.bilevel.exchange import Chosen
+from bicore.bilevel.problem import Problem
+from bicore.errors import InputError, unknown_name
+from bicore.runtime import Clock
+
+
+@dataclass
+class Assembly:
+    """The points so far, the first ``fixed`` of which were given, and what a strategy did with them. Whole at every moment."""
+
+    problem: Problem
+    points: list[int]
+    fixed: int
+    open: Tensor  # points that may join
+    ranks: Tensor  # places of all points in the order of their ids
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One point at a time, by the rule alone: the strategy "greedy"."""
+
+    #: Whether it needs the closed form of the squared error.
+    exact = False
+    #: Whether a prefix of its answer is its answer for a smaller size.
+    ordered = True
+
+    @property
+    def name(self) -> str:
+        return "greedy"
+
+    @property
+    def together(self) -> int:
+        """Points taken between two looks at the scores."""
+        return 1
+
+    def grown(self, size: int, available: int) -> int:
+        """How many points are taken before :meth:`refine`."""
+        return size
+
+    def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
+        """Bring the assembly to ``size`` points; a word on what was left undone."""
+        return None
+
+
+@dataclass(frozen=True)
+class Batches(Strategy):
+    """Several points at a time: the ``count`` of the best scores, then one fit. For dear fits and large coresets."""
+
+    count: int = 10
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 1:
+            raise InputError(f"count={self.count!r} is not a whole number >= 1; give the points taken at a time.")
+
+    @property
+    def name(self) -> str:
+        return "batches"
+
+    @property
+    def together(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True)
+class Exchange(Strategy):
+    """Greedy selection, then Fedorov exchanges: of all pairs of a chosen and another point, swap the one that lowers the objective
+    most, by the exact gain, until none lowers it by more than ``tolerance`` of it or ``rounds`` swaps are made (None: the size).
+
+    Never ends above greedy. A round costs one product of the kernel matrix with the chosen columns.
+    """
+
+    rounds: int | None = None
+    tolerance: float = 1e-6
+
+    exact = True
+    ordered = False
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and (not isinstance(self.rounds, int) or self.rounds < 0):
+            raise InputError(f"rounds={self.rounds!r} is not a whole number >= 0; give the most swaps, or None.")
+        if not 0 <= self.tolerance < 1:
+            raise InputError(
+                f"tolerance={self.tolerance!r} is outside 0 … 1; give the share of the objective that is worth a swap."
+            )
+
+    @property
+    def name(self) -> str:
+        return "exchange"
+
+    def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
+        rounds = size if self.rounds is None else self.rounds
+        assembly.info |= {"exchanges": 0, "exchange_gain": 0.0}
+        for _ in range(rounds):
+            if clock.over:
+                return "stopped by max_seconds during the exchanges: all points, less refined"
+            chosen = Chosen(assembly.problem, assembly.points)
+            place, joining, gain = chosen.best_exchange(assembly.open, assembly.ranks, assembly.fixed)
+            if not gain > self.tolerance * chosen.objective:
+                break
+            assembly.open[assembly.points[place]], assembly.open[joining] = True, False
+            assembly.points[place] = joining
+            assembly.info["exchanges"] += 1
+            assembly.info["exchange_gain"] += gain
+        return None
+
+
+@dataclass(frozen=True)
+class Elimination(Strategy):
+    """Greedy selection of ``excess`` times as many points; then the one whose leaving costs least leaves, down to the size.
+
+    ``excess=math.inf`` starts from all points, which costs the cube of their number.
+    """
+
+    excess: float = 2.0
+
+    exact = True
+    ordered = False
+
+    def __post_init__(self) -> None:
+        if not self.excess >= 1:
+            raise InputError(f"excess={self.excess!r} is below 1; give how many times the size is taken first.")
+
+    @property
+    def name(self) -> str:
+        return "elimination"
+
+    def grown(self, size: int, available: int) -> int:
+        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
+
+    def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
+        chosen = Chosen(assembly.problem, assembly.points)
+        assembly.info["eliminated"] = max(0, len(assembly.points) - size)
+        while len(chosen.points) > size:
+            chosen.drop(chosen.cheapest(assembly.ranks, assembly.fixed))
+        assembly.points = chosen.points
+        return None
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "greedy": Strategy,
+    "batches": Batches,
+    "exchange": Exchange,
+    "elimination": Elimination,
+}
+
+
+def as_strategy(value: Any) -> Strategy:
+    """A strategy, or the default one of a name."""
+    if isinstance(value, Strategy):
+        return value
+    if not isinstance(value, str) or value not in STRATEGIES:
+        raise unknown_name("strategy", value, STRATEGIES)
+    return STRATEGIES[value]()

@@ -1,0 +1,155 @@
+"""Exchanges, removals and batches: exact gains against refits, and what each strategy promises."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
+from bicore.bilevel.exchange import Chosen
+from bicore.selection import Batches, Elimination, Exchange, Strategy
+from tests.helpers import blobs
+
+RHO = 0.1
+
+
+def data(n=24, seed=0):
+    found = blobs(n, classes=3, features=3, seed=seed)
+    return Dataset(found.x, found.y, np.random.default_rng(seed).uniform(0.5, 2, size=n))
+
+
+def problem_of(given, outer=None, kernel=None):
+    selector = BilevelSelector(kernel=kernel or RBF(0.3), inner_reg=RHO)
+    return selector._prepare(given, outer, 5, 0, Runtime()).problem
+
+
+def refitted(problem, chosen):
+    """The objective of a ridge fit on the points, written out."""
+    index = list(chosen)
+    columns = problem.cross.columns(_long(index)).numpy()
+    gram = problem.train.columns(_long(index)).numpy()[index]
+    alpha = np.linalg.solve(gram + RHO * np.eye(len(index)), problem.inner_targets.numpy()[index])
+    return float(problem.outer_weights.numpy() @ ((problem.outer_targets.numpy() - columns @ alpha) ** 2).sum(1))
+
+
+def _long(index):
+    import torch
+
+    return torch.tensor(list(index))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_removals_and_exchanges_are_exact(kernel, separate):
+    given = data()
+    problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
+    chosen = Chosen(problem, [1, 5, 8, 13, 20])
+    assert chosen.objective == pytest.approx(refitted(problem, chosen.points), rel=1e-9)
+    rises = chosen.rises()
+    for place in range(5):
+        rest = [k for k in chosen.points if k != chosen.points[place]]
+        assert float(rises[place]) == pytest.approx(refitted(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10)
+    free = _long([k not in chosen.points for k in range(24)]).bool()
+    place, joining, gain = chosen.best_exchange(free, _long(range(24)))
+    values = {
+        (i, k): refitted(problem, [*chosen.points[:i], k, *chosen.points[i + 1 :]])
+        for i in range(5)
+        for k in range(24)
+        if k not in chosen.points
+    }
+    assert (place, joining) == min(values, key=values.get)
+    assert gain == pytest.approx(chosen.objective - min(values.values()), rel=1e-7)
+    assert chosen.best_exchange(free, _long(range(24)), fixed=3)[0] >= 3
+    points = chosen.points.copy()
+    chosen.drop(2)
+    fresh = Chosen(problem, [*points[:2], *points[3:]])
+    np.testing.assert_allclose(chosen.rises(), fresh.rises(), rtol=1e-8)
+    np.testing.assert_allclose(chosen.inverse, fresh.inverse, atol=1e-9)
+
+
+def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
+    better = 0
+    for seed in range(6):
+        given = data(30, seed)
+        greedy, exchanged = (
+            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=strategy).select(given, 4)
+            for strategy in ("greedy", "exchange")
+        )
+        problem = problem_of(given)
+        assert exchanged.objectives[-1] <= greedy.objectives[-1] + 1e-12
+        assert exchanged.objectives[-1] == pytest.approx(refitted(problem, exchanged.indices), rel=1e-9)
+        assert exchanged.info["exchange_gain"] == pytest.approx(greedy.objectives[-1] - exchanged.objectives[-1], abs=1e-9)
+        assert (exchanged.info["exchanges"] > 0) == (exchanged.objectives[-1] < greedy.objectives[-1] - 1e-9)
+        better += exchanged.info["exchanges"] > 0
+        for i in range(4):
+            for k in set(range(30)) - set(exchanged.indices.tolist()):
+                swapped = [*exchanged.indices[:i], k, *exchanged.indices[i + 1 :]]
+                assert refitted(problem, swapped) > exchanged.objectives[-1] * (1 - 1e-5)
+    assert better >= 3
+    best = min(refitted(problem, chosen) for chosen in combinations(range(30), 4))
+    assert exchanged.objectives[-1] <= 1.15 * best
+
+
+def test_elimination_lets_the_cheapest_go():
+    given = data(16)
+    problem = problem_of(given)
+    coreset = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(float("inf"))).select(given, 5)
+    left = list(range(16))
+    while len(left) > 5:
+        left.remove(min(left, key=lambda k: refitted(problem, [other for other in left if other != k])))
+    assert sorted(coreset.indices.tolist()) == left
+    assert coreset.objectives[-1] == pytest.approx(refitted(problem, left), rel=1e-9)
+    assert coreset.info["eliminated"] == 11
+    half = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(given, 4, initial=[3, 7])
+    assert half.indices[:2].tolist() == [3, 7]
+    assert half.info["eliminated"] == 2
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
+    given = data(40)
+    options = {"kernel": RBF(0.3), "loss": loss, "inner_reg": RHO}
+    greedy, one, many, fewer = (
+        BilevelSelector(**options, strategy=strategy).select(given, size)
+        for strategy, size in (("greedy", 8), (Batches(1), 8), (Batches(4), 10), (Batches(4), 6))
+    )
+    assert one.indices.tolist() == greedy.indices.tolist()
+    assert many.indices[:6].tolist() == fewer.indices.tolist()
+    assert len(many.objectives) == 10
+    assert many.objectives[-1] < many.info["empty_objective"]
+    if loss == "cross-entropy":
+        assert many.info["effort"]["fits"] == 3  # 4 + 4 + 2
+        assert many.objectives[3] == many.objectives[0]
+    learnt = BilevelSelector(**options, weights="learnt", strategy=Batches(5)).select(given, 10)
+    assert 0 < len(learnt) <= 10
+
+
+def test_strategies_work_with_final_weights_streams_and_limits():
+    given = data(40)
+    final = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weights="final").select(given, 5)
+    plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
+    assert final.objectives[-1] <= plain.objectives[-1]
+    assert not BilevelSelector(strategy="exchange").ordered
+    assert BilevelSelector(strategy="batches").ordered
+    short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
+        given, 5, context=Context(runtime=Runtime(max_seconds=1e-9))
+    )
+    assert short.status.startswith("stopped by max_seconds")
+
+
+def test_bad_strategies_are_refused():
+    for options, words in (
+        ({"strategy": "swap"}, "strategy='swap'"),
+        ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
+        ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
+        ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
+    ):
+        with pytest.raises(InputError, match=words):
+            BilevelSelector(**options)
+    with pytest.raises(InputError, match="count=0"):
+        Batches(0)
+    with pytest.raises(InputError, match="rounds=-1"):
+        Exchange(rounds=-1)
+    with pytest.raises(InputError, match=r"excess=0.5"):
+        Elimination(0.5)
+    assert Strategy().name == "greedy"
