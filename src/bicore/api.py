@@ -20,7 +20,7 @@ from bicore.selection.methods import as_selector
 def select(
     x: Any,
     y: Any = None,
-    size: int | float = 100,
+    size: int | float | str = 100,
     *,
     weight: Any = None,
     outer: tuple[Any, ...] | Dataset | None = None,
@@ -36,7 +36,7 @@ def select(
     Parameters
     ----------
     x, y : features and labels (or targets), row by row; or a :class:`Dataset` as x.
-    size : how many points, or a fraction of the rows.
+    size : how many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of the full model (bilevel).
     weight : how much each row counts in the objective.
     outer : a separate set (x, y) or (x, y, weight) on which the objective is measured.
     initial : points or a coreset to continue.

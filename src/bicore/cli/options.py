@@ -32,8 +32,10 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
 
 
-def read_size(text: str) -> int | float:
-    """A count, a fraction below 1, or a percentage."""
+def read_size(text: str) -> int | float | str:
+    """A count, a fraction below 1, a percentage, or auto."""
+    if text == "auto":
+        return text
     try:
         if text.endswith("%"):
             share = float(text[:-1])
@@ -44,7 +46,9 @@ def read_size(text: str) -> int | float:
     except InputError:
         raise
     except ValueError:
-        raise InputError(f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, 0.05 or 5%.") from None
+        raise InputError(
+            f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, 0.05, 5% or auto."
+        ) from None
 
 
 def read_regulariser(text: str) -> Any:

@@ -53,7 +53,7 @@ INTERRUPTED = 130
 
 def select(
     source: SourceWord,
-    size: Annotated[str, typer.Option(metavar="M", help="How many points: a count, a fraction (0.05) or a percentage (5%).")],
+    size: Annotated[str, typer.Option(metavar="M", help="How many points: a count, a fraction (0.05), a percentage (5%) or auto.")],
     target: Target = None,
     labels: Labels = None,
     data_weights: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")] = None,
@@ -70,6 +70,10 @@ def select(
     rule: Annotated[str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")] = None,
     inner_reg: Annotated[str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = None,
     candidates: Annotated[int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="greedy (the default), batches, exchange or elimination.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="With --size auto: how far above the full model's loss (0.02).")
+    ] = None,
     initial: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue.")] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz, or .csv/.parquet with the chosen rows.")] = None,
@@ -95,7 +99,8 @@ def select(
         )
     if method not in METHODS:
         raise unknown_name("method", method, CHOICES)
-    named = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
+    named: dict[str, Any] = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
+    named |= {"strategy": strategy, "tolerance": tolerance}
     named |= {"kernel": kernel, "task": task, "exact": exact or None}
     given = {name: value for name, value in named.items() if value is not None}
     _check_options(method, given)

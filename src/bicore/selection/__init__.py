@@ -4,6 +4,7 @@ from bicore.selection.base import Selector
 from bicore.selection.batchbald import BatchBALD
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.cover import KCenter, KMeansPlusPlus
+from bicore.selection.curve import QualityCurve, quality_curve
 from bicore.selection.design import ADesign, VDesign
 from bicore.selection.facility import FacilityLocation
 from bicore.selection.inducing import InducingPoints
@@ -16,6 +17,6 @@ from bicore.selection.strategies import Batches, Elimination, Exchange, Strategy
 __all__ = [
     "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
     "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace",
-    "LastLayerGradients", "MaxEntropy", "Predictions", "RawFeatures", "Selector", "Space", "Strategy", "Stratified", "Uniform",
-    "VDesign", "as_selector",
+    "LastLayerGradients", "MaxEntropy", "Predictions", "QualityCurve", "RawFeatures", "Selector", "Space", "Strategy",
+    "Stratified", "Uniform", "VDesign", "as_selector", "quality_curve",
 ]  # fmt: skip

@@ -48,7 +48,7 @@ class Selector(ABC):
     def select(
         self,
         data: Dataset,
-        size: int | float,
+        size: int | float | str,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
@@ -60,7 +60,7 @@ class Selector(ABC):
         Parameters
         ----------
         data : the points to choose from.
-        size : how many, or a fraction of the rows when a float below 1.
+        size : how many, or a fraction of the rows when a float below 1; "auto" where a method has a model to judge by.
         outer : a separate set on which the outer objective is measured; default: ``data`` itself.
         initial : points (row numbers, or a coreset of the same data) that come first; the rest continues them.
         rng : a seed or a generator; the same seed gives the same answer.
@@ -68,8 +68,10 @@ class Selector(ABC):
         """
 
 
-def as_size(size: int | float, n: int) -> int:
+def as_size(size: int | float | str, n: int) -> int:
     """A count within 1 … n, or a fraction of n."""
+    if size == "auto":
+        raise InputError("size='auto' is for bilevel selection, which has a model to judge by; give a count or a fraction.")
     if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
         raise InputError(f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 and 1.")
     if isinstance(size, (float, np.floating)) and not float(size).is_integer():

@@ -30,6 +30,7 @@ from bicore.losses import Loss, SquaredError
 from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size
+from bicore.selection.curve import quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
 from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
 from bicore.selection.strategies import Assembly, Strategy, as_strategy
@@ -65,6 +66,8 @@ class BilevelSelector(Selector):
         are for the squared error with a constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
+    tolerance : with ``size="auto"``: the smallest size whose loss on held-out points is within this share of the model's that is
+        fitted on all points (:func:`bicore.selection.quality_curve` shows the curve behind it).
     task : "auto", "classification" or "regression"
     classes : the set of classes, where ``data`` may lack some of them.
     inner, linear, optimiser : solvers; the defaults fit the loss.
@@ -86,6 +89,7 @@ class BilevelSelector(Selector):
     candidates: int | None = None
     strategy: Any = "greedy"
     first: str = "best"
+    tolerance: float = 0.02
     task: str = "auto"
     classes: Any = None
     inner: InnerSolver | None = None
@@ -117,6 +121,8 @@ class BilevelSelector(Selector):
             as_loss(self.outer_loss, "outer_loss")
         if self.rule == "gain" and not (self._squared and self.weights != "learnt"):
             raise InputError("rule='gain' is exact for the squared error with binary or final weights only; use rule='gradient'.")
+        if not (isinstance(self.tolerance, (int, float)) and 0 <= self.tolerance < float("inf")):
+            raise InputError(f"tolerance={self.tolerance!r} is not a share >= 0; 0.02 is two per cent of the full model's loss.")
         strategy = as_strategy(self.strategy)
         if strategy.exact and (not self._squared or self.weights == "learnt" or self.inner is not None):
             raise InputError(
@@ -145,13 +151,15 @@ class BilevelSelector(Selector):
     def select(
         self,
         data: Dataset,
-        size: int | float,
+        size: int | float | str,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
+        if size == "auto":
+            return self._sized(data, outer, initial, rng, context)
         runtime = (context or Context()).runtime
         clock, seed = Clock(runtime.max_seconds), as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
@@ -174,6 +182,26 @@ class BilevelSelector(Selector):
             info = prepared.info(self, data, seed, clock) | outcome.info
             info |= {"preparation_seconds": preparation, "configuration": configuration}
             return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
+
+    def _sized(
+        self, data: Dataset, outer: Dataset | None, initial: Coreset | Sequence[int], rng: int | np.random.Generator,
+        context: Context | None,
+    ) -> Coreset:  # fmt: skip
+        """The size by a quality curve of this very selector, then a selection of that size from all of the data."""
+        seed = as_seed(rng)
+        curve = quality_curve(self, data, tolerance=self.tolerance, rng=seed, context=context)
+        found = curve.smallest(self.tolerance)
+        if found is None:  # the run was cut short: at its full length it meets any tolerance
+            raise InputError(
+                f"size='auto' was {curve.coreset.status} and saw no size within tolerance={self.tolerance:g} so far; give it more "
+                "time, a larger tolerance, or a size."
+            )
+        coreset = self.select(data, max(found, len(initial)), outer=outer, initial=initial, rng=seed, context=context)
+        told = {
+            "tolerance": self.tolerance, "held_out": curve.held_out, "full_loss": curve.full, "empty_loss": curve.empty,
+            "loss": float(curve.losses[np.searchsorted(curve.sizes, found)]),
+        }  # fmt: skip
+        return replace(coreset, info={**coreset.info, "auto_size": told})
 
     def _refined(
         self, strategy: Strategy, outcome: Outcome, prepared: _Prepared, data: Dataset, size: int, fixed: int, clock: Clock

@@ -125,7 +125,7 @@ class PlainSelector(Selector):
     def select(
         self,
         data: Dataset,
-        size: int | float,
+        size: int | float | str,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
@@ -161,7 +161,12 @@ class PlainSelector(Selector):
             raise InputError(f"{self.name} has no outer objective; leave outer out, or use bilevel selection.")
 
     def _job(
-        self, data: Dataset, size: int | float, initial: Coreset | Sequence[int], rng: int | np.random.Generator, context: Context
+        self,
+        data: Dataset,
+        size: int | float | str,
+        initial: Coreset | Sequence[int],
+        rng: int | np.random.Generator,
+        context: Context,
     ) -> Job:
         count = as_size(size, int((data.weights > 0).sum()))
         given, _ = as_initial(initial, len(data), count)

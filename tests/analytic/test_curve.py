@@ -1,0 +1,111 @@
+"""How many points: the held-out loss along a run against refits, and the size found by it."""
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
+from bicore.selection import Exchange, Uniform, quality_curve
+from tests.helpers import blobs, line
+
+
+def data(n=120):
+    return blobs(n, classes=3, features=3, seed=1)
+
+
+def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
+    given, kernel = data(), RBF(0.3)
+    curve = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given, 20)
+    part = {row.tobytes() for row in given.x} - {row.tobytes() for row in given.x[[]]}
+    assert curve.held_out == 24
+    chosen = curve.coreset
+    assert len(chosen) == 20
+    held = [k for k in range(120) if k not in set(chosen.ids.tolist())]
+    assert len(part) == 120
+    # Written out: ridge on the prefix, one-hot targets centred by the training part, on the held-out points.
+    whole = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given)
+    order = whole.coreset.ids
+    assert order[:20].tolist() == chosen.ids.tolist()
+    judges = np.setdiff1d(np.arange(120), order)
+    assert set(judges) <= set(held)
+    assert len(order) + len(judges) == 120
+    one_hot = np.eye(3)[given.y]
+    centre = one_hot[order].mean(0)
+    for size in (1, 7, 20, len(order)):
+        points = order[:size]
+        gram = kernel(given.x[points])
+        alpha = np.linalg.solve(gram + 0.1 * np.eye(size), one_hot[points] - centre)
+        loss = ((kernel(given.x[judges], given.x[points]) @ alpha - one_hot[judges] + centre) ** 2).sum(1).mean()
+        assert whole.losses[size - 1] == pytest.approx(loss, rel=1e-8)
+    assert whole.full == pytest.approx(whole.losses[-1], rel=1e-8)
+    assert whole.empty > whole.full
+
+
+@pytest.mark.parametrize("options", [{"loss": "cross-entropy", "inner_reg": 0.1}, {"inner_reg": PerPoint(1e-2)}])
+def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options):
+    given = data(90)
+    selector = BilevelSelector(kernel=RBF(0.3), **options)
+    curve = quality_curve(selector, given, 30)
+    assert curve.sizes[:3].tolist() == [1, 2, 3]
+    assert curve.sizes[-1] == 30
+    order = curve.coreset.ids
+    judges = np.setdiff1d(np.arange(90), quality_curve(selector, given).coreset.ids)
+    part = np.setdiff1d(np.arange(90), judges)
+    at = {int(k): number for number, k in enumerate(part)}
+    given_part, judge = Dataset(given.x[part], given.y[part]), Dataset(given.x[judges], given.y[judges])
+    again = selector.select(given_part, 30, outer=judge, initial=[at[int(k)] for k in order])
+    assert curve.losses[-1] == pytest.approx(again.objectives[-1], rel=1e-5)
+
+
+def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolerance():
+    given = blobs(300, classes=3, features=3, seed=2)
+    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1)
+    curve = quality_curve(selector, given)
+    size = curve.smallest(0.1)
+    assert 10 < size < 100
+    assert (curve.losses[size - 1 :] <= 1.1 * curve.full).all()
+    assert curve.losses[size - 2] > 1.1 * curve.full
+    assert curve.smallest(-0.9) is None
+    assert curve.smallest(100) == 1
+    coreset = selector.select(given, "auto")
+    assert len(coreset) == size
+    assert coreset.indices.tolist() == selector.select(given, size).indices.tolist()
+    told = coreset.info["auto_size"]
+    assert told["full_loss"] == pytest.approx(curve.full)
+    assert told["loss"] == pytest.approx(curve.losses[size - 1])
+    tight = select(given, size="auto", kernel=RBF(0.05), inner_reg=0.1, tolerance=0.03)
+    assert len(tight) > size
+    again = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1, strategy=Exchange(rounds=3)).select(given, "auto")
+    assert again.info["strategy"] == repr(Exchange(rounds=3))
+
+
+def test_a_run_that_is_cut_short_says_so():
+    runtime = Context(runtime=Runtime(max_seconds=1e-9))
+    with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):
+        BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=1e-3).select(
+            blobs(300, classes=3, features=3, seed=2), "auto", context=runtime
+        )
+
+
+def test_row_order_plays_no_part_and_regression_works():
+    given, order = data(80), np.random.default_rng(0).permutation(80)
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    shuffled = Dataset(given.x[order], given.y[order], ids=order)
+    np.testing.assert_allclose(quality_curve(selector, given, 9).losses, quality_curve(selector, shuffled, 9).losses)
+    numbers = quality_curve(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1), line(60), 12)
+    assert numbers.losses[-1] < numbers.empty
+
+
+def test_bad_input_is_refused():
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    with pytest.raises(InputError, match="is for bilevel selection"):
+        Uniform().select(data(), "auto")
+    with pytest.raises(InputError, match=r"held_out=1.5"):
+        quality_curve(selector, data(), held_out=1.5)
+    with pytest.raises(InputError, match="needs labels"):
+        quality_curve(selector, Dataset(data().x))
+    with pytest.raises(InputError, match="cannot be split"):
+        quality_curve(BilevelSelector(kernel="precomputed"), Dataset(np.eye(4), np.arange(4) % 2))
+    with pytest.raises(InputError, match="leaves one part empty"):
+        quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
+    with pytest.raises(InputError, match="tolerance=-1"):
+        BilevelSelector(tolerance=-1)
