@@ -7,6 +7,7 @@ import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
 from bicore.bilevel.exchange import Chosen
+from bicore.bilevel.ridge import RidgeForward
 from bicore.selection import Batches, Elimination, Exchange, Strategy
 from tests.helpers import blobs
 
@@ -153,3 +154,43 @@ def test_bad_strategies_are_refused():
     with pytest.raises(InputError, match=r"excess=0.5"):
         Elimination(0.5)
     assert Strategy().name == "greedy"
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel, separate):
+    problem = problem_of(data(), data(15, seed=3) if separate else None, kernel)
+    together, alone = (RidgeForward(problem, 9, exact_gain=True) for _ in range(2))
+    for state in (together, alone):
+        state.first_order()  # kept from its first use on
+    together.extend([2, 11], [1.0, 2.0])
+    together.extend([5, 7, 19], [1.0, 1.0, 0.5])
+    together.add(3)
+    for k, weight in ((2, 1.0), (11, 2.0), (5, 1.0), (7, 1.0), (19, 0.5), (3, 1.0)):
+        alone.add(k, weight)
+    assert together.indices == alone.indices
+    assert together.objective == pytest.approx(alone.objective, rel=1e-9)
+    for name in ("scores", "gains", "losses", "first_order"):
+        np.testing.assert_allclose(getattr(together, name)(), getattr(alone, name)(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(together.variance, alone.variance, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["gradient", "gain"])
+def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
+    given = data(60)
+    problem = problem_of(given)
+    state = RidgeForward(problem, 30, exact_gain=True)
+    state.extend([4, 9], [1.0, 1.0])
+    pool = _long(sorted(set(range(0, 60, 3)) - {9}))
+    found = state.within(pool, 5, rule == "gain", _long(range(len(pool))))
+    for pick in found:
+        scores = -state.gains() if rule == "gain" else state.scores()
+        assert pick == int(
+            pool[int(scores[pool].masked_fill(_long([int(k) in state.indices for k in pool]).bool(), np.inf).argmin())]
+        )
+        state.add(pick)
+    greedy, batches = (
+        BilevelSelector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(data(400), 40)
+        for strategy in ("greedy", Batches(8))
+    )
+    assert batches.objectives[-1] < 1.02 * greedy.objectives[-1]

@@ -27,6 +27,8 @@ from bicore.operators import Features, KernelOperator
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
+#: Points whose worth differs by less than this share are equal.
+TIE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +52,16 @@ class Posterior(ABC):
         """K' ← K' − c cᵀ/d for the column asked for last."""
 
     @abstractmethod
-    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
-        """The same for several points at once: ``factor`` holds lower⁻¹ K[S, :], a row a point."""
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """K'[index, :] at the training points and at the outer set, a row a point."""
+
+    @abstractmethod
+    def images(self, outer: Tensor) -> Tensor:
+        """(K'ᵀD f) of every row f over the outer set."""
+
+    @abstractmethod
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        """K' ← K' − LᵀL with the rows of L given: lower⁻¹ K'[index, :]."""
 
 
 class FactorPosterior(Posterior):
@@ -80,18 +90,31 @@ class FactorPosterior(Posterior):
             self._outer[self.size] = column.outer / root
         self.size += 1
 
-    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
-        self.size = len(index)
-        self._train[: self.size] = factor.train
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        own = self._train[: self.size, index].T
+        train = self.train.columns(index).T - own @ self._train[: self.size]
+        if self._outer is self._train:
+            return train, train
+        return train, self.cross.columns(index).T - own @ self._outer[: self.size]
+
+    def images(self, outer: Tensor) -> Tensor:
+        weighted = self.weights * outer
+        product = self.cross.transposed_matmul(weighted.T.contiguous()).T
+        return product - (weighted @ self._outer[: self.size].T) @ self._train[: self.size]
+
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        added = slice(self.size, self.size + len(index))
+        self._train[added] = train
         if self._outer is not self._train:
-            self._outer[: self.size] = factor.outer
+            self._outer[added] = outer
+        self.size = added.stop
 
 
 class FeaturePosterior(Posterior):
     """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
 
     def __init__(self, train: Features, outer: Features, weights: Tensor) -> None:
-        self.train, self.outer = train.cols, outer.rows
+        self.train, self.outer, self.weights = train.cols, outer.rows, weights
         width = self.train.shape[1]
         self.covariance = torch.eye(width, dtype=torch.float64, device=self.train.device)
         self.moment = (self.outer.T @ (weights[:, None] * self.outer)).double()
@@ -108,8 +131,17 @@ class FeaturePosterior(Posterior):
     def downdate(self, column: Column, divisor: Tensor) -> None:
         self.covariance.addr_(self._direction, self._direction / divisor, alpha=-1)
 
-    def downdate_all(self, index: Tensor, lower: Tensor, factor: Column) -> None:
-        half = torch.linalg.solve_triangular(lower, self.train[index].double(), upper=False)
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        directions = (self.train[index].double() @ self.covariance).to(self.train)
+        train = directions @ self.train.T
+        return train, train if self.outer is self.train else directions @ self.outer.T
+
+    def images(self, outer: Tensor) -> Tensor:
+        inner = (outer * self.weights) @ self.outer
+        return (inner.double() @ self.covariance).to(self.train) @ self.train.T
+
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        half = torch.linalg.solve_triangular(lower, self.train[index].double() @ self.covariance, upper=False)
         self.covariance -= half.T @ half
 
 
@@ -194,38 +226,71 @@ class RidgeForward:
         return objectives
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """Take many points into an empty coreset: one Cholesky factor and block products instead of a product a point."""
-        assert not self.indices, "points are taken at once only at the start"
+        """Take several points at once: one Cholesky factor and block products instead of a pass over K for each."""
+        self.settle()
         index = torch.tensor(list(points), device=self.residual.device)
         scale = self.rho / torch.tensor(list(weights), dtype=torch.float64, device=self.residual.device)
-        rows = self.problem.train.columns(index).T.double()
-        lower = lower_factor(rows[:, index] + torch.diag(scale))
-        train = torch.linalg.solve_triangular(lower, rows, upper=False)
-        outer = train
-        if not self.same:
-            outer = torch.linalg.solve_triangular(lower, self.problem.cross.columns(index).T.double(), upper=False)
+        rows, outer_rows = self.posterior.rows(index)
+        own = rows[:, index].double()
+        lower = lower_factor((own + own.T) / 2 + torch.diag(scale))
+        train = torch.linalg.solve_triangular(lower, rows.double(), upper=False)
+        outer = train if self.same else torch.linalg.solve_triangular(lower, outer_rows.double(), upper=False)
         head = torch.linalg.solve_triangular(lower, self.residual[index], upper=False)
         self._take(index, lower, train, outer, head)
         self.indices += [int(k) for k in points]
-        self.objective = float(self.problem.outer_weights.double() @ self.outer_residual.square().sum(1))
+        self.objective = float(self.outer_weights @ self.outer_residual.square().sum(1))
+        if self.objective != self.objective:
+            raise turned_nan()
 
     def _take(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor, head: Tensor) -> None:
-        """Downdate everything by the factors L = lower⁻¹ K[S, :] of the training points and of the outer set."""
+        """Downdate everything by the factors L = lower⁻¹ K'[S, :] of the training points and of the outer set."""
         like = self.problem.train.like
+        image = self.posterior.images(outer.to(like)).double()
         self.residual -= train.T @ head
         if not self.same:
             self.outer_residual -= outer.T @ head
-        weights = self.problem.outer_weights.double()
-        weighted = weights[:, None] * self.outer_residual
-        product = self.problem.cross.transposed_matmul(weighted.to(like)).double()
-        self.pull = product - train.T @ (outer @ weighted)
-        self.variance.sub_(train.square().sum(0)).clamp_min_(0)
+        spread = outer * self.outer_weights
+        self.pull -= image.T @ head + train.T @ (spread @ self.outer_residual)
         if self.energy is not None:
-            spread = outer * weights
-            image = self.problem.cross.transposed_matmul(spread.T.contiguous().to(like)).double().T
             self.energy += ((spread @ outer.T) @ train * train).sum(0) - 2 * (train * image).sum(0)
             self.energy.clamp_min_(0)
-        self.posterior.downdate_all(index, lower, Column(train.to(like), outer.to(like), head))
+        if self.plain_pull is not None:
+            self.plain_pull -= self._pulled(outer.T @ head)
+        self.variance.sub_(train.square().sum(0))
+        lowest = float(self.variance.min())
+        if lowest < -self.allowed:
+            raise negative_variance(lowest)
+        self.variance.clamp_min_(0)
+        self.posterior.downdate_all(index, lower, train.to(like), outer.to(like))
+
+    def within(self, pool: Tensor, count: int, exact: bool, ranks: Tensor) -> list[int]:
+        """The ``count`` points that greedy selection takes when only those of ``pool`` may be taken; nothing is taken yet.
+
+        (K'DK') between points of the pool needs their columns alone, so no pass over K is made.
+        """
+        rows, outer = self.posterior.rows(pool)
+        kernel = rows[:, pool].double()
+        moment = (outer.double() * self.outer_weights) @ outer.double().T
+        residual, pull, closed = self.residual[pool].clone(), self.pull[pool].clone(), torch.zeros_like(pool, dtype=torch.bool)
+        found: list[int] = []
+        for _ in range(count):
+            worth = (pull * residual).sum(1)
+            if exact:
+                divisor = self.rho + kernel.diagonal()
+                worth = 2 * worth / divisor - moment.diagonal() * residual.square().sum(1) / divisor.square()
+            worth = worth.masked_fill(closed, -torch.inf)
+            tied = worth >= worth.max() - TIE * worth.max().abs()
+            place = int(ranks.masked_fill(~tied, len(self.variance)).argmin())
+            found.append(place)
+            closed[place] = True
+            column, image, divisor = kernel[:, place].clone(), moment[:, place].clone(), self.rho + kernel[place, place]
+            own, pulled, spread = residual[place] / divisor, pull[place] / divisor, image[place] / divisor
+            pull -= torch.outer(image, own) + torch.outer(column, pulled - own * spread)
+            residual -= torch.outer(column, own)
+            moment -= (torch.outer(column, image) + torch.outer(image, column)) / divisor
+            moment += torch.outer(column, column) * (spread / divisor)
+            kernel -= torch.outer(column, column) / divisor
+        return [int(k) for k in pool[found]]
 
     def scores(self, columns: Tensor | None = None) -> Tensor:
         """∂G/∂w of every training point (or of ``columns``)."""

@@ -271,6 +271,7 @@ class BilevelSelector(Selector):
             exact = self.rule == "gain" or as_strategy(self.strategy).exact
             return RidgeForward(prepared.problem, size, exact_gain=exact)
         plain = self.rule == "gradient" and self.weights != "learnt" and self.inner is None and self.linear is None
+        plain = plain and as_strategy(self.strategy).together == 1
         if plain and fresh and self.candidates is None and prepared.problem.train.like.is_cuda and resident.fits(prepared.problem):
             return SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
         return prepared.implicit(size)

@@ -23,6 +23,8 @@ from bicore.selection.base import TIE, lowest, step_rng
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
 TOGETHER = 16
+#: Points taken together come from this many times as many of the best scores.
+POOL = 4
 #: Steps before one is recorded as a graph.
 WARM_UP = 3
 #: Points whose fits are watched, because fits of the first few change the most.
@@ -240,7 +242,7 @@ class Pursuit:
     def _take(self, points: list[int]) -> None:
         """Several points are fitted together where the engine can."""
         self.open[points] = False
-        if len(points) > 1 and isinstance(self.engine, ImplicitForward):
+        if len(points) > 1 and isinstance(self.engine, (ImplicitForward, RidgeForward)):
             self.engine.extend(points, [1.0] * len(points))
             return
         for k in points:
@@ -261,7 +263,13 @@ class Pursuit:
             return [int(places[lowest(scores, self.ids[places])])]
         if not np.isfinite(scores).all():
             raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
-        return [int(place) for place in places[np.lexsort((self.ids[places], scores))[:count]]]
+        order = places[np.lexsort((self.ids[places], scores))]
+        pool = order[: POOL * self.plan.together]
+        if not isinstance(self.engine, RidgeForward) or self.plan.rule not in ("gradient", "gain") or len(pool) <= count:
+            return [int(place) for place in order[:count]]
+        device = self.engine.device
+        ranks = torch.from_numpy(np.argsort(np.argsort(self.ids[pool], kind="stable"))).to(device)
+        return self.engine.within(torch.from_numpy(pool).to(device), count, self.plan.rule == "gain", ranks)
 
     def _scores(self, columns: Tensor | None) -> Array:
         scores: Array = self._device_scores(columns).double().cpu().numpy()

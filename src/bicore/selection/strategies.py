@@ -59,7 +59,11 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Batches(Strategy):
-    """Several points at a time: the ``count`` of the best scores, then one fit. For dear fits and large coresets."""
+    """Several points at a time, for large coresets and dear fits.
+
+    With the squared error ``count`` points are chosen greedily and exactly among the 4·count of the best scores and taken at once:
+    one block product in place of a pass over the kernel matrix for each. With other losses the best scores are taken as they are.
+    """
 
     count: int = 10
 
