@@ -21,6 +21,7 @@ NAMES = (
     "imbalanced",
     "gpu",
     "pooled_regression",
+    "strategies",
     "page",
 )
 

@@ -11,6 +11,7 @@ from torch import nn
 
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
+from bicore.bilevel.network import ConjugateGradients, QuasiNewton
 from bicore.selection import (
     ADesign,
     BatchBALD,
@@ -24,6 +25,7 @@ from bicore.selection import (
     KCenter,
     KMeansPlusPlus,
     MaxEntropy,
+    NetworkSelector,
     Stratified,
     Uniform,
     VDesign,
@@ -57,6 +59,15 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "v-design": VDesign(noise=0.1),
         "v-design, kernel": VDesign(RBF(0.2), 0.1),
         "v-design, certified": VDesign(noise=0.1, certify=True),
+    },
+    NetworkSelector: {
+        "network": NetworkSelector(
+            inner_reg=0.1,
+            first="best",
+            training=QuasiNewton(6),
+            inverse=ConjugateGradients(3),
+            curvature="gauss-newton",
+        ),
     },
     ADesign: {"a-design": ADesign(noise=0.1), "a-design, kernel": ADesign(RBF(0.2), 0.1)},
     ClassBalanced: {"class-balanced": ClassBalanced()},

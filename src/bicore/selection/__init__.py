@@ -6,6 +6,7 @@ from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.cover import KCenter, KMeansPlusPlus
 from bicore.selection.curve import QualityCurve, quality_curve
 from bicore.selection.design import ADesign, VDesign
+from bicore.selection.direct import NetworkSelector
 from bicore.selection.facility import FacilityLocation
 from bicore.selection.inducing import InducingPoints
 from bicore.selection.matching import GradientMatching, Herding
@@ -17,6 +18,6 @@ from bicore.selection.strategies import Batches, Elimination, Exchange, Strategy
 __all__ = [
     "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
     "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace",
-    "LastLayerGradients", "MaxEntropy", "Predictions", "QualityCurve", "RawFeatures", "Selector", "Space", "Strategy",
-    "Stratified", "Uniform", "VDesign", "as_selector", "quality_curve",
+    "LastLayerGradients", "MaxEntropy", "NetworkSelector", "Predictions", "QualityCurve", "RawFeatures", "Selector", "Space",
+    "Strategy", "Stratified", "Uniform", "VDesign", "as_selector", "quality_curve",
 ]  # fmt: skip

@@ -1,0 +1,151 @@
+"""Bilevel selection on a module itself: against closed forms, refits, dense solves, and the kernel engine on the same problem."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
+from bicore.bilevel.network import ConjugateGradients, FlatModule, NetworkProblem, NeumannSeries, QuasiNewton, Rows, Stochastic
+from bicore.kernels import Linear
+from bicore.selection import NetworkSelector
+from bicore.selection.direct import CRITERIA
+from tests.helpers import blobs, line
+
+RHO = 0.2
+
+
+def linear(inputs, outputs, seed=0):
+    torch.manual_seed(seed)
+    return nn.Linear(inputs, outputs, bias=False).double()
+
+
+def rows(given, chosen=None):
+    index = np.arange(len(given)) if chosen is None else np.array(chosen)
+    y = torch.from_numpy(given.y[index])
+    weight = torch.ones(len(index), dtype=torch.float64) / (len(index) if chosen is None else 1)
+    return Rows(torch.from_numpy(given.x[index]), y, weight)
+
+
+def test_scores_of_least_squares_are_the_closed_form():
+    given, chosen = line(20, targets=2, features=3), [1, 4, 7, 12]
+    problem = NetworkProblem(FlatModule(linear(3, 2)), CRITERIA["squared"], RHO)
+    theta = QuasiNewton().fit(problem, rows(given, chosen), problem.module.start, 0)
+    x, y, picked, aims = given.x, given.y, given.x[chosen], given.y[chosen]
+    gram = picked.T @ picked + RHO * np.eye(3)
+    exact = np.linalg.solve(gram, picked.T @ aims)
+    np.testing.assert_allclose(theta.reshape(2, 3).T, exact, atol=1e-7)
+    residual = x @ exact - y
+    direction = np.linalg.solve(2 * gram, 2 * x.T @ residual / 20)
+    expected = -(2 * residual * (x @ direction)).sum(1)
+    gradient = problem.outer_gradient(theta, rows(given))
+    u = ConjugateGradients().solve(lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient)
+    np.testing.assert_allclose(-problem.along(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9)
+
+
+def test_scores_of_a_logistic_model_are_derivatives_of_refits():
+    given, chosen = blobs(18, classes=3, features=3), [0, 1, 2, 9]
+    problem = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO)
+    theta = QuasiNewton().fit(problem, rows(given, chosen), problem.module.start, 0)
+    gradient = problem.outer_gradient(theta, rows(given))
+    u = ConjugateGradients().solve(lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient)
+    scores = -problem.along(theta, rows(given), u)
+    for k in (3, 5, 11):
+        values = []
+        for weight in (1e-2, -1e-2):
+            some = rows(given, [*chosen, k])
+            some.weight[-1] = weight
+            values.append(problem.outer_value(QuasiNewton().fit(problem, some, theta, 0), rows(given)))
+        assert float(scores[k]) == pytest.approx((values[0] - values[1]) / 2e-2, rel=1e-3, abs=1e-5)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def test_hessian_products_and_both_inverses_are_those_of_the_dense_matrix():
+    given = blobs(12, classes=3, features=3)
+    problem = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], RHO)
+    some = rows(given, range(8))
+    theta = QuasiNewton(50).fit(problem, some, problem.module.start, 0)
+    dense = torch.autograd.functional.hessian(lambda point: problem.inner(point, some), theta)
+    probe = torch.randn(len(theta), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(problem.hessian_product(theta, some, probe), dense @ probe)
+    small = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO, gauss_newton=True)
+    whole = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO)
+    point = small.module.start
+    torch.testing.assert_close(  # outputs linear in θ: nothing is left out
+        small.hessian_product(point, some, point), whole.hessian_product(point, some, point)
+    )
+    halved = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], RHO, gauss_newton=True)
+    assert not torch.allclose(halved.hessian_product(theta, some, probe), dense @ probe)
+    assert float(probe @ halved.hessian_product(theta, some, probe)) > 0
+    gradient = problem.outer_gradient(theta, rows(given))
+
+    def product(direction, step):
+        return problem.hessian_product(theta, some, direction)
+
+    shifted = dense + 0.3 * torch.eye(len(theta), dtype=torch.float64)
+    exact = torch.linalg.solve(shifted, gradient)
+    torch.testing.assert_close(ConjugateGradients(200, 0.3).solve(product, gradient), exact, rtol=1e-5, atol=1e-8)
+    rate = 1.0 / float(torch.linalg.eigvalsh(shifted).max())
+    torch.testing.assert_close(NeumannSeries(400, rate, 0.3).solve(product, gradient), exact, rtol=1e-4, atol=1e-7)
+    with pytest.raises(NumericalError, match="Neumann series diverges"):
+        NeumannSeries(400, 20 * rate).solve(product, gradient)
+    with pytest.raises(NumericalError, match="not positive definite"):
+        ConjugateGradients().solve(lambda direction, step: -direction, gradient)
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
+def test_a_linear_module_chooses_what_the_kernel_engine_chooses(loss):
+    if loss == "squared":
+        found = line(40, targets=2, features=4)
+        given = Dataset(found.x, found.y - found.y.mean(0))  # the kernel engine centres targets
+    else:
+        given = blobs(40, classes=3, features=4)
+    module = linear(4, 2 if loss == "squared" else 3)
+    before = module.weight.detach().clone()
+    direct = NetworkSelector(criterion=loss, inner_reg=RHO).select(given, 7, initial=[5], context=Context(module))
+    kernel = BilevelSelector(kernel=Linear(), loss=loss, inner_reg=RHO).select(given, 7, initial=[5])
+    assert direct.indices.tolist() == kernel.indices.tolist()
+    np.testing.assert_allclose(direct.objectives, kernel.objectives, rtol=1e-5)
+    assert torch.equal(before, module.weight)
+
+
+def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
+    given = blobs(40, classes=3, features=3)
+    scores = {}
+    for name, options in {
+        "quasi-newton": {},
+        "stochastic": {"training": Stochastic(20, 4, 0.02), "curvature": "gauss-newton"},
+        "mini-batches": {"inverse": NeumannSeries(50, 0.02, damping=1.0, mini_batch=3), "candidates": 15},
+    }.items():
+        coreset = NetworkSelector(inner_reg=0.05, **options).select(given, 9, rng=1, context=Context(network()))
+        assert len(set(coreset.indices.tolist())) == 9
+        scores[name] = coreset.objectives[-1]
+    start = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], 0.05)
+    assert max(scores.values()) < start.outer_value(start.module.start, rows(given))
+
+
+def test_bad_input_is_refused_in_words():
+    given = blobs(20, classes=3, features=3)
+    normalised = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(InputError, match=r"layer '1' normalises over the batch.*model.eval"):
+        NetworkSelector().select(given, 2, context=Context(normalised))
+    assert len(NetworkSelector().select(given, 2, context=Context(normalised.eval()))) == 2
+    with pytest.raises(InputError, match="needs the current model"):
+        NetworkSelector().select(given, 2)
+    with pytest.raises(InputError, match="needs labels"):
+        NetworkSelector().select(Dataset(given.x), 2, context=Context(network()))
+    with pytest.raises(InputError, match="criterion returned shape"):
+        NetworkSelector(criterion=nn.CrossEntropyLoss()).select(given, 2, context=Context(network()))
+    with pytest.raises(InputError, match="criterion='mse'"):
+        NetworkSelector(criterion="mse")
+    with pytest.raises(InputError, match="inner_reg=0"):
+        NetworkSelector(inner_reg=0)
+    frozen = network().requires_grad_(False)
+    with pytest.raises(InputError, match="no parameter that can be trained"):
+        NetworkSelector().select(given, 2, context=Context(frozen))
+    with pytest.raises(InputError, match="3 outputs and y 2 targets"):
+        NetworkSelector(criterion="squared").select(line(20, targets=2, features=3), 2, context=Context(network()))
