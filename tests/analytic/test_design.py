@@ -9,7 +9,7 @@ import torch
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import Linear
 from bicore.selection import ADesign, VDesign
-from bicore.selection.relaxation import gradient_of, hessian_of, objective_of, relax
+from bicore.selection.relaxation import capped, frank_wolfe, gradient_of, hessian_of, objective_of, relax
 
 NOISE, PRIOR = 0.3, 0.7  # σ² and λ
 
@@ -162,12 +162,12 @@ def test_the_certificate_bounds_every_choice_from_below():
 def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     features, moment = moments(points(60, 5, seed=7))
     size = 10
-    best = relax(features, moment, NOISE, size, tolerance=1e-9, steps=4000)
+    best = relax(features, moment, NOISE, size, tolerance=1e-8)
     zero = torch.zeros(60, dtype=torch.float64)
     curvature = float(hessian_of(features, moment, NOISE, zero).trace()) * 2 * size  # the Hessian only falls as w grows
     values = []
     for steps in (1, 4, 16, 64, 256):
-        found = relax(features, moment, NOISE, size, tolerance=0.0, steps=steps)
+        found = frank_wolfe(features, moment, NOISE, size, steps)
         assert found.objective - best.bound <= 2 * curvature / (steps + 2)
         assert float(found.weights.min()) >= 0
         assert float(found.weights.max()) <= 1
@@ -175,10 +175,21 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
         values.append(found.objective)
     assert values == sorted(values, reverse=True)
     assert values[4] - best.bound < (values[2] - best.bound) / 8  # sixteen times the steps
-    assert best.objective - best.bound <= 1e-3 * best.objective
+    assert best.objective - best.bound <= 1e-8 * best.objective
+    assert float(best.weights.sum()) == pytest.approx(size)
     # With one point the vertex is the point of the steepest gradient, which is what matching pursuit takes.
     first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)  # where noise drowns curvature
     assert int(gradient_of(features, moment, 1e6, zero).argmin()) == first.indices[0]
+
+
+def test_the_projection_is_the_nearest_point_of_the_bounded_set():
+    weights = torch.randn(9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = capped(weights, 3)
+    assert float(found.sum()) == pytest.approx(3)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        other = capped(torch.from_numpy(rng.normal(size=9)) * 2, 3)
+        assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
 
 
 def test_bad_input_is_refused():

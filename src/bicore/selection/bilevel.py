@@ -30,7 +30,7 @@ from bicore.losses import Loss, SquaredError
 from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size
-from bicore.selection.curve import quality_curve
+from bicore.selection.curve import QualityCurve, looked_at, quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
 from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
 from bicore.selection.strategies import Assembly, Strategy, as_strategy
@@ -202,6 +202,28 @@ class BilevelSelector(Selector):
             "loss": float(curve.losses[np.searchsorted(curve.sizes, found)]),
         }  # fmt: skip
         return replace(coreset, info={**coreset.info, "auto_size": told})
+
+    def judged(self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None) -> QualityCurve:
+        """The loss on ``judge`` along a run on ``part``, by the regulariser the run had, with weights of 1."""
+        runtime = (context or Context()).runtime
+        value = float(coreset.info["inner_reg"])
+        fixed = PerPoint(value) if coreset.info["inner_reg_form"] == "per point" else value
+        plain = replace(self, inner_reg=fixed, weights="binary", strategy="greedy", classes=coreset.info["classes"])
+        order, points = coreset.indices.tolist(), np.flatnonzero(part.weights > 0).tolist()
+        with runtime.applied(rows=len(part) + len(judge)):
+            prepared = plain._prepare(part, judge, len(part), seed, runtime)
+            engine, whole = (plain._engine(prepared, len(part), fresh=False) for _ in range(2))
+            empty, losses, start = engine.objective, [], 0
+            sizes = looked_at(len(order)) if isinstance(engine, ImplicitForward) else list(range(1, len(order) + 1))
+            for size in sizes:
+                if isinstance(engine, ImplicitForward):
+                    engine.extend(order[start:size], [1.0] * (size - start))
+                else:
+                    engine.add(order[size - 1])
+                losses.append(engine.objective)
+                start = size
+            whole.extend(points, [1.0] * len(points))
+        return QualityCurve(np.array(sizes), np.array(losses), empty, whole.objective, len(judge), coreset)
 
     def _refined(
         self, strategy: Strategy, outcome: Outcome, prepared: _Prepared, data: Dataset, size: int, fixed: int, clock: Clock

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from bicore.bilevel.implicit import ImplicitForward
-from bicore.bilevel.problem import PerPoint
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
@@ -16,9 +15,6 @@ from bicore.kernels.base import Precomputed
 from bicore.runtime import Context
 from bicore.selection.base import as_seed
 from bicore.selection.names import as_kernel
-
-if TYPE_CHECKING:
-    from bicore.selection.bilevel import BilevelSelector
 
 #: The first look at a growing run; each next one is at twice as many points.
 FIRST = 32
@@ -48,8 +44,21 @@ class QualityCurve:
         return int(self.sizes[first]) if first < len(self.sizes) else None
 
 
+class Judging(Protocol):
+    """A selector with a model of its own, by which a run can be judged."""
+
+    @property
+    def kernel(self) -> Any: ...
+
+    def select(
+        self, data: Dataset, size: int | float | str, *, initial: Coreset | Sequence[int], rng: int, context: Context | None
+    ) -> Coreset: ...
+
+    def judged(self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None) -> QualityCurve: ...
+
+
 def quality_curve(
-    selector: BilevelSelector,
+    selector: Judging,
     data: Dataset,
     largest: int | None = None,
     *,
@@ -78,7 +87,7 @@ def quality_curve(
     size = limit if tolerance is None else min(FIRST, limit)
     while True:
         coreset = selector.select(part, size, initial=() if coreset is None else coreset, rng=seed, context=context)
-        curve = _judged(selector, part, judge, coreset, seed, context)
+        curve = selector.judged(part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
         if size >= limit or coreset.status != "complete" or (found is not None and 2 * found <= size):
             return curve
@@ -99,35 +108,7 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
 
 
-def _judged(
-    selector: BilevelSelector, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None
-) -> QualityCurve:
-    """The held-out loss along the run, by the regulariser the run had, with weights of 1."""
-    runtime = (context or Context()).runtime
-    value = float(coreset.info["inner_reg"])
-    fixed = PerPoint(value) if coreset.info["inner_reg_form"] == "per point" else value
-    plain = replace(selector, inner_reg=fixed, weights="binary", strategy="greedy", classes=coreset.info["classes"])
-    order = coreset.indices.tolist()
-    with runtime.applied(rows=len(part) + len(judge)):
-        prepared = plain._prepare(part, judge, len(part), seed, runtime)
-        engine = plain._engine(prepared, len(part), fresh=False)
-        empty = engine.objective
-        sizes = _sizes(len(order)) if isinstance(engine, ImplicitForward) else list(range(1, len(order) + 1))
-        losses, start = [], 0
-        for size in sizes:
-            if isinstance(engine, ImplicitForward):
-                engine.extend(order[start:size], [1.0] * (size - start))
-            else:
-                engine.add(order[size - 1])
-            losses.append(engine.objective)
-            start = size
-        whole = plain._engine(prepared, len(part), fresh=False)
-        points = np.flatnonzero(part.weights > 0).tolist()
-        whole.extend(points, [1.0] * len(points))
-    return QualityCurve(np.array(sizes), np.array(losses), empty, whole.objective, len(judge), coreset)
-
-
-def _sizes(most: int) -> list[int]:
+def looked_at(most: int) -> list[int]:
     """1, 2, 3 … and then in a constant ratio, up to ``most``."""
     found, size = [], 1
     while size < most:
