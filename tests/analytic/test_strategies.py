@@ -108,19 +108,18 @@ def test_elimination_lets_the_cheapest_go():
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
-    given = data(40)
+    given = data(80)
     options = {"kernel": RBF(0.3), "loss": loss, "inner_reg": RHO}
-    greedy, one, many, fewer = (
-        BilevelSelector(**options, strategy=strategy).select(given, size)
-        for strategy, size in (("greedy", 8), (Batches(1), 8), (Batches(4), 10), (Batches(4), 6))
-    )
+    greedy, one = (BilevelSelector(**options, strategy=strategy).select(given, 8) for strategy in ("greedy", Batches(1)))
     assert one.indices.tolist() == greedy.indices.tolist()
-    assert many.indices[:6].tolist() == fewer.indices.tolist()
-    assert len(many.objectives) == 10
+    start = list(range(40))
+    many, fewer = (BilevelSelector(**options, strategy=Batches(4)).select(given, size, initial=start) for size in (50, 46))
+    assert many.indices[:46].tolist() == fewer.indices.tolist()
+    assert len(many.objectives) == 50
     assert many.objectives[-1] < many.info["empty_objective"]
     if loss == "cross-entropy":
-        assert many.info["effort"]["fits"] == 3  # 4 + 4 + 2
-        assert many.objectives[3] == many.objectives[0]
+        assert many.info["effort"]["fits"] == 40 + 3  # 4 + 4 + 2
+        assert many.objectives[40] == many.objectives[43]
     learnt = BilevelSelector(**options, weights="learnt", strategy=Batches(5)).select(given, 10)
     assert 0 < len(learnt) <= 10
 

@@ -23,8 +23,8 @@ from bicore.selection.base import TIE, lowest, step_rng
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
 TOGETHER = 16
-#: Points taken together come from this many times as many of the best scores.
-POOL = 4
+#: Points taken together come from this many times as many of the best scores, and are at most one of so many of the coreset.
+POOL, GROWTH = 4, 10
 #: Steps before one is recorded as a graph.
 WARM_UP = 3
 #: Points whose fits are watched, because fits of the first few change the most.
@@ -197,7 +197,7 @@ class Pursuit:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
             if not self.open.any():
                 return f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
-            self._take(self._choose(min(self.plan.together, self.plan.size - len(self.engine.indices))))
+            self._take(self._choose(self._together()))
             self._correct(clock)
             self._commit()
             line.update(len(self.engine.indices), self.engine.objective)
@@ -239,6 +239,10 @@ class Pursuit:
         ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable")))
         return _Turn(engine, self._device_scores, torch.from_numpy(closed).to(engine.device), ranks.to(engine.device))
 
+    def _together(self) -> int:
+        """Points to take now: never more than a share of those there are, because early scores change the most."""
+        return min(self.plan.together, max(1, len(self.engine.indices) // GROWTH))
+
     def _take(self, points: list[int]) -> None:
         """Several points are fitted together where the engine can."""
         self.open[points] = False
@@ -248,8 +252,9 @@ class Pursuit:
         for k in points:
             self.engine.add(k)
 
-    def _choose(self, count: int = 1) -> list[int]:
+    def _choose(self, batch: int = 1) -> list[int]:
         """The lowest scores among all open points, or among a random sample of them; the first may be drawn."""
+        count = min(batch, self.plan.size - len(self.engine.indices))
         step, places = len(self.engine.indices), np.flatnonzero(self.open)
         if step == 0 and self.plan.first == "random":
             return [int(step_rng(self.plan.seed, 0).choice(places))]
@@ -259,12 +264,12 @@ class Pursuit:
             scores = self._scores(torch.from_numpy(places))
         else:
             scores = self._scores(None)[places]
-        if count == 1:
+        if batch == 1:
             return [int(places[lowest(scores, self.ids[places])])]
         if not np.isfinite(scores).all():
             raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
         order = places[np.lexsort((self.ids[places], scores))]
-        pool = order[: POOL * self.plan.together]
+        pool = order[: POOL * batch]
         if not isinstance(self.engine, RidgeForward) or self.plan.rule not in ("gradient", "gain") or len(pool) <= count:
             return [int(place) for place in order[:count]]
         device = self.engine.device

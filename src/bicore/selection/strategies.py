@@ -61,8 +61,9 @@ class Strategy:
 class Batches(Strategy):
     """Several points at a time, for large coresets and dear fits.
 
-    With the squared error ``count`` points are chosen greedily and exactly among the 4·count of the best scores and taken at once:
-    one block product in place of a pass over the kernel matrix for each. With other losses the best scores are taken as they are.
+    A batch has up to ``count`` points, and never more than a tenth of the coreset so far. With the squared error they are chosen
+    greedily and exactly among the four times as many best scores and taken at once: one block product in place of a pass over the
+    kernel matrix for each. With other losses the best scores are taken as they are.
     """
 
     count: int = 10
