@@ -23,7 +23,7 @@ from bicore.sources import mnist
 
 POOL, SIZES = 10_000, (100, 500, 2000, 5000)
 #: Exchanges tried; each costs a product of the matrix with all chosen columns.
-ROUNDS = {100: 100, 500: 100, 2000: 10}
+ROUNDS = {100: 100, 500: 60, 2000: 5}
 
 
 def run(arguments: Any) -> dict[str, Any]:
