@@ -343,9 +343,9 @@ def _strategies(record: dict[str, Any]) -> str:
 {told(record)}
 
 {record["pool"]} MNIST images, the kernel of a fully connected network stored, squared error, ρ = {record["inner_reg"]:.3g}
-throughout. The loss is the outer objective; accuracy is that of the kernel model fitted on the coreset, on all test images, in percent.
-Fitted on all images the model has loss {record["all"]["loss"]:.4f} and {100 * record["all"]["accuracy"]:.2f}%. Seconds are of the
-selection from the stored matrix with its check; one run each.
+throughout. The loss is the outer objective; accuracy is that of the kernel model fitted on the coreset, on all test images, in
+percent. Fitted on all images the model has loss {record["all"]["loss"]:.4f} and {100 * record["all"]["accuracy"]:.2f}%.
+Seconds are of the selection from the stored matrix with its check; one run each.
 
 {table(["size", "strategy", "loss", "accuracy", "time", ""], rows)}"""
 

@@ -468,3 +468,14 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
         app.main()
     assert stop.value.code == 2
     assert "no permission for data.csv" in capsys.readouterr().err
+
+
+def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
+    shown = bicore("select", "digits", "--limit", "200", "--size", "auto", "--tolerance", "0.5", *FAST)
+    assert shown.returncode == 0, shown.stderr
+    assert "within 0.5 of the full model's loss on 4" in shown.stdout  # forty or so, by class
+    shown = bicore("select", "digits", "--limit", "200", "--size", "12", "--strategy", "exchange", *FAST)
+    assert "exchanges: " in shown.stdout
+    refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
+    assert refused.returncode == 2
+    assert "strategy='swap'" in refused.stderr

@@ -246,6 +246,14 @@ def _report(source: Source, coreset: Coreset, written: list[Path]) -> None:
     print(f"{len(coreset)} of {info['n']} points ({kind}){how}{value}, {info['seconds']:.2f} s")
     if coreset.status != "complete":
         print(f"status: {coreset.status}")
+    if "auto_size" in info:
+        told = info["auto_size"]
+        print(
+            f"size: from here on within {told['tolerance']:.3g} of the full model's loss on {told['held_out']} held-out points "
+            f"({told['loss']:.4g}, full {told['full_loss']:.4g}, none {told['empty_loss']:.4g})"
+        )
+    if "exchanges" in info:
+        print(f"exchanges: {info['exchanges']}, which lowered the objective by {info['exchange_gain']:.4g}")
     if info.get("classes") and source.data.y is not None:
         counts = Counter(str(label) for label in source.data.y[coreset.indices].ravel().tolist())
         shown = [f"{label}: {counts.get(str(label), 0)}" for label in info["classes"][:20]]
