@@ -33,6 +33,7 @@ from bicore.selection.base import Selector, as_initial, as_seed, as_size
 from bicore.selection.curve import QualityCurve, looked_at, quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
 from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
+from bicore.selection.quotas import as_quotas
 from bicore.selection.strategies import Assembly, Strategy, as_strategy
 
 RULES = ("gradient", "gain", "first-order", "reducible")
@@ -66,6 +67,7 @@ class BilevelSelector(Selector):
         are for the squared error with a constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
+    quotas : None, "balanced" (one of every class a round), or the most points of each class by its label
     tolerance : with ``size="auto"``: the smallest size whose loss on held-out points is within this share of the model's that is
         fitted on all points (:func:`bicore.selection.quality_curve` shows the curve behind it).
     task : "auto", "classification" or "regression"
@@ -89,6 +91,7 @@ class BilevelSelector(Selector):
     candidates: int | None = None
     strategy: Any = "greedy"
     first: str = "best"
+    quotas: Any = None
     tolerance: float = 0.02
     task: str = "auto"
     classes: Any = None
@@ -129,6 +132,8 @@ class BilevelSelector(Selector):
                 f"strategy={strategy.name!r} is exact for the squared error with binary or final weights and the built-in solver "
                 "only; use strategy='batches' or 'greedy'."
             )
+        if self.quotas is not None and (strategy.exact or strategy.together > 1):
+            raise InputError(f"quotas are kept point by point, and strategy={strategy.name!r} is not; use strategy='greedy'.")
         if strategy.exact and isinstance(self.inner_reg, PerPoint):
             raise InputError(
                 f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' in place of PerPoint."
@@ -169,7 +174,8 @@ class BilevelSelector(Selector):
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
             prepared = self._prepare(data, outer, grown, seed, runtime)
             preparation = clock.seconds
-            plan = replace(self._plan(grown, seed), reference=self._reference(prepared, data, seed))
+            quotas = as_quotas(self.quotas, prepared.targets)
+            plan = replace(self._plan(grown, seed), reference=self._reference(prepared, data, seed), quotas=quotas)
             pursuit = Pursuit(self._engine(prepared, grown, fresh=not points), plan, data)
             line = ProgressLine(runtime, clock, grown, "selecting")
             configuration = prepared.configuration(self, outer)
@@ -293,7 +299,7 @@ class BilevelSelector(Selector):
             exact = self.rule == "gain" or as_strategy(self.strategy).exact
             return RidgeForward(prepared.problem, size, exact_gain=exact)
         plain = self.rule == "gradient" and self.weights != "learnt" and self.inner is None and self.linear is None
-        plain = plain and as_strategy(self.strategy).together == 1
+        plain = plain and as_strategy(self.strategy).together == 1 and self.quotas is None
         if plain and fresh and self.candidates is None and prepared.problem.train.like.is_cuda and resident.fits(prepared.problem):
             return SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
         return prepared.implicit(size)

@@ -20,6 +20,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import NumericalError
 from bicore.runtime import Clock, ProgressLine
 from bicore.selection.base import TIE, lowest, step_rng
+from bicore.selection.quotas import Quotas
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
 TOGETHER = 16
@@ -65,6 +66,7 @@ class Plan:
     optimiser: WeightOptimiser | None = None
     reference: Tensor | None = None
     together: int = 1  # points taken between two looks at the scores
+    quotas: Quotas | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +188,7 @@ class Pursuit:
 
     def _grow(self, clock: Clock, line: ProgressLine) -> str:
         engine = self.engine
-        alone = self.plan.candidates is None and self.plan.together == 1
+        alone = self.plan.candidates is None and self.plan.together == 1 and self.plan.quotas is None
         if isinstance(engine, (RidgeForward, SoftmaxResident)) and engine.on_device and alone:
             status = self._grow_on_device(engine, clock, line)
             if status is not None:
@@ -197,6 +199,8 @@ class Pursuit:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
             if not self.open.any():
                 return f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
+            if not self._allowed().any():
+                return f"{count} of {self.plan.size} points: the quotas allow no more"
             self._take(self._choose(self._together()))
             self._correct(clock)
             self._commit()
@@ -239,6 +243,11 @@ class Pursuit:
         ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable")))
         return _Turn(engine, self._device_scores, torch.from_numpy(closed).to(engine.device), ranks.to(engine.device))
 
+    def _allowed(self) -> Array:
+        """Points that may be taken now."""
+        quotas = self.plan.quotas
+        return self.open if quotas is None else quotas.allowed(self.engine.indices, self.open)
+
     def _together(self) -> int:
         """Points to take now: never more than a share of those there are, because early scores change the most."""
         return min(self.plan.together, max(1, len(self.engine.indices) // GROWTH))
@@ -255,7 +264,7 @@ class Pursuit:
     def _choose(self, batch: int = 1) -> list[int]:
         """The lowest scores among all open points, or among a random sample of them; the first may be drawn."""
         count = min(batch, self.plan.size - len(self.engine.indices))
-        step, places = len(self.engine.indices), np.flatnonzero(self.open)
+        step, places = len(self.engine.indices), np.flatnonzero(self._allowed())
         if step == 0 and self.plan.first == "random":
             return [int(step_rng(self.plan.seed, 0).choice(places))]
         wanted = self.plan.candidates

@@ -1,0 +1,55 @@
+"""Quotas: how many points a class may have."""
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Dataset, InputError, select
+from tests.helpers import blobs, line
+
+
+def imbalanced():
+    data = blobs(90, classes=3, features=3)
+    kept = np.r_[np.flatnonzero(data.y == 0), np.flatnonzero(data.y == 1)[:10], np.flatnonzero(data.y == 2)[:3]]
+    return Dataset(data.x[kept], np.array(["a", "b", "c"])[data.y[kept]])
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_balanced_quotas_take_one_of_every_class_a_round_as_long_as_there_are_some(loss):
+    data = imbalanced()
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, loss=loss, quotas="balanced")
+    coreset = selector.select(data, 15)
+    labels = data.y[coreset.indices]
+    for start in (0, 3, 6):
+        assert sorted(labels[start : start + 3]) == ["a", "b", "c"]
+    assert sorted(labels[9:]) == ["a"] * 3 + ["b"] * 3  # the three of c are all in
+    assert coreset.indices[:8].tolist() == selector.select(data, 8).indices.tolist()
+    free = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, loss=loss).select(data, 15)
+    assert np.sum(data.y[free.indices] == "c") < 3 or free.indices.tolist() != coreset.indices.tolist()
+    assert len(selector.select(data, len(data))) == len(data)
+
+
+def test_caps_hold_and_end_a_run_early():
+    data = imbalanced()
+    coreset = select(data, size=12, kernel=RBF(0.3), inner_reg=0.1, quotas={"a": 2, "c": 0})
+    counts = {label: int(np.sum(data.y[coreset.indices] == label)) for label in "abc"}
+    assert counts == {"a": 2, "b": 10, "c": 0}
+    short = select(data, size=30, kernel=RBF(0.3), inner_reg=0.1, quotas={"a": 2, "c": 0})
+    assert len(short) == 12
+    assert short.status == "12 of 30 points: the quotas allow no more"
+    drawn = select(data, size=6, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced", candidates=5)
+    assert sorted(data.y[drawn.indices]) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_quotas_that_mean_nothing_are_refused():
+    data = imbalanced()
+    for quotas, words in (
+        ("even", "neither 'balanced' nor a mapping"),
+        ({"d": 3}, "names 'd', which is no class"),
+        ({"a": -1}, r"quotas\['a'\]=-1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            select(data, size=3, kernel=RBF(0.3), inner_reg=0.1, quotas=quotas)
+    with pytest.raises(InputError, match="y holds targets"):
+        select(line(20), size=3, kernel=RBF(0.3), inner_reg=0.1, quotas="balanced")
+    with pytest.raises(InputError, match="point by point"):
+        BilevelSelector(quotas="balanced", strategy="exchange")
