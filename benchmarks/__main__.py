@@ -22,6 +22,7 @@ NAMES = (
     "gpu",
     "pooled_regression",
     "strategies",
+    "noise",
     "page",
 )
 

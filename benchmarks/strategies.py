@@ -22,7 +22,8 @@ from bicore.selection import Batches, Elimination, Exchange, Strategy, Uniform
 from bicore.sources import mnist
 
 POOL, SIZES = 10_000, (100, 500, 2000, 5000)
-#: Exchanges tried; each costs a product of the matrix with all chosen columns.
+#: The largest size that greedy selection is run at, and the most exchanges.
+GREEDY = 2000
 ROUNDS = {100: 100, 500: 60, 2000: 5}
 
 
@@ -53,7 +54,7 @@ def _context() -> Context:
 
 
 def _strategies(size: int) -> list[Strategy | Uniform]:
-    found: list[Strategy | Uniform] = [Uniform(), Strategy(), Batches(50)]
+    found: list[Strategy | Uniform] = [Uniform(), *([Strategy()] if size <= GREEDY else []), Batches(50)]
     if size in ROUNDS:
         found.append(Exchange(ROUNDS[size]))
     return [*found, Elimination(1.5)] if 1.5 * size <= POOL // 2 else found

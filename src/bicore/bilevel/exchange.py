@@ -5,12 +5,14 @@ With Q = (K_SS + ρI)⁻¹, α = Q Y_S and U = K[:, S] Q diag(Q)^-½, leaving po
     r ← r + u_i a_iᵀ        K' ← K' + u_i u_iᵀ        a_i = α_i/√Q_ii
 
 so that G rises by 2⟨u_iᵀDr, a_i⟩ + (u_iᵀDu_i)‖a_i‖², and the gain of every other point after it follows from K'Dr, K'Du_i,
-(K'DK')_kk and K'_kk: all m·n exchanges cost one product of K with m columns, no more than choosing the m points did.
+(K'DK')_kk and K'_kk: all m·n exchanges cost one product of K with m columns, no more than choosing the m points did, and after a
+swap only the column of the point that joined is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,16 +26,29 @@ BLOCK = 1 << 24
 TIE = 1e-10
 
 
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """What no exchange changes: Kᵀ D Y and Σ_o D_o K_ok² of the outer set, one pass over K each."""
+
+    pulled: Tensor
+    norms: Tensor
+
+    @classmethod
+    def of(cls, problem: Problem) -> Fixed:
+        weighted = problem.outer_weights[:, None] * problem.outer_targets
+        norms = problem.cross.weighted_column_norms(problem.outer_weights).double()
+        return cls(problem.cross.transposed_matmul(weighted).double(), norms)
+
+
 class Chosen:
     """A set of points with weight 1, its fit, and the rank-one step back for each of them. All in float64."""
 
-    def __init__(self, problem: Problem, points: Sequence[int]) -> None:
+    def __init__(self, problem: Problem, points: Sequence[int], columns: tuple[Tensor, Tensor] | None = None) -> None:
         assert isinstance(problem.regulariser, Constant)
         self.problem, self.rho, self.points = problem, problem.regulariser.value, list(points)
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)
-        self.columns = problem.train.columns(index).double()
-        self.outer_columns = self.columns if problem.cross is problem.train else problem.cross.columns(index).double()
+        self.columns, self.outer_columns = _columns(problem, index) if columns is None else columns
         gram = self.columns[index]
         self.inverse = torch.cholesky_inverse(lower_factor(gram + self.rho * torch.eye(len(gram)).to(gram)))
         self.alpha = self.inverse @ problem.inner_targets.double()[index]
@@ -42,6 +57,22 @@ class Chosen:
         self.sandwich = self.inverse @ self.moment @ self.inverse
         self.pulled = self.inverse @ (self.outer_columns.T @ (self.weights[:, None] * self.residual))
         self.objective = float(self.weights @ self.residual.square().sum(1))
+        self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
+        self.fixed: Fixed | None = None
+
+    def exchanged(self, place: int, joining: int) -> Chosen:
+        """The set with another point in this place; of what was computed only its column is made anew."""
+        index = torch.tensor([joining], device=self.weights.device)
+        fresh = _columns(self.problem, index)
+        same = self.outer_columns is self.columns
+        columns = _replaced(self.columns, place, fresh[0])
+        outer = columns if same else _replaced(self.outer_columns, place, fresh[1])
+        points = [*self.points[:place], joining, *self.points[place + 1 :]]
+        found = Chosen(self.problem, points, (columns, outer))
+        found.fixed = self.fixed
+        if self.products is not None:
+            found.products = _replaced(self.products, place, _product(self.problem, self.weights, fresh[1]))
+        return found
 
     def rises(self) -> Tensor:
         """By how much the objective rises when a point leaves, for each of them."""
@@ -91,23 +122,40 @@ class Chosen:
         return int(own.masked_fill(rises > rises.min() + TIE * self.objective, -1).argmax())
 
 
+def _columns(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
+    columns = problem.train.columns(index).double()
+    return columns, columns if problem.cross is problem.train else problem.cross.columns(index).double()
+
+
+def _product(problem: Problem, weights: Tensor, columns: Tensor) -> Tensor:
+    """Kᵀ D columns."""
+    return problem.cross.transposed_matmul((weights[:, None] * columns).to(problem.train.like)).double()
+
+
+def _replaced(matrix: Tensor, place: int, column: Tensor) -> Tensor:
+    matrix = matrix.clone()
+    matrix[:, place] = column[:, 0]
+    return matrix
+
+
 class _Exchanges:
     """Gains of all points after one of the set has left."""
 
     def __init__(self, chosen: Chosen) -> None:
-        problem, weights, like = chosen.problem, chosen.weights, chosen.problem.train.like
+        problem, weights = chosen.problem, chosen.weights
+        if chosen.fixed is None:
+            chosen.fixed = Fixed.of(problem)
+        if chosen.products is None:
+            chosen.products = _product(problem, weights, chosen.outer_columns)
         root = chosen.inverse.diagonal().sqrt()
         half = chosen.columns @ chosen.inverse
-        both = torch.cat([chosen.residual, chosen.outer_columns], 1) * weights[:, None]
-        product = problem.cross.transposed_matmul(both.to(like)).double()
-        outputs = chosen.residual.shape[1]
-        moved = product[:, outputs:] - half @ chosen.moment  # K'ᵀD O, columns of the outer set at the points chosen
+        moved = chosen.products - half @ chosen.moment  # K'ᵀD O, columns of the outer set at the points chosen
         self.rho = chosen.rho
-        self.pull = product[:, :outputs] - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
+        plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
+        self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
         self.residual = problem.inner_targets.double() - chosen.columns @ chosen.alpha
         self.variance = (problem.train.diagonal().double() - (half * chosen.columns).sum(1)).clamp_min(0)
-        norms = problem.cross.weighted_column_norms(problem.outer_weights).double()
-        self.energy = (norms - (half * (product[:, outputs:] + moved)).sum(1)).clamp_min(0)
+        self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
         self.back, self.image = half / root, moved @ chosen.inverse / root
         self.factor = chosen.alpha / root[:, None]
         self.spread = chosen.sandwich.diagonal() / root.square()

@@ -86,7 +86,7 @@ class Exchange(Strategy):
     """Greedy selection, then Fedorov exchanges: of all pairs of a chosen and another point, swap the one that lowers the objective
     most, by the exact gain, until none lowers it by more than ``tolerance`` of it or ``rounds`` swaps are made (None: the size).
 
-    Never ends above greedy. A round costs one product of the kernel matrix with the chosen columns.
+    Never ends above greedy. The first round costs one product of the kernel matrix with the chosen columns, each other one a pass.
     """
 
     rounds: int | None = None
@@ -110,14 +110,15 @@ class Exchange(Strategy):
     def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
         rounds = size if self.rounds is None else self.rounds
         assembly.info |= {"exchanges": 0, "exchange_gain": 0.0}
+        chosen = Chosen(assembly.problem, assembly.points)
         for _ in range(rounds):
             if clock.over:
                 return "stopped by max_seconds during the exchanges: all points, less refined"
-            chosen = Chosen(assembly.problem, assembly.points)
             place, joining, gain = chosen.best_exchange(assembly.open, assembly.ranks, assembly.fixed)
             if not gain > self.tolerance * chosen.objective:
                 break
             assembly.open[assembly.points[place]], assembly.open[joining] = True, False
+            chosen = chosen.exchanged(place, joining)
             assembly.points[place] = joining
             assembly.info["exchanges"] += 1
             assembly.info["exchange_gain"] += gain
