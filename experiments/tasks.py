@@ -63,7 +63,8 @@ def permuted(train: Part, test: Part, tasks: int = 10, points: int = POINTS) -> 
     order, rng, made = np.arange(28 * 28), np.random.RandomState(0), []
     for _ in range(tasks):
         rng.shuffle(order)
-        made.append(Task(*(_shuffled(part, order.copy()) for part in (train[:points], train[points : 2 * points], test))))
+        held = train[points : points + min(points, POINTS)]
+        made.append(Task(*(_shuffled(part, order.copy()) for part in (train[:points], held, test))))
     return made
 
 
