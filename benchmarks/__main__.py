@@ -23,6 +23,7 @@ NAMES = (
     "pooled_regression",
     "strategies",
     "noise",
+    "automatic",
     "page",
 )
 
