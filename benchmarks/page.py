@@ -345,8 +345,8 @@ def _automatic(record: dict[str, Any]) -> str:
         kind = record["grid"][int(fixed.argmax())]
         rows.append(
             [
-                one["data"], _with_error(auto, 3), f"{fixed.max():.3f} ({kind:g})", _with_error(best, 3), _with_error(best - auto, 3),
-                f"{np.median(one['values']):.1e}",
+                one["data"], _with_error(auto, 3), f"{fixed.max():.3f} ({kind:g})", _with_error(best, 3),
+                _with_error(best - auto, 3), f"{np.median(one['values']):.1e}",
             ]
         )  # fmt: skip
     return f"""## The automatic regulariser against a grid
