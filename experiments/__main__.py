@@ -112,13 +112,14 @@ def _shared(given: argparse.Namespace, folder: Path) -> int:
     words = [
         "run", given.name, "--seeds", str(given.seeds), "--device", given.device, "--records", str(folder), "--worker",
         *(["--data", given.data] if given.data else []), *(["--quick"] if given.quick else []),
-        *(["--only", given.only] if given.only else []), *(["--minutes", str(given.minutes)] if given.minutes else []),
+        *(["--only", given.only] if given.only else []), *(["--minutes", str(given.minutes)] if given.minutes is not None else []),
         "--precision", given.precision,
     ]  # fmt: skip
     environment = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
     workers = [subprocess.Popen([sys.executable, "-m", "experiments", *words], env=environment) for _ in range(given.workers)]
     try:
-        return max(worker.wait() for worker in workers)
+        codes = [worker.wait() for worker in workers]
+        return int(any(codes))  # one that was killed has failed too
     except KeyboardInterrupt:
         for worker in workers:
             worker.terminate()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bicore import BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
@@ -152,7 +153,9 @@ def started(dataset: str, seed: int, task: Task, device: str, epochs: int) -> di
     """The network after the first task. No memory and no β have a part in it: every row of a seed goes on from here."""
     learner = Learner(build(NETWORKS[dataset], seed, device), 0.0, len(task.train), 1, epochs, seed=seed)
     learner.take(*lasting(task.train, device))
-    Cohort([learner]).train(epochs)
+    with torch.random.fork_rng(devices=[0] if device == "cuda" else []):  # the same whether or not it was made before
+        torch.manual_seed(seed)
+        Cohort([learner]).train(epochs)
     return {name: value.clone() for name, value in learner.network.state_dict().items()}
 
 

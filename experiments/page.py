@@ -30,6 +30,15 @@ exceeds twice its standard error. A table says how many of its runs are done; se
 """
 
 
+DRAWN = """## Merge-reduce and the imbalanced stream (figures 1 and 2)
+
+![The slots of a buffer of three after each of seven batches](images/reproduction_merge-reduce.png)
+
+`python -m experiments figure merge-reduce` draws figure 2 from a live buffer; figure 1 is
+[the demonstration on an imbalanced stream](streams.md).
+"""
+
+
 def text(folder: Path = FOLDER) -> str | None:
     """The page, or None while there is no record."""
     parts = []
@@ -49,7 +58,7 @@ def text(folder: Path = FOLDER) -> str | None:
             parts.append(_verdicts(name, records))
         parts.append(_precision(name, folder))
         parts.append(_figure(name))
-    return "\n".join([INTRODUCTION, *parts]) if parts else None
+    return "\n".join([INTRODUCTION, *parts, DRAWN]) if parts else None
 
 
 def _verdicts(name: str, records: list[dict[str, Any]]) -> str:

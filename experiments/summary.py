@@ -1,4 +1,4 @@
-"""MNIST in 75 … 250 points for the CNN (figure 3a), and the 40 picks with the two claims about them (figure 5)."""
+"""MNIST in 75 … 250 points for the CNN (figure 3a)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ SIZES = tuple(range(75, 251, 25))
 POOL, EPOCHS, LAMBDA, STARTS = 10_000, 4000, 1e-7, 10
 METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
 OWN = {"Coreset, squared error": "squared"}
-#: Figure 5: its own pool, candidates and size.
-PICKS_POOL, PICKS_CANDIDATES, PICKS = 2500, 1000, 40
 #: Accuracy is averaged over this many last epochs.
 LAST = 5
 

@@ -7,6 +7,7 @@ memory lie on the device, and nothing but a replay an epoch comes from the host.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,8 +44,8 @@ def build(network: Callable[[], nn.Module], seed: int, device: str) -> nn.Module
         return network().to(device)
 
 
-class Passes:
-    """Points in random batches, pass after pass; ``step`` says what is done with a batch. Everything has its fixed place, so that
+class Passes(ABC):
+    """Points in random batches, pass after pass, each a step down the ``loss`` of a batch. Everything has its fixed place, so that
     a pass recorded once serves as long as there is room."""
 
     optimiser: torch.optim.Optimizer
@@ -75,9 +76,9 @@ class Passes:
             self.loss(rows).backward()
             self.optimiser.step()
 
+    @abstractmethod
     def loss(self, rows: Tensor) -> Tensor:
-        """Of a batch."""
-        raise NotImplementedError
+        """Of the batch with these rows."""
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: float, device: torch.device) -> torch.optim.Adam:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from bicore.selection import as_selector
 from experiments import page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
-from experiments.continual import Noisy
+from experiments.continual import Noisy, started
 from experiments.networks import ConvNet, FullyConnected
 from experiments.records import Records
 from experiments.tables import gathered, rows
-from experiments.tasks import IMBALANCED, Part, batches, load, permuted, split
+from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, build
 
 SOURCE = Path(__file__).parents[1] / "experiments"
@@ -216,6 +217,32 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
         assert [one["dataset"] for one in records.all()] == ["SplitMNIST"]  # the other data set's, which nobody holds
     assert main([*words, str(tmp_path / "c")]) == 0
     assert len(list(records.all())) == 2
+
+
+def test_the_first_task_is_the_same_whether_or_not_it_was_made_before():
+    given, test = load(None)
+    task = Task(given[:30], given[30:40], test[:10])
+    found = []
+    for seed in (1, 2, 2):  # the state of the global generator plays no part, and is left alone
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        started.cache_clear()
+        found.append(started("PermMNIST", 0, task, "cpu", 2))
+        assert torch.equal(before, torch.get_rng_state())
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name])
+
+
+def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):
+    class Killed:
+        def __init__(self, *words, **options):
+            pass
+
+        def wait(self):
+            return -9
+
+    monkeypatch.setattr(subprocess, "Popen", Killed)
+    assert main(["run", "imbalanced", "--quick", "--records", str(tmp_path), "--workers", "2"]) == 1
 
 
 def test_workers_share_the_runs_and_a_damaged_record_is_named(tmp_path, capfd):
