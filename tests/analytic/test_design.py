@@ -9,7 +9,7 @@ import torch
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import Linear
 from bicore.selection import ADesign, VDesign
-from bicore.selection.relaxation import capped, frank_wolfe, gradient_of, hessian_of, objective_of, relax
+from bicore.selection.relaxation import capped, evaluated, relax
 
 NOISE, PRIOR = 0.3, 0.7  # σ² and λ
 
@@ -110,18 +110,34 @@ def moments(x):
     return features, features.T @ features / len(x)
 
 
+def hessian_of(features, moment, weights):
+    """Lemma 8: σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), a product of two positive semi-definite matrices entry by entry."""
+    inverse = torch.linalg.inv(features.T @ (weights[:, None] * features) + NOISE * torch.eye(features.shape[1]).double())
+    return NOISE * (features @ inverse @ features.T) * (features @ inverse @ moment @ inverse @ features.T)
+
+
+def frank_wolfe(features, moment, size, steps):
+    """Steps of 2/(t + 2) towards the points of the steepest gradient, from the first such vertex."""
+    weights = torch.zeros(len(features), dtype=torch.float64)
+    for step in range(steps):
+        gradient = evaluated(features, moment, NOISE, weights)[1]
+        vertex = torch.zeros_like(weights)
+        vertex[gradient.topk(size, largest=False).indices] = 1
+        weights = weights + 2 / (step + 2) * (vertex - weights)
+    return weights
+
+
 def test_gradient_and_hessian_are_those_of_lemma_8():
     features, moment = moments(points(7))
     weights = torch.rand(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     step, identity = 1e-5, torch.eye(7, dtype=torch.float64)
-    gradient, hessian = gradient_of(features, moment, NOISE, weights), hessian_of(features, moment, NOISE, weights)
+    gradient, hessian = evaluated(features, moment, NOISE, weights)[1], hessian_of(features, moment, weights)
     for k in range(7):
-        up, down = (objective_of(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
-        assert float(gradient[k]) == pytest.approx((up - down) / (2 * step), rel=1e-6)
-        up, down = (gradient_of(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
-        torch.testing.assert_close(hessian[k], (up - down) / (2 * step), rtol=1e-5, atol=1e-9)
+        up, down = (evaluated(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
+        assert float(gradient[k]) == pytest.approx((up[0] - down[0]) / (2 * step), rel=1e-6)
+        torch.testing.assert_close(hessian[k], (up[1] - down[1]) / (2 * step), rtol=1e-5, atol=1e-9)
     assert float(torch.linalg.eigvalsh(hessian).min()) > -1e-12
-    assert objective_of(features, moment, NOISE, (weights > 0.5).double()) == pytest.approx(
+    assert evaluated(features, moment, NOISE, (weights > 0.5).double())[0] == pytest.approx(
         bayesian_v(points(7), torch.nonzero(weights > 0.5).flatten().tolist())
     )
 
@@ -164,22 +180,26 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     size = 10
     best = relax(features, moment, NOISE, size, tolerance=1e-8)
     zero = torch.zeros(60, dtype=torch.float64)
-    curvature = float(hessian_of(features, moment, NOISE, zero).trace()) * 2 * size  # the Hessian only falls as w grows
+    curvature = float(hessian_of(features, moment, zero).trace()) * 2 * size  # the Hessian only falls as w grows
     values = []
     for steps in (1, 4, 16, 64, 256):
-        found = frank_wolfe(features, moment, NOISE, size, steps)
-        assert found.objective - best.bound <= 2 * curvature / (steps + 2)
-        assert float(found.weights.min()) >= 0
-        assert float(found.weights.max()) <= 1
-        assert float(found.weights.sum()) <= size + 1e-9
-        values.append(found.objective)
+        weights = frank_wolfe(features, moment, size, steps)
+        values.append(evaluated(features, moment, NOISE, weights)[0])
+        assert best.bound <= values[-1] <= best.bound + 2 * curvature / (steps + 2)
+        assert float(weights.sum()) == pytest.approx(size)
     assert values == sorted(values, reverse=True)
     assert values[4] - best.bound < (values[2] - best.bound) / 8  # sixteen times the steps
     assert best.objective - best.bound <= 1e-8 * best.objective
     assert float(best.weights.sum()) == pytest.approx(size)
     # With one point the vertex is the point of the steepest gradient, which is what matching pursuit takes.
     first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)  # where noise drowns curvature
-    assert int(gradient_of(features, moment, 1e6, zero).argmin()) == first.indices[0]
+    assert int(evaluated(features, moment, 1e6, zero)[1].argmin()) == first.indices[0]
+
+
+def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
+    coreset = VDesign(noise=NOISE, certify=True).select(Dataset(np.zeros((5, 2))), 2)
+    assert coreset.info["lower_bound"] == coreset.objectives[-1] == 0
+    assert coreset.info["gap"] == 0
 
 
 def test_the_projection_is_the_nearest_point_of_the_bounded_set():

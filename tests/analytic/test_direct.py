@@ -119,13 +119,33 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
     for name, options in {
         "quasi-newton": {},
         "stochastic": {"training": Stochastic(20, 4, 0.02), "curvature": "gauss-newton"},
-        "mini-batches": {"inverse": NeumannSeries(50, 0.02, damping=1.0, mini_batch=3), "candidates": 15},
+        "mini-batches": {
+            "training": QuasiNewton(30),
+            "inverse": NeumannSeries(50, 0.02, damping=1.0, mini_batch=3),
+            "candidates": 15,
+        },
+        "one mini-batch a solve": {
+            "training": QuasiNewton(30),
+            "inverse": ConjugateGradients(30, mini_batch=3),
+            "curvature": "gauss-newton",
+        },
     }.items():
         coreset = NetworkSelector(inner_reg=0.05, **options).select(given, 9, rng=1, context=Context(network()))
         assert len(set(coreset.indices.tolist())) == 9
         scores[name] = coreset.objectives[-1]
     start = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], 0.05)
     assert max(scores.values()) < start.outer_value(start.module.start, rows(given))
+
+
+def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
+    given, module = blobs(30, classes=3, features=3), network()
+    whole, drawn, few = (
+        NetworkSelector(inner_reg=0.05, inverse=ConjugateGradients(30, 1.0, mini_batch=size)).select(
+            given, 5, context=Context(module)
+        )
+        for size in (None, 9, 2)
+    )
+    assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
 
 
 def test_bad_input_is_refused_in_words():

@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.factors import lower_factor
-from bicore.bilevel.problem import Constant, Problem
+from bicore.bilevel.problem import TIE, Constant, Problem
 
 #: Numbers of one block of the matrix of all exchanges.
 BLOCK = 1 << 24
-#: Exchanges and removals whose worth differs by less than this share of the objective are equal.
-TIE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,7 +188,7 @@ class InverseHessian(ABC):
 
 @dataclass(frozen=True)
 class ConjugateGradients(InverseHessian):
-    """CG on products with the whole Hessian."""
+    """CG on products with the Hessian of the whole coreset, or of ``mini_batch`` of its rows, drawn once for every solve."""
 
     steps: int = 50
     damping: float = 0.0

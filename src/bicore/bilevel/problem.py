@@ -15,6 +15,9 @@ from bicore.errors import InputError, NumericalError
 from bicore.losses import Loss
 from bicore.operators import KernelOperator
 
+#: Points, exchanges and removals whose worth differs by less than this share are equal; the smallest id then decides.
+TIE = 1e-10
+
 
 @dataclass(frozen=True)
 class Constant:

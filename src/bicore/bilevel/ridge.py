@@ -21,14 +21,12 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.factors import lower_factor
-from bicore.bilevel.problem import Constant, Problem
+from bicore.bilevel.problem import TIE, Constant, Problem
 from bicore.errors import NumericalError
 from bicore.operators import Features, KernelOperator
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
-#: Points whose worth differs by less than this share are equal.
-TIE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)

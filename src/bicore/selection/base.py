@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.problem import TIE
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError
 from bicore.runtime import Context
-
-#: Scores this close, relative to the best, are a tie; the smallest id wins.
-TIE = 1e-10
 
 
 class Selector(ABC):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -11,13 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore._version import __version__
 from bicore.bilevel import explicit, resident
 from bicore.bilevel.explicit import ExplicitRidge
-from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.inner import InnerSolver, Newton, Ridge
 from bicore.bilevel.linear import Adaptive, LinearSolver
-from bicore.bilevel.problem import Constant, PerPoint, Problem, Regulariser
+from bicore.bilevel.problem import Constant, PerPoint, Problem
 from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
 from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
@@ -25,13 +22,13 @@ from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, as_tensor, as_weights, read_targets
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.base import Kernel
 from bicore.losses import Loss, SquaredError
 from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size
-from bicore.selection.curve import QualityCurve, looked_at, quality_curve
+from bicore.selection.curve import QualityCurve, judged, quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
+from bicore.selection.prepared import Prepared, fitting
 from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
 from bicore.selection.quotas import as_quotas
 from bicore.selection.strategies import Assembly, Strategy, as_strategy
@@ -209,30 +206,23 @@ class BilevelSelector(Selector):
         }  # fmt: skip
         return replace(coreset, info={**coreset.info, "auto_size": told})
 
+    def nested(self) -> BilevelSelector:
+        """The same selector point by point with weights of 1, whose prefixes are its answers for smaller sizes."""
+        return replace(self, weights="binary", strategy="greedy")
+
     def judged(self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None) -> QualityCurve:
-        """The loss on ``judge`` along a run on ``part``, by the regulariser the run had, with weights of 1."""
+        """The loss on ``judge`` along a run on ``part``, by the regulariser the run had."""
         runtime = (context or Context()).runtime
         value = float(coreset.info["inner_reg"])
         fixed = PerPoint(value) if coreset.info["inner_reg_form"] == "per point" else value
-        plain = replace(self, inner_reg=fixed, weights="binary", strategy="greedy", classes=coreset.info["classes"])
-        order, points = coreset.indices.tolist(), np.flatnonzero(part.weights > 0).tolist()
+        plain = replace(self.nested(), inner_reg=fixed, classes=coreset.info["classes"])
         with runtime.applied(rows=len(part) + len(judge)):
             prepared = plain._prepare(part, judge, len(part), seed, runtime)
             engine, whole = (plain._engine(prepared, len(part), fresh=False) for _ in range(2))
-            empty, losses, start = engine.objective, [], 0
-            sizes = looked_at(len(order)) if isinstance(engine, ImplicitForward) else list(range(1, len(order) + 1))
-            for size in sizes:
-                if isinstance(engine, ImplicitForward):
-                    engine.extend(order[start:size], [1.0] * (size - start))
-                else:
-                    engine.add(order[size - 1])
-                losses.append(engine.objective)
-                start = size
-            whole.extend(points, [1.0] * len(points))
-        return QualityCurve(np.array(sizes), np.array(losses), empty, whole.objective, len(judge), coreset)
+            return judged(engine, whole, np.flatnonzero(part.weights > 0).tolist(), len(judge), coreset)
 
     def _refined(
-        self, strategy: Strategy, outcome: Outcome, prepared: _Prepared, data: Dataset, size: int, fixed: int, clock: Clock
+        self, strategy: Strategy, outcome: Outcome, prepared: Prepared, data: Dataset, size: int, fixed: int, clock: Clock
     ) -> Outcome:
         """What a strategy makes of the points taken, put in greedy order again."""
         if outcome.status.startswith("interrupted"):
@@ -254,6 +244,7 @@ class BilevelSelector(Selector):
         order.open = np.isin(np.arange(len(data)), chosen)
         quiet = ProgressLine(Runtime(progress=False), clock, len(chosen), "ordering")
         ordered = order.run(chosen[: assembly.fixed], [1.0] * assembly.fixed, None, Clock(), quiet)
+        status = status if ordered.status == "complete" else ordered.status
         return replace(ordered, status=status, info=outcome.info | assembly.info)
 
     @staticmethod
@@ -278,7 +269,7 @@ class BilevelSelector(Selector):
         together = as_strategy(self.strategy).together
         return Plan(size, seed, self.rule, self.first, self.candidates, optimiser, together=together)
 
-    def _reference(self, prepared: _Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
+    def _reference(self, prepared: Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
         """The loss of every point under the model fitted on all data, for the reducible rule."""
         if self.rule != "reducible":
             return None
@@ -290,7 +281,7 @@ class BilevelSelector(Selector):
         whole.extend(points.tolist(), data.weights[points].tolist())
         return whole.losses()
 
-    def _engine(self, prepared: _Prepared, size: int, fresh: bool) -> Forward:
+    def _engine(self, prepared: Prepared, size: int, fresh: bool) -> Forward:
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
@@ -344,10 +335,10 @@ class BilevelSelector(Selector):
                 state.extend(points, weights)
             return -state.scores().double().cpu().numpy()
 
-    def _prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> _Prepared:
+    def _prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> Prepared:
         """Check, encode, allocate: everything before the first point."""
         targets, outer_targets = self._targets(data, outer)
-        inner_loss, outer_loss = _fitting(self._loss, targets, data), _fitting(self._outer_loss, targets, data)
+        inner_loss, outer_loss = fitting(self._loss, targets, data), fitting(self._outer_loss, targets, data)
         outputs = inner_loss.outputs(targets)
         if outer_loss.outputs(targets) != outputs:
             other = outer_loss.outputs(targets)
@@ -369,7 +360,7 @@ class BilevelSelector(Selector):
         )  # fmt: skip
         closed = isinstance(inner_loss, SquaredError)
         inner = self.inner or (Ridge() if closed else Newton(self.linear or Adaptive()))
-        prepared = _Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
+        prepared = Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
         if as_regulariser(self.inner_reg) is None:
             eligible = torch.from_numpy(np.flatnonzero(data.weights > 0))
             own = problem
@@ -419,62 +410,3 @@ def _other(label: Any) -> Any:
     if isinstance(label, bool):
         return not label
     return f"not {label}" if isinstance(label, str) else label + 1
-
-
-def _fitting(loss: Loss, targets: Targets, data: Dataset) -> Loss:
-    """The loss itself, but for rows that show one class only uncentred: centring would leave nothing to fit."""
-    centred = isinstance(loss, SquaredError) and loss.centre and targets.classes is not None and len(targets.classes) > 1
-    if centred and len(np.unique(targets.values[data.weights > 0])) == 1:
-        return SquaredError(centre=False)
-    return loss
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A problem with its solvers, ready to run."""
-
-    problem: Problem
-    kernel: Kernel
-    targets: Targets
-    inner: InnerSolver
-    linear: LinearSolver
-
-    def implicit(self, capacity: int) -> ImplicitForward:
-        return ImplicitForward(self.problem, max(capacity, 1), self.inner, self.linear)
-
-    def configuration(self, selector: BilevelSelector, outer: Dataset | None) -> str:
-        """A digest of all that decides the objective: kernel, losses, regulariser, kind of weights, outer set."""
-        problem = self.problem
-        classes = None if self.targets.classes is None else self.targets.classes.tolist()
-        parts = (self.kernel, problem.inner_loss, problem.outer_loss, problem.regulariser, selector.weights, classes)
-        words = "|".join(map(repr, parts)) + ("" if outer is None else outer.fingerprint())
-        return hashlib.sha256(words.encode()).hexdigest()[:16]
-
-    def info(self, selector: BilevelSelector, data: Dataset, seed: int, clock: Clock) -> dict[str, Any]:
-        regulariser: Regulariser = self.problem.regulariser
-        like = self.problem.train.like
-        return {
-            "method": selector.name,
-            "n": len(data),
-            "kernel": self.kernel.name,
-            "kernel_parameters": repr(self.kernel),
-            "solvers": repr((self.inner, self.linear, selector.optimiser)),
-            "loss": self.problem.inner_loss.name,
-            "outer_loss": self.problem.outer_loss.name,
-            "inner_reg": regulariser.value,
-            "inner_reg_form": "per point" if isinstance(regulariser, PerPoint) else "constant",
-            "inner_reg_auto": as_regulariser(selector.inner_reg) is None,
-            "weights": selector.weights,
-            "rule": selector.rule,
-            "candidates": selector.candidates,
-            "first": selector.first,
-            "task": self.targets.task,
-            "classes": None if self.targets.classes is None else self.targets.classes.tolist(),
-            "operator": type(self.problem.train).__name__.lower(),
-            "dtype": str(like.dtype).removeprefix("torch."),
-            "device": str(like.device),
-            "seed": seed,
-            "seconds": clock.seconds,
-            "fingerprint": data.fingerprint(),
-            "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
-        }

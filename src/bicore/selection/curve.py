@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bicore.bilevel.implicit import ImplicitForward
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.kernels.base import Precomputed
 from bicore.runtime import Context
-from bicore.selection.base import as_seed
+from bicore.selection.base import as_seed, as_size
 from bicore.selection.names import as_kernel
+from bicore.selection.pursuit import Forward
 
 #: The first look at a growing run; each next one is at twice as many points.
 FIRST = 32
@@ -54,6 +56,8 @@ class Judging(Protocol):
         self, data: Dataset, size: int | float | str, *, initial: Coreset | Sequence[int], rng: int, context: Context | None
     ) -> Coreset: ...
 
+    def nested(self) -> Judging: ...
+
     def judged(self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None) -> QualityCurve: ...
 
 
@@ -67,7 +71,7 @@ def quality_curve(
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> QualityCurve:
-    """One nested run on a part of the data, judged on the rest.
+    """One nested run on a part of the data, point by point with weights of 1, judged on the rest.
 
     ``largest`` is the size it grows to (default: all of its part); with ``tolerance`` it stops at the first doubling of the size
     of which the second half stays within it.
@@ -82,12 +86,13 @@ def quality_curve(
         )
     seed = as_seed(rng)
     part, judge = _split(data, held_out, seed)
-    limit = min(int((part.weights > 0).sum()), largest or len(part))
-    coreset, curve = None, None
+    eligible, plain = int((part.weights > 0).sum()), selector.nested()
+    limit = eligible if largest is None else as_size(largest, eligible)
+    coreset = None
     size = limit if tolerance is None else min(FIRST, limit)
     while True:
-        coreset = selector.select(part, size, initial=() if coreset is None else coreset, rng=seed, context=context)
-        curve = selector.judged(part, judge, coreset, seed, context)
+        coreset = plain.select(part, size, initial=() if coreset is None else coreset, rng=seed, context=context)
+        curve = plain.judged(part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
         if size >= limit or coreset.status != "complete" or (found is not None and 2 * found <= size):
             return curve
@@ -108,7 +113,22 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
 
 
-def looked_at(most: int) -> list[int]:
+def judged(engine: Forward, whole: Forward, points: list[int], held_out: int, coreset: Coreset) -> QualityCurve:
+    """The objective of two empty engines, which is that of the held-out points: along the coreset, and with all points taken."""
+    order, losses, start, empty = coreset.indices.tolist(), [], 0, engine.objective
+    sizes = _sizes(len(order)) if isinstance(engine, ImplicitForward) else list(range(1, len(order) + 1))
+    for size in sizes:
+        if isinstance(engine, ImplicitForward):
+            engine.extend(order[start:size], [1.0] * (size - start))
+        else:
+            engine.add(order[size - 1])
+        losses.append(engine.objective)
+        start = size
+    whole.extend(points, [1.0] * len(points))
+    return QualityCurve(np.array(sizes), np.array(losses), empty, whole.objective, held_out, coreset)
+
+
+def _sizes(most: int) -> list[int]:
     """1, 2, 3 … and then in a constant ratio, up to ``most``."""
     found, size = [], 1
     while size < most:

@@ -193,7 +193,8 @@ def _certificate(
     train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int, objective: float
 ) -> dict[str, float]:
     relaxed = relaxation(train, outer, weights, noise, size)
-    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": objective / relaxed.bound - 1}
+    gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
+    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": gap}
 
 
 def relaxation(train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int) -> Relaxed:

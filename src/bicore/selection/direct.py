@@ -160,7 +160,7 @@ class _Network:
 
         def product(direction: Tensor, step: int) -> Tensor:
             rows = chosen
-            if wanted is not None and wanted < len(chosen) and step:
+            if wanted is not None and wanted < len(chosen):
                 drawn = np.random.default_rng((seed, len(self.places), step)).choice(len(chosen), wanted, replace=False)
                 rows = chosen[torch.from_numpy(drawn).to(direction.device)]
                 rows = Rows(rows.x, rows.y, rows.weight * (len(chosen) / wanted))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bicore.bilevel.explicit import ExplicitRidge
 from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.problem import TIE
 from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import WeightOptimiser
@@ -19,7 +20,7 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import NumericalError
 from bicore.runtime import Clock, ProgressLine
-from bicore.selection.base import TIE, lowest, step_rng
+from bicore.selection.base import lowest, step_rng
 from bicore.selection.quotas import Quotas
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.

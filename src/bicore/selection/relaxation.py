@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.bilevel.softmax import ARMIJO
+
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE, STEPS = 1e-3, 500
-#: A step must bring this share of what the slope promises, and is halved down to this length.
-ARMIJO, SHORTEST = 1e-4, 1e-10
-#: Halvings of the step's interval.
+#: A step is halved down to this length.
+SHORTEST = 1e-10
+#: Halvings of the interval in which the projection's shift lies.
 HALVINGS = 50
 
 
@@ -35,8 +37,9 @@ def relax(features: Tensor, moment: Tensor, noise: float, size: int, tolerance: 
     """Spectral projected gradients from equal weights, until the certified gap is closed."""
     count = min(size, len(features))
     weights = features.new_full((len(features),), count / len(features))
-    objective, gradient, _ = _evaluated(features, moment, noise, weights)
-    length, bound, gaps = 1 / float(gradient.abs().max()), 0.0, []
+    objective, gradient = evaluated(features, moment, noise, weights)
+    steepest, bound = float(gradient.abs().max()), 0.0
+    length, gaps = 1 / steepest if steepest else 1.0, []
     for _ in range(steps):
         gaps.append(_gap(gradient, weights, count))
         bound = max(bound, objective - gaps[-1])
@@ -44,14 +47,13 @@ def relax(features: Tensor, moment: Tensor, noise: float, size: int, tolerance: 
             break
         direction = capped(weights - length * gradient, count) - weights
         slope, share = float(gradient @ direction), 1.0
-        while (
-            share > SHORTEST
-            and objective_of(features, moment, noise, weights + share * direction) > objective + ARMIJO * share * slope
-        ):
+        while share > SHORTEST:
+            if evaluated(features, moment, noise, weights + share * direction)[0] <= objective + ARMIJO * share * slope:
+                break
             share /= 2
         moved = (weights + share * direction).clamp(0, 1)
         before, old = gradient, weights
-        objective, gradient, _ = _evaluated(features, moment, noise, moved)
+        objective, gradient = evaluated(features, moment, noise, moved)
         weights, change = moved, moved - old
         curvature = float(change @ (gradient - before))
         length = float(change @ change) / curvature if curvature > 0 else 10 * length
@@ -67,75 +69,15 @@ def capped(weights: Tensor, total: float) -> Tensor:
     return (weights - high).clamp(0, 1)
 
 
-def frank_wolfe(features: Tensor, moment: Tensor, noise: float, size: int, steps: int) -> Relaxed:
-    """So many steps of Frank and Wolfe's method with the exact step, from equal weights."""
-    count = min(size, len(features))
-    weights = features.new_full((len(features),), count / len(features))
-    bound, gaps = 0.0, []
-    for _ in range(steps):
-        objective, gradient, lower = _evaluated(features, moment, noise, weights)
-        vertex = torch.zeros_like(weights)
-        vertex[gradient.topk(count, largest=False).indices] = 1
-        gaps.append(_gap(gradient, weights, count))
-        bound = max(bound, objective - gaps[-1])
-        direction = vertex - weights
-        weights = (weights + _step(features, moment, noise, lower, direction) * direction).clamp(0, 1)
-    return Relaxed(weights, objective_of(features, moment, noise, weights), bound, gaps)
-
-
 def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:
     """⟨∇G, w − s⟩ to the best vertex s."""
     return float(gradient @ weights - gradient.topk(count, largest=False).values.sum())
 
 
-def objective_of(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> float:
-    """G(w)."""
-    return _evaluated(features, moment, noise, weights)[0]
-
-
-def gradient_of(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> Tensor:
-    """∂G/∂w."""
-    return _evaluated(features, moment, noise, weights)[1]
-
-
-def hessian_of(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> Tensor:
-    """∂²G/∂w² = σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), entry by entry: a product of two positive semi-definite matrices."""
-    inverse = torch.cholesky_inverse(_lower(features, noise, weights))
-    half = features @ inverse
-    return noise * (half @ features.T) * (half @ moment @ half.T)
-
-
-def _lower(features: Tensor, noise: float, weights: Tensor) -> Tensor:
-    matrix = features.T @ (weights[:, None] * features)
-    matrix.diagonal().add_(noise)
-    lower: Tensor = torch.linalg.cholesky(matrix)
-    return lower
-
-
-def _evaluated(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> tuple[float, Tensor, Tensor]:
-    """The objective, its gradient, and the Cholesky factor of F times 1/σ, so that G = ½ tr(M (LLᵀ)⁻¹)."""
-    lower = _lower(features, noise, weights) / noise**0.5
-    inverse = torch.cholesky_inverse(lower)
-    image = inverse @ moment @ inverse
-    gradient = -0.5 / noise * ((features @ image) * features).sum(1)
-    return 0.5 * float((inverse * moment).sum()), gradient, lower
-
-
-def _step(features: Tensor, moment: Tensor, noise: float, lower: Tensor, direction: Tensor) -> float:
-    """The best t in [0, 1] for w + t·direction: with L⁻¹ΔL⁻ᵀ = QΛQᵀ the objective is ½ Σ a_j/(1 + tλ_j), and its slope rises."""
-    change = features.T @ (direction[:, None] * features) / noise
-    values, vectors = torch.linalg.eigh(_between(lower, change))
-    shares = ((vectors.T @ _between(lower, moment)) * vectors.T).sum(1)
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        falling = float((shares * values / (1 + middle * values).square()).sum()) > 0
-        low, high = (middle, high) if falling else (low, middle)
-    return high
-
-
-def _between(lower: Tensor, matrix: Tensor) -> Tensor:
-    """L⁻¹ A L⁻ᵀ."""
-    half = torch.linalg.solve_triangular(lower, matrix, upper=False)
-    both: Tensor = torch.linalg.solve_triangular(lower, half.T, upper=False)
-    return both
+def evaluated(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> tuple[float, Tensor]:
+    """G(w) and its gradient."""
+    matrix = features.T @ (weights[:, None] * features) / noise  # F/σ² less the identity
+    matrix.diagonal().add_(1)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+    gradient = -0.5 / noise * ((features @ (inverse @ moment @ inverse)) * features).sum(1)
+    return 0.5 * float((inverse * moment).sum()), gradient
