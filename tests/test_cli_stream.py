@@ -78,8 +78,9 @@ def _position(folder) -> str:
     return names[-1] if names else ""
 
 
-def test_five_kills_and_the_state_is_the_same_to_the_last_bit(folder):
-    kill_and_resume(folder, 5, 0)
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(folder, kills):
+    kill_and_resume(folder, kills, 0)
 
 
 @pytest.mark.slow

@@ -134,16 +134,16 @@ def test_a_diverged_fit_never_passes_as_solved():
 
 def test_the_papers_recipe_is_a_combination_of_these():
     """Float32, L-BFGS 0.25 × 200, 50 CG steps, 200 candidates, a per-point regulariser: it runs and is close to exact."""
-    data = blobs(120)
-    options = {"kernel": "rbf", "loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 50}
+    data = blobs(80)
+    options = {"kernel": "rbf", "loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 30}
     from bicore import Context
 
     recipe = BilevelSelector(**options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True))
-    told = recipe.select(data, 15, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32")))
-    exact = BilevelSelector(**options).select(data, 15, rng=3)
+    told = recipe.select(data, 10, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32")))
+    exact = BilevelSelector(**options).select(data, 10, rng=3)
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
-    assert told.info["effort"]["inner_iterations"] > 15
-    assert np.intersect1d(told.indices, exact.indices).size >= 8
+    assert told.info["effort"]["inner_iterations"] > 10
+    assert np.intersect1d(told.indices, exact.indices).size >= 6
 
 
 def softmax_problem(points: int = 12, rho: float = 0.05, spread: float = 1.0) -> InnerProblem:

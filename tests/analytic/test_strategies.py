@@ -71,7 +71,7 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
 def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
     better = 0
     for seed in range(6):
-        given = data(30, seed)
+        given = data(20, seed)
         greedy, exchanged = (
             BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=strategy).select(given, 4)
             for strategy in ("greedy", "exchange")
@@ -83,11 +83,11 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
         assert (exchanged.info["exchanges"] > 0) == (exchanged.objectives[-1] < greedy.objectives[-1] - 1e-9)
         better += exchanged.info["exchanges"] > 0
         for i in range(4):
-            for k in set(range(30)) - set(exchanged.indices.tolist()):
+            for k in set(range(20)) - set(exchanged.indices.tolist()):
                 swapped = [*exchanged.indices[:i], k, *exchanged.indices[i + 1 :]]
                 assert refitted(problem, swapped) > exchanged.objectives[-1] * (1 - 1e-5)
     assert better >= 3
-    best = min(refitted(problem, chosen) for chosen in combinations(range(30), 4))
+    best = min(refitted(problem, chosen) for chosen in combinations(range(20), 4))
     assert exchanged.objectives[-1] <= 1.15 * best
 
 
