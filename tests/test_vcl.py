@@ -10,18 +10,18 @@ from experiments.vcl import MeanFieldLinear, MeanFieldNetwork, Training, Variati
 
 def test_the_divergence_is_the_closed_form_and_its_gradient():
     torch.manual_seed(0)
-    layer = MeanFieldLinear(3, 2).double()
+    layer = MeanFieldLinear(3, 2, copies=2).double()
     layer.mean.data.normal_()
     layer.log_deviation.data.normal_()
     layer.prior_mean.normal_()
     layer.prior_log_deviation.normal_()
     q = torch.distributions.Normal(layer.mean, layer.log_deviation.exp())
     prior = torch.distributions.Normal(layer.prior_mean, layer.prior_log_deviation.exp())
-    torch.testing.assert_close(layer.divergence(), torch.distributions.kl_divergence(q, prior).sum())
-    layer.divergence().backward()
+    torch.testing.assert_close(layer.divergence(), torch.distributions.kl_divergence(q, prior).sum((1, 2)))
+    layer.divergence().sum().backward()
     torch.testing.assert_close(layer.mean.grad, (layer.mean - layer.prior_mean) / (2 * layer.prior_log_deviation).exp())
     layer.absorb()
-    assert layer.divergence().item() == 0
+    assert layer.divergence().tolist() == [0, 0]
 
 
 def test_outputs_have_the_mean_and_variance_of_sampled_weights():
@@ -29,8 +29,8 @@ def test_outputs_have_the_mean_and_variance_of_sampled_weights():
     layer = MeanFieldLinear(3, 2).double()
     layer.log_deviation.data.fill_(np.log(0.5))
     x = torch.randn(1, 3, dtype=torch.float64)
-    drawn = layer(x.expand(40000, 1, 3)).squeeze(1)
-    torch.testing.assert_close(drawn.mean(0), (torch.cat([x, torch.ones(1, 1)], 1) @ layer.mean)[0], atol=0.03, rtol=0)
+    drawn = layer(x[None], 40000)[:, 0, 0]
+    torch.testing.assert_close(drawn.mean(0), (torch.cat([x, torch.ones(1, 1)], 1) @ layer.mean[0])[0], atol=0.03, rtol=0)
     expected = 0.25 * (x.square().sum() + 1)
     torch.testing.assert_close(drawn.var(0), expected.expand(2), rtol=0.05, atol=0)
 
@@ -48,7 +48,7 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     generator = torch.Generator().manual_seed(0)
 
     def gaussian(outputs, targets):
-        return (outputs[:, 0] - targets).square().mean() / (2 * noise**2)
+        return (outputs[:, 0] - targets).square() / (2 * noise**2)
 
     inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
     for _ in range(2):  # the same rows as two tasks: the second starts from the first's posterior
@@ -59,8 +59,10 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     precision = np.eye(4) + 2 * whole.T @ whole / noise**2
     assert np.abs(precision - np.diag(np.diag(precision))).max() < 1e-9 * precision.max()
     mean = np.linalg.solve(precision, 2 * whole.T @ y / noise**2)
-    np.testing.assert_allclose(network.layers[0].mean.detach().numpy()[:, 0], mean, atol=0.01)
-    np.testing.assert_allclose(network.layers[0].log_deviation.detach().exp().numpy()[:, 0], np.diag(precision) ** -0.5, rtol=0.06)
+    np.testing.assert_allclose(network.layers[0].mean.detach().numpy()[0, :, 0], mean, atol=0.01)
+    np.testing.assert_allclose(
+        network.layers[0].log_deviation.detach().exp().numpy()[0, :, 0], np.diag(precision) ** -0.5, rtol=0.06
+    )
 
 
 def tasks(seed=0):
@@ -93,8 +95,30 @@ def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
     assert seen[2] == held[0] | held[1]
     for x, y in parts:
         without.add_task(x, y)
-    scores = [float((one.predict(parts[0][0]).argmax(1).numpy() == parts[0][1]).mean()) for one in (learner, without)]
+    scores = [float((one.predict(parts[0][0])[0].argmax(1).numpy() == parts[0][1]).mean()) for one in (learner, without)]
     assert scores[0] > scores[1] + 0.05
+
+
+def test_copies_train_as_each_would_alone(monkeypatch):
+    """With the same draws: the noise of the stack is cut into the noise of the single networks."""
+    draws = torch.randn(60, 3, 64, 20, generator=torch.Generator().manual_seed(0))
+    (x, y), *_ = tasks()
+    learnt = []
+    for penalties in ((1.0, 0.1, 0.01), (1.0,), (0.1,), (0.01,)):
+        calls = iter(draws)
+
+        def noise(shape, calls=calls, penalties=penalties, **_):
+            drawn = next(calls)[: shape[1]] if len(penalties) > 1 else next(calls)[(1.0, 0.1, 0.01).index(penalties[0])][None]
+            return drawn[None, :, : shape[2], : shape[3]]
+
+        learner = VariationalLearner([6, 20, 4], None, training=Training(6, 64, 1e-2, penalties=penalties))
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "randn", noise)
+            learner.add_task(x, y)
+        learnt.append(learner.network.layers[0].mean.detach())
+    for number in range(3):
+        torch.testing.assert_close(learnt[0][number], learnt[1 + number][0], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(learnt[0][0], learnt[0][2], atol=1e-3)
 
 
 def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
@@ -109,7 +133,7 @@ def test_refining_leaves_the_posterior_alone():
         learner.add_task(x, y)
     assert [len(coreset[0]) for coreset in learner.coresets] == [8, 8]
     before = learner.network.layers[0].mean.detach().clone()
-    scores = [float((learner.predict(x).argmax(1).numpy() == y).mean()) for x, y in parts]
+    scores = [float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) for x, y in parts]
     assert torch.equal(before, learner.network.layers[0].mean)
     assert min(scores) > 0.8
     torch.manual_seed(5)

@@ -153,6 +153,28 @@ def softmax_problem(points: int = 12, rho: float = 0.05, spread: float = 1.0) ->
     return InnerProblem(root @ root.T / points, targets, torch.linspace(0.1, 3, points, dtype=torch.float64), rho, CrossEntropy())
 
 
+class Rounded(InnerProblem):
+    """An objective of which only some digits can be trusted: each evaluation is ever so slightly above the one before."""
+
+    calls = 0
+
+    def objective(self, alpha, predictions):
+        type(self).calls += 1
+        return super().objective(alpha, predictions) + 1e-9 * self.calls
+
+
+def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_one_is_refused():
+    plain = softmax_problem(50, rho=1e-3)
+    parts = (plain.gram, plain.targets, plain.weights, plain.rho, plain.loss)
+    solved = Newton().solve(plain, torch.zeros(50, C, dtype=torch.float64))
+    near = Newton(tolerance=1e-6).solve(plain, torch.zeros(50, C, dtype=torch.float64)).alpha * (1 + 1e-6)
+    assert plain.residual(near, plain.gram @ near)[1] > plain.tolerance
+    fit = Newton().solve(Rounded(*parts), near)
+    torch.testing.assert_close(fit.predictions, solved.predictions, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConvergenceError, match="line search found no descent"):
+        Newton(tolerance=1e-12).solve(Rounded(*parts), near)
+
+
 @pytest.mark.parametrize("rho", [1e-4, 0.05, 10.0])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypatch):

@@ -23,6 +23,8 @@ from bicore.losses import CrossEntropy, Isotropic, Loss
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
+#: Rounding in K α limits what any solver can reach; so many times the tolerance still gives the same picks.
+SOLVED = 100
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3
 #: A line search gives up after this many halvings.
@@ -139,7 +141,10 @@ class Newton(InnerSolver):
             step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
             moved = system.gram_product(step)
             products, shared, factor = products + system.products, system.preconditioner, system.factor
-            alpha, predictions, better = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
+            found = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
+            if found is None:
+                break  # what rounding leaves of the objective shows no descent any more
+            alpha, predictions, better = found
             previous, stalled, value = size, better >= value, better
             r, size = problem.residual(alpha, predictions)
             if stalled and size >= previous:
@@ -163,8 +168,8 @@ def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit
 
 def _line_search(
     problem: InnerProblem, alpha: Tensor, predictions: Tensor, step: Tensor, moved: Tensor, value: float, slope: float
-) -> tuple[Tensor, Tensor, float]:
-    """Halve the step until the objective falls by a share of what the slope promises."""
+) -> tuple[Tensor, Tensor, float] | None:
+    """Halve the step until the objective falls by a share of what the slope promises; None when the fit is as good as solved."""
     noise = 10 * torch.finfo(alpha.dtype).eps * abs(value)
     length = 1.0
     for _ in range(HALVINGS):
@@ -173,6 +178,8 @@ def _line_search(
         if better <= value + ARMIJO * length * min(slope, 0.0) + noise:
             return trial, shown, better
         length /= 2
+    if problem.backward_error(alpha, predictions) <= SOLVED * problem.tolerance:
+        return None
     raise ConvergenceError(
         f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a larger inner_reg, or check that "
         f"the loss {problem.loss.name!r} is convex."
@@ -237,8 +244,7 @@ def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterati
             "the inner problem diverged: its fit is NaN or worse than predicting nothing; use float64, a larger inner_reg, "
             "or inner=Newton()."
         )
-    # Rounding in K α limits what any solver can reach; a hundred times the tolerance still gives the same picks.
-    if size > 100 * problem.tolerance and not lenient:
+    if size > SOLVED * problem.tolerance and not lenient:
         raise ConvergenceError(
             f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} "
             f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
