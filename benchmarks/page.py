@@ -371,12 +371,14 @@ def _strategies(record: dict[str, Any]) -> str:
         "Batches": "batches",
         "Exchange": "exchange",
         "Elimination": "elimination",
+        "Simplex": "simplex",
     }
     rows = []
     for one in record["rows"]:
         kind, options = one["strategy"].split("(")[0], one["strategy"].split("(")[1].rstrip(")")
         done = f"{one['exchanges']} exchanges, {one['exchange_gain']:.4f} lower" if "exchanges" in one else ""
         done = f"{one['eliminated']} let go" if "eliminated" in one else done
+        done = f"{one['relaxed_objective']:.4f} before rounding" if "relaxed_objective" in one else done
         rows.append(
             [
                 str(one["size"]), names[kind] + (f" ({options})" if options else ""), f"{one['loss']:.4f}",

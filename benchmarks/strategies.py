@@ -18,13 +18,15 @@ import torch
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Coreset, Dataset, Runtime
 from bicore.kernels import fully_connected
-from bicore.selection import Batches, Elimination, Exchange, Strategy, Uniform
+from bicore.selection import Batches, Elimination, Exchange, Simplex, Strategy, Uniform
 from bicore.sources import mnist
 
 POOL, SIZES = 10_000, (100, 500, 2000, 5000)
 #: The largest size that greedy selection is run at, and the most exchanges.
 GREEDY = 2000
 ROUNDS = {100: 100, 500: 60, 2000: 5}
+#: Times the size that the simplex begins with.
+EXCESS = {100: 4, 500: 4, 2000: 1.5}
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def run(arguments: Any) -> dict[str, Any]:
             coreset = _selected(strategy, data, size, rho)
             seconds = time.perf_counter() - start
             scores = _scores(gram, cross, y, test_y, coreset, rho)
-            kept = ("exchanges", "exchange_gain", "eliminated")
+            kept = ("exchanges", "exchange_gain", "eliminated", "relaxed_objective", "relaxed_support")
             more = {name: coreset.info[name] for name in kept if name in coreset.info}
             rows.append({"size": size, "strategy": repr(strategy), "seconds": seconds, **scores, **more})
             print(rows[-1], file=sys.stderr, flush=True)
@@ -57,7 +59,9 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
     found: list[Strategy | Uniform] = [Uniform(), *([Strategy()] if size <= GREEDY else []), Batches(50)]
     if size in ROUNDS:
         found.append(Exchange(ROUNDS[size]))
-    return [*found, Elimination(1.5)] if 1.5 * size <= POOL // 2 else found
+    if 1.5 * size <= POOL // 2:
+        found.append(Elimination(1.5))
+    return [*found, Simplex(EXCESS[size])] if size in EXCESS else found
 
 
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:

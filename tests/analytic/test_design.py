@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
+from bicore.bilevel.projection import capped
 from bicore.kernels import Linear
 from bicore.selection import ADesign, VDesign
-from bicore.selection.relaxation import capped, evaluated, relax
+from bicore.selection.relaxation import evaluated, relax
 
 NOISE, PRIOR = 0.3, 0.7  # σ² and λ
 
@@ -204,12 +205,14 @@ def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
 
 def test_the_projection_is_the_nearest_point_of_the_bounded_set():
     weights = torch.randn(9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = capped(weights, 3)
-    assert float(found.sum()) == pytest.approx(3)
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        other = capped(torch.from_numpy(rng.normal(size=9)) * 2, 3)
-        assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
+    for largest in (1.0, 2.0, float("inf")):
+        found = capped(weights, 3, largest)
+        assert float(found.sum()) == pytest.approx(3)
+        assert 0 <= float(found.min()) <= float(found.max()) <= largest
+        rng = np.random.default_rng(0)
+        for _ in range(300):
+            other = capped(torch.from_numpy(rng.normal(size=9)) * 2, 3, largest)
+            assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
 
 
 def test_bad_input_is_refused():

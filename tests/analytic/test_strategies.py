@@ -7,8 +7,11 @@ import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
 from bicore.bilevel.exchange import Chosen
+from bicore.bilevel.projection import capped
 from bicore.bilevel.ridge import RidgeForward
-from bicore.selection import Batches, Elimination, Exchange, Strategy
+from bicore.bilevel.sparsity import Sparsity
+from bicore.runtime import Clock
+from bicore.selection import Batches, Elimination, Exchange, Simplex, Strategy
 from tests.helpers import blobs
 
 RHO = 0.1
@@ -107,6 +110,72 @@ def test_elimination_lets_the_cheapest_go():
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
+    given = data(40)
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
+    prepared = selector._prepare(given, None, 40, 0, Runtime())
+    for largest in (1.0, float("inf")):
+        state = prepared.implicit(40)
+        state.extend(list(range(40)), [1.0] * 40)
+        weighing = Sparsity(state, 8, 2, largest)
+        start, free = state.objective, state.weights[2:]
+        step = 0.1 / float(weighing._gradient().abs().max())
+        move = float((capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum())
+        weighing._descend(30, Clock())
+        relaxed = state.objective
+        assert relaxed < start
+        free = state.weights[2:]
+        left = float((capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum())
+        assert left < 0.1 * move  # little is left to gain by moving weight between points
+        weighing.run(30, Clock())
+        assert weighing.left <= 8
+        assert state.objective >= relaxed * (1 - 1e-6)
+        assert float(state.weights.sum()) == pytest.approx(8)
+        assert state.weights[:2].tolist() == [1, 1]
+        assert sorted(weighing.ranked()) == list(range(40))
+        assert weighing.ranked()[:2] == [0, 1]
+        if largest == 1:
+            np.testing.assert_allclose(state.weights, 1, atol=1e-6)
+    coreset = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss, strategy=Simplex(float("inf"), steps=30)).select(
+        given, 8, initial=[0, 1]
+    )
+    assert coreset.indices[:2].tolist() == [0, 1]
+    again = selector.select(given, 8, initial=coreset.indices.tolist())
+    assert coreset.objectives[-1] == pytest.approx(again.objectives[-1], rel=1e-6)
+
+
+def test_the_penalised_gradient_is_that_of_differences():
+    given = data(20)
+    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO)._prepare(given, None, 20, 0, Runtime())
+    state = prepared.implicit(20)
+    state.extend(list(range(20)), [1.0] * 20)
+    weighing = Sparsity(state, 6, 1, 1.0)
+    weighing.beta = 0.3
+    weights, gradient, step = state.weights.clone(), weighing._gradient(), 1e-6
+    for k in (1, 7, 19):
+        values = []
+        for sign in (1, -1):
+            moved = weights.clone()
+            moved[k] += sign * step
+            state.reweigh(moved)
+            values.append(weighing._value())
+        assert float(gradient[k]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
+
+
+def test_the_simplex_never_ends_above_greedy_and_is_often_below():
+    better = 0
+    for seed in range(5):
+        greedy, found = (
+            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=name).select(data(80, seed), 12)
+            for name in ("greedy", "simplex")
+        )
+        gain = greedy.objectives[-1] - found.objectives[-1]
+        assert found.info["simplex_gain"] == pytest.approx(gain, abs=1e-9)
+        better += gain > 0.01 * greedy.objectives[-1]
+    assert 1 <= better < 5
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     given = data(80)
     options = {"kernel": RBF(0.3), "loss": loss, "inner_reg": RHO}
@@ -143,6 +212,9 @@ def test_bad_strategies_are_refused():
         ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
         ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
         ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
+        ({"strategy": "simplex", "weights": "learnt"}, "binary or final weights"),
+        ({"strategy": "simplex", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
+        ({"strategy": "simplex", "quotas": "balanced"}, "point by point"),
     ):
         with pytest.raises(InputError, match=words):
             BilevelSelector(**options)
@@ -152,6 +224,9 @@ def test_bad_strategies_are_refused():
         Exchange(rounds=-1)
     with pytest.raises(InputError, match=r"excess=0.5"):
         Elimination(0.5)
+    for options, words in (({"excess": 0.5}, r"excess=0.5"), ({"largest": 0.5}, r"largest=0.5"), ({"steps": 0}, "steps=0")):
+        with pytest.raises(InputError, match=words):
+            Simplex(**options)
     assert Strategy().name == "greedy"
 
 

@@ -70,7 +70,7 @@ def select(
     rule: Annotated[str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")] = None,
     inner_reg: Annotated[str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = None,
     candidates: Annotated[int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="greedy (the default), batches, exchange or elimination.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="greedy (the default), batches, exchange, elimination or simplex.")] = None,
     tolerance: Annotated[
         float | None, typer.Option(metavar="SHARE", help="With --size auto: how far above the full model's loss (0.02).")
     ] = None,

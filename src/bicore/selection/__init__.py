@@ -13,11 +13,11 @@ from bicore.selection.matching import GradientMatching, Herding
 from bicore.selection.methods import METHODS, as_selector
 from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
 from bicore.selection.space import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
-from bicore.selection.strategies import Batches, Elimination, Exchange, Strategy
+from bicore.selection.strategies import Batches, Elimination, Exchange, Simplex, Strategy
 
 __all__ = [
     "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
     "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "KCenter", "KMeansPlusPlus", "KernelSpace",
-    "LastLayerGradients", "MaxEntropy", "NetworkSelector", "Predictions", "QualityCurve", "RawFeatures", "Selector", "Space",
-    "Strategy", "Stratified", "Uniform", "VDesign", "as_selector", "quality_curve",
+    "LastLayerGradients", "MaxEntropy", "NetworkSelector", "Predictions", "QualityCurve", "RawFeatures", "Selector", "Simplex",
+    "Space", "Strategy", "Stratified", "Uniform", "VDesign", "as_selector", "quality_curve",
 ]  # fmt: skip

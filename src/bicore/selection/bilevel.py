@@ -59,9 +59,10 @@ class BilevelSelector(Selector):
         coreset's model exceeds most its loss under the model of all data (reducible loss, CSReL, Tong et al. 2025).
     candidates : None or int
         Score all points, or a random sample of this many at each step.
-    strategy : "greedy", "batches", "exchange", "elimination" or a Strategy
-        One point at a time; several at a time; greedy and then exact exchanges; too many, of which some leave again. The last two
-        are for the squared error with a constant regulariser.
+    strategy : "greedy", "batches", "exchange", "elimination", "simplex" or a Strategy
+        One point at a time; several at a time; greedy and then exact exchanges; too many, of which the cheapest leave again; too
+        many, of which weights under an L½ penalty leave some. Exchange and elimination are for the squared error; these two and
+        the simplex need a constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
     quotas : None, "balanced" (one of every class a round), or the most points of each class by its label
@@ -129,9 +130,13 @@ class BilevelSelector(Selector):
                 f"strategy={strategy.name!r} is exact for the squared error with binary or final weights and the built-in solver "
                 "only; use strategy='batches' or 'greedy'."
             )
-        if self.quotas is not None and (strategy.exact or strategy.together > 1):
+        if strategy.refines and self.weights == "learnt":
+            raise InputError(
+                f"strategy={strategy.name!r} is for binary or final weights; use weights='final', or another strategy."
+            )
+        if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(f"quotas are kept point by point, and strategy={strategy.name!r} is not; use strategy='greedy'.")
-        if strategy.exact and isinstance(self.inner_reg, PerPoint):
+        if strategy.refines and isinstance(self.inner_reg, PerPoint):
             raise InputError(
                 f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' in place of PerPoint."
             )
@@ -178,7 +183,7 @@ class BilevelSelector(Selector):
             configuration = prepared.configuration(self, outer)
             known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
             outcome = pursuit.run(points, given, known, clock, line)
-            if strategy.exact:
+            if strategy.refines:
                 outcome = self._refined(strategy, outcome, prepared, data, count, len(points), clock)
             if self.weights == "final":
                 outcome = outcome.reweighted(prepared.implicit(len(outcome.indices)), self.optimiser, clock)
@@ -233,14 +238,15 @@ class BilevelSelector(Selector):
         free[outcome.indices.tolist()] = False
         ranks = torch.from_numpy(np.argsort(np.argsort(data.ids, kind="stable"))).to(free.device)
         said = {"strategy": repr(strategy)}
-        assembly = Assembly(prepared.problem, outcome.indices.tolist(), min(fixed, size), free, ranks, said)
+        assembly = Assembly(prepared.problem, prepared.implicit, outcome.indices.tolist(), min(fixed, size), free, ranks, said)
         status = outcome.status
         try:
             status = strategy.refine(assembly, size, clock) or status
         except KeyboardInterrupt:
             status = "interrupted while the points were refined: all points, less refined"
         chosen = assembly.points[:size]
-        order = Pursuit(self._engine(prepared, len(chosen), fresh=False), Plan(len(chosen), 0, "gain"), data)
+        plan = Plan(len(chosen), 0, "gain" if strategy.exact else "gradient")
+        order = Pursuit(self._engine(prepared, len(chosen), fresh=False), plan, data)
         order.open = np.isin(np.arange(len(data)), chosen)
         quiet = ProgressLine(Runtime(progress=False), clock, len(chosen), "ordering")
         ordered = order.run(chosen[: assembly.fixed], [1.0] * assembly.fixed, None, Clock(), quiet)
@@ -374,9 +380,10 @@ class BilevelSelector(Selector):
     def _reserve(self, rows: int, width: int, outputs: int, runtime: Runtime) -> Reserve:
         """The engine's own memory: kernel rows of the chosen points, a few vectors a data point, a few m×m matrices."""
         vectors, squares = 8 * rows * outputs * 8, 3 * width * width * runtime.itemsize
-        factor = rows * width * runtime.itemsize * (2 if self.weights == "final" else 1)
+        refines = as_strategy(self.strategy).refines  # the columns of all points taken, and their products
+        factor = rows * width * runtime.itemsize * ((2 if self.weights == "final" else 1) + 2 * refines)
         closed = self._squared and self.weights == "binary" and as_regulariser(self.inner_reg) is not None
-        closed = closed and self.rule in ("gradient", "gain")
+        closed = closed and self.rule in ("gradient", "gain") and not refines
         if self.rule == "reducible":
             factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
         return Reserve(factor + vectors + squares, vectors if closed else factor + vectors + squares)

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.bilevel.projection import capped
 from bicore.bilevel.softmax import ARMIJO
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE, STEPS = 1e-3, 500
 #: A step is shortened down to this length.
 SHORTEST = 1e-10
-#: Halvings of the interval in which the projection's shift lies.
-HALVINGS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +58,6 @@ def relax(features: Tensor, moment: Tensor, noise: float, size: int, tolerance: 
         curvature = float(change @ (gradient - before))
         length = float(change @ change) / curvature if curvature > 0 else 10 * length
     return Relaxed(weights, objective, bound, gaps)
-
-
-def capped(weights: Tensor, total: float) -> Tensor:
-    """The nearest point of {0 ≤ w ≤ 1, Σw = total}: one number is taken off all, found by halving."""
-    low, high = float(weights.min()) - 1, float(weights.max())
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float((weights - middle).clamp(0, 1).sum()) > total else (low, middle)
-    return (weights - high).clamp(0, 1)
 
 
 def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:

@@ -1,4 +1,5 @@
-"""How a coreset is assembled: one point at a time, several at a time, by exchanges, or by taking too many and letting go.
+"""How a coreset is assembled: one point at a time, several at a time, by exchanges, or by taking too many and letting some go, the
+cheapest first or by weights that a penalty makes sparse.
 
 Each is an object of the same selector: ``BilevelSelector(strategy=Exchange())``.
 """
@@ -13,7 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from bicore.bilevel.exchange import Chosen
+from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.problem import Problem
+from bicore.bilevel.sparsity import Sparsity
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Clock
 
@@ -23,6 +26,7 @@ class Assembly:
     """The points so far, the first ``fixed`` of which were given, and what a strategy did with them. Whole at every moment."""
 
     problem: Problem
+    engine: Callable[[int], ImplicitForward]  # an empty one with room for so many points
     points: list[int]
     fixed: int
     open: Tensor  # points that may join
@@ -34,6 +38,8 @@ class Assembly:
 class Strategy:
     """One point at a time, by the rule alone: the strategy "greedy"."""
 
+    #: Whether it has something to do when the points are taken.
+    refines = False
     #: Whether it needs the closed form of the squared error.
     exact = False
     #: Whether a prefix of its answer is its answer for a smaller size.
@@ -92,6 +98,7 @@ class Exchange(Strategy):
     rounds: int | None = None
     tolerance: float = 1e-6
 
+    refines = True
     exact = True
     ordered = False
 
@@ -134,6 +141,7 @@ class Elimination(Strategy):
 
     excess: float = 2.0
 
+    refines = True
     exact = True
     ordered = False
 
@@ -157,11 +165,64 @@ class Elimination(Strategy):
         return None
 
 
+@dataclass(frozen=True)
+class Simplex(Strategy):
+    """Greedy selection of ``excess`` times as many points; then weights over them, Σw = size, 0 ≤ w ≤ ``largest``, that lower the
+    objective while a penalty on Σ√w grows until only the size is left (the L½ penalty of Borsos et al., JMLR 2024). Where the
+    greedy points of that size are better, they are kept: it never ends above greedy.
+
+    With ``largest=1`` a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain simplex, as published,
+    whose weights are thrown away here unless ``weights="final"`` learns them again. For any loss; ``steps`` fits for each β.
+    """
+
+    excess: float = 4.0
+    largest: float = 1.0
+    steps: int = 10
+
+    refines = True
+    ordered = False
+
+    def __post_init__(self) -> None:
+        if not self.excess >= 1:
+            raise InputError(f"excess={self.excess!r} is below 1; give how many times the size is taken first.")
+        if not self.largest >= 1:
+            raise InputError(f"largest={self.largest!r} is below 1, and the weights could not sum to the size; give 1 or more.")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise InputError(f"steps={self.steps!r} is not a whole number >= 1; give the steps for each weight of the penalty.")
+
+    @property
+    def name(self) -> str:
+        return "simplex"
+
+    def grown(self, size: int, available: int) -> int:
+        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
+
+    def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
+        if len(assembly.points) <= size or assembly.fixed >= size:
+            return None
+        state = assembly.engine(len(assembly.points))
+        state.extend(assembly.points, [1.0] * len(assembly.points))
+        weighing = Sparsity(state, size, assembly.fixed, self.largest)
+        weighing.run(self.steps, clock)
+        greedy, found = assembly.points[:size], weighing.ranked()[:size]
+        values = [_objective(assembly.engine(size), points) for points in (greedy, found)]
+        assembly.points = found if values[1] < values[0] else greedy
+        assembly.info |= {"relaxed_objective": state.objective, "relaxed_support": weighing.left, "penalty": weighing.beta}
+        assembly.info["simplex_gain"] = max(values[0] - values[1], 0.0)
+        return "stopped by max_seconds while the weights grew sparse: the largest were taken" if clock.over else None
+
+
+def _objective(state: ImplicitForward, points: list[int]) -> float:
+    state.extend(points, [1.0] * len(points))
+    return state.objective
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "greedy": Strategy,
     "batches": Batches,
     "exchange": Exchange,
     "elimination": Elimination,
+    "simplex": Simplex,
 }
 
 

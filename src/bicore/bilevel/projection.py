@@ -1,0 +1,20 @@
+"""The nearest point of a simplex with bounded coordinates."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+#: Halvings of the interval in which the shift lies.
+HALVINGS = 60
+
+
+def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
+    """The nearest point of {0 ≤ w ≤ largest, Σw = total}: one number is taken off all, found by halving."""
+    low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
+    high = float(weights.max())
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float((weights - middle).clamp(0, largest).sum()) > total else (low, middle)
+    return (weights - high).clamp(0, largest)
