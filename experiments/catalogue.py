@@ -72,10 +72,9 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
     setting = variational.setting_of(dataset, method, seed)
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        epochs = variational.LARGE_EPOCHS if setting.method in variational.LARGE else variational.EPOCHS
-        return variational.run(setting, word, made, betas, device, 1 if quick else epochs)
+        return variational.run(setting, word, made, betas, device, 1 if quick else variational.EPOCHS)
 
-    return Group(setting, run, f"{dataset} large" if method in variational.LARGE else dataset, paper)
+    return Group(setting, run, dataset, paper)
 
 
 def _summary(method: str, word: str, seed: int) -> Group:
@@ -168,7 +167,7 @@ def _variational_groups(seed: int) -> list[Group]:
     return [
         _variational(dataset, method, word, seed, _table("vcl", method, dataset))
         for dataset in DATASETS
-        for method, word in {**variational.METHODS, **variational.OWN, **variational.LARGE}.items()
+        for method, word in {**variational.METHODS, **variational.OWN}.items()
     ]
 
 
@@ -234,10 +233,9 @@ class Data:
 
     def _make(self, kind: str) -> list[Task]:
         train, test, few = self.train, self.test, QUICK_POINTS
-        if kind.startswith(("PermMNIST", "SplitMNIST")):
-            make = tasks.permuted if kind.startswith("PermMNIST") else tasks.split
-            points = variational.LARGE_POINTS if kind.endswith("large") else tasks.POINTS
-            return make(train, test, 2, few) if self.quick else make(train, test, points=points)
+        if kind in DATASETS:
+            make = tasks.permuted if kind == "PermMNIST" else tasks.split
+            return make(train, test, 2, few) if self.quick else make(train, test)
         if kind == "pool":  # a pool, what is held out, and behind it a task of everything else
             size, rest = (few, 2 * few) if self.quick else (summary.POOL, summary.POOL + tasks.POINTS)
             held = train[size:rest] if self.quick else train[summary.POOL : rest]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from bicore import Selector
 from bicore.selection import as_selector
@@ -15,21 +16,22 @@ from experiments.settings import Setting
 from experiments.tasks import Part, Task
 from experiments.vcl import Training, VariationalLearner
 
+#: Of MNIST's pixels, by which they come standardised.
+MEAN, DEVIATION = 0.1307, 0.3081
 SIZES, CORESET = (784, 256, 256, 10), 20
 METHODS = {"k-center": "k-center-features", "Uniform": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
 OWN = {"Coreset, squared error": "coreset-squared"}
-#: The paper leaves the training open. Epochs of a task and of the refining are fixed; what is tried is the weight of the
-#: divergence: with a thousand points the bound itself (weight 1) is ruled by the prior.
-EPOCHS, PENALTIES = 200, (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
-#: The paper does not say how many points a task had; these rows have ten times as many as its other experiments.
-LARGE = {"Uniform, 10 000 points a task": "uniform", "Coreset, 10 000 points a task": "coreset"}
-LARGE_POINTS, LARGE_EPOCHS, LARGE_PENALTIES = 10_000, 40, (1.0, 0.1, 0.01)
+#: The paper leaves the training open. These were found with uniform coresets of seed 0 by accuracy on held-out points: pixels from
+#: 0 to 1 (standardised ones, of which none is zero, add the noise of every weight), a tight prior where pixels are permuted, and
+#: many epochs. What is tried in every run is the weight of the divergence: with a thousand points the bound itself (weight 1) is
+#: ruled by the prior.
+EPOCHS, PENALTIES = 600, (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
+PRIOR = {"PermMNIST": 0.1, "SplitMNIST": 1.0}
 
 
 def setting_of(dataset: str, method: str, seed: int) -> Setting:
     """The weight of the divergence is what is tried."""
-    penalties = LARGE_PENALTIES if method in LARGE else PENALTIES
-    return Setting(dataset, method, CORESET, seed, penalties, (0.1,), "penalty")
+    return Setting(dataset, method, CORESET, seed, PENALTIES, (0.1,), "penalty")
 
 
 def run(
@@ -38,13 +40,20 @@ def run(
     """Results for each weight of the divergence, which train as one stack."""
     start, training = time.perf_counter(), Training(epochs, penalties=tuple(betas))
     selector = _selector(word, setting.dataset, device)
-    learner = VariationalLearner(SIZES, selector, setting.memory, training, training, setting.seed, device)
+    learner = VariationalLearner(
+        SIZES, selector, setting.memory, training, training, setting.seed, device, PRIOR[setting.dataset], unit_pixels
+    )
     for task in tasks:
         learner.add_task(task.train.x, task.train.y, context_of(selector, None, device))
     found = {kind: np.stack([_right(learner, getattr(task, kind)) for task in tasks], 1) for kind in ("test", "held")}
     seconds = (time.perf_counter() - start) / len(betas)
     for number, penalty in enumerate(betas):
         yield penalty, {**{kind: found[kind][number].tolist() for kind in found}, "epochs": epochs, "seconds": seconds}
+
+
+def unit_pixels(x: Tensor) -> Tensor:
+    """From 0 to 1 again."""
+    return x * DEVIATION + MEAN
 
 
 def _selector(word: str, dataset: str, device: str) -> Selector:

@@ -145,13 +145,16 @@ def fit(
 class VariationalLearner:
     """Task after task: choose the coreset, train on the rest, refine on all coresets before predicting.
 
-    ``prior`` is the standard deviation of the prior before the first task.
+    ``prior`` is the standard deviation of the prior before the first task; ``prepare`` is done to the inputs of the network, but not
+    to those of the selector.
     """
 
     def __init__(
         self, sizes: Sequence[int], selector: Selector | None, coreset_size: int = 20, training: Training | None = None,
         refining: Training | None = None, seed: int = 0, device: str = "cpu", prior: float = 1.0,
+        prepare: Callable[[Tensor], Tensor] = lambda x: x,
     ) -> None:  # fmt: skip
+        self.prepare = prepare
         self.training = training or Training()
         self.refining = refining or self.training
         with torch.random.fork_rng(devices=[]):
@@ -193,11 +196,12 @@ class VariationalLearner:
         """Class probabilities of every copy (copies, rows, classes), averaged over draws of the refined posterior."""
         network = self.refined()
         with torch.no_grad():
-            inputs = torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device)
-            parts = inputs.split(ROWS)
+            parts = self._inputs(x).split(ROWS)
             found = [sum(torch.softmax(network(part, 1, self.generator)[0], -1) for _ in range(samples)) for part in parts]
         return (torch.cat(found, 1) / samples).cpu()
 
     def _tensors(self, x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-        inputs = torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device)
-        return inputs, torch.as_tensor(np.asarray(y), dtype=torch.long).to(self.device)
+        return self._inputs(x), torch.as_tensor(np.asarray(y), dtype=torch.long).to(self.device)
+
+    def _inputs(self, x: np.ndarray) -> Tensor:
+        return self.prepare(torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device))
