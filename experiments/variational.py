@@ -48,7 +48,8 @@ def run(
     found = {kind: np.stack([_right(learner, getattr(task, kind)) for task in tasks], 1) for kind in ("test", "held")}
     seconds = (time.perf_counter() - start) / len(betas)
     for number, penalty in enumerate(betas):
-        yield penalty, {**{kind: found[kind][number].tolist() for kind in found}, "epochs": epochs, "seconds": seconds}
+        result = {kind: found[kind][number].tolist() for kind in found}
+        yield penalty, {**result, "epochs": epochs, "prior": PRIOR[setting.dataset], "seconds": seconds}
 
 
 def unit_pixels(x: Tensor) -> Tensor:

@@ -145,8 +145,8 @@ def fit(
 class VariationalLearner:
     """Task after task: choose the coreset, train on the rest, refine on all coresets before predicting.
 
-    ``prior`` is the standard deviation of the prior before the first task; ``prepare`` is done to the inputs of the network, but not
-    to those of the selector.
+    ``prior`` is the standard deviation of the prior before the first task; ``prepare`` is done to the inputs of the network, not to
+    those of the selector.
     """
 
     def __init__(
