@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bicore import BilevelSelector, Context, PerPoint, ReplayMemory, Runtime, Selector
+from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.selection import as_selector
 from experiments.networks import NETWORKS
 from experiments.proxies import proxy
@@ -47,15 +48,26 @@ OWN = {
     "Coreset, squared error": "coreset-squared",
     "Coreset, weights kept": "coreset-weighted",
 }
-#: Rows as the authors' code runs them, to find the cause of a difference: networks are looked at with dropout on, and gradient
-#: matching scales gradients to length 1.
+#: Rows as the authors' code runs them, to find the cause of a difference: networks are looked at with dropout on, gradient matching
+#: scales gradients to length 1, and k-center begins with the first point of a task.
 TRAPS = {
     "k-means of grads, dropout on": "k-means-gradients",
     "k-center of grads, dropout on": "k-center-gradients",
     "Gradient matching, dropout on, normalised": "gradient-matching",
     "Max entropy samples, dropout on": "max-entropy",
     "Hardest samples, dropout on": "hardest",
+    "k-center of features, from the first point": "k-center-features",
 }
+
+
+@dataclass(frozen=True)
+class FromTheFirst(Selector):
+    """A selector that is given the first row to begin with."""
+
+    selector: Selector
+
+    def select(self, data: Dataset, size: int | float | str, **options: Any) -> Coreset:
+        return self.selector.select(data, size, **{**options, "initial": [0]})
 
 
 def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
@@ -98,6 +110,8 @@ def run(
     )
     options = {"normalise": True} if setting.method.endswith("normalised") else {}
     selector = None if word is None else selector_of(word, setting.dataset, device, **options)
+    if selector is not None and setting.method.endswith("from the first point"):
+        selector = FromTheFirst(selector)
     noisy = setting.method in TRAPS
     kept = "learnt" if word == "coreset-weighted" else "equal"
     shared = selector is None or not selector.needs_model

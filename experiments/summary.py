@@ -37,8 +37,9 @@ def run(
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Results for each size; one selection, grown from size to size, serves all."""
     start, task, subsets = time.perf_counter(), tasks[0], []
+    sizes = sorted(int(beta) for beta in betas)
     coreset: Coreset | None = None
-    for size in sorted(int(beta) for beta in betas):
+    for size in sizes:
         if word == "uniform":  # from all images, as in the paper
             rows = np.random.default_rng(setting.seed).permutation(len(everything))[:size]
             subsets.append((everything[rows], np.ones(size), rows))
@@ -50,8 +51,8 @@ def run(
     found = _last_scores(learners, task, device, epochs)
     spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
     spent |= {"epochs": epochs, "precision": learners.precision}
-    for (points, _, rows), (test, held) in zip(subsets, found, strict=True):
-        yield float(len(points)), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
+    for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):  # a point whose weight is zero leaves
+        yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
 
 
 def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:
