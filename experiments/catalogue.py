@@ -72,7 +72,7 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
     setting = variational.setting_of(dataset, method, seed)
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return variational.run(setting, word, made, betas, device, 1 if quick else variational.EPOCHS)
+        return variational.run(setting, word, made, betas, device, 1 if quick else None)
 
     return Group(setting, run, dataset, paper)
 

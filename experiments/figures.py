@@ -38,7 +38,7 @@ def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
     """Figure 4: the final accuracy on each task, β chosen on held-out points."""
     found = rows("streaming", records)
     datasets = list(dict.fromkeys(row.dataset for row in found))
-    figure, axes = pyplot.subplots(1, len(datasets), figsize=(5 * len(datasets), 3.6), layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(1, len(datasets), figsize=(5 * len(datasets), 4), layout="constrained", squeeze=False)
     for place, dataset in zip(axes[0], datasets, strict=True):
         for row in (row for row in found if row.dataset == dataset):
             runs = [
@@ -50,7 +50,7 @@ def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
             place.fill_between(places, means - spread, means + spread, alpha=0.15)
         place.set(title=dataset, xlabel="task", ylabel="test accuracy, %", xticks=places)
         place.grid(alpha=0.3)
-    axes[0][-1].legend(fontsize=7)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return figure
 
 

@@ -30,14 +30,14 @@ def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dat
 
 def problem_of(selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64") -> Problem:
     """The tensors a selector would work on."""
-    return selector._prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
+    return selector.prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
 
 
 def state_of(
     selector: BilevelSelector, data: Dataset, points: list[int], weights: Any, outer: Dataset | None = None
 ) -> ImplicitForward:
     """The fit of a selector on given points."""
-    state = selector._prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(len(points))
+    state = selector.prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(len(points))
     state.extend(points, [float(w) for w in weights])
     return state
 

@@ -127,7 +127,7 @@ def resident(selector, data, size, outer=None, seed=0):
 
     runtime = Runtime("cpu")
     with runtime.applied():
-        prepared = selector._prepare(data, outer, size, seed, runtime)
+        prepared = selector.prepare(data, outer, size, seed, runtime)
         engine = SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
         pursuit = Pursuit(engine, Plan(size, seed), data)
         outcome = pursuit.run([], [], None, Clock(), ProgressLine(runtime, Clock(), size, ""))

@@ -133,7 +133,7 @@ def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     greedy = selector.select(data, 3)
     values = []
     for subset in itertools.combinations(range(12), 3):
-        state = selector._prepare(data, None, 3, 0, Runtime(device="cpu")).implicit(3)
+        state = selector.prepare(data, None, 3, 0, Runtime(device="cpu")).implicit(3)
         with torch.no_grad():
             state.extend(subset, [1.0] * 3)
         values.append(state.objective)

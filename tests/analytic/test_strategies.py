@@ -24,7 +24,7 @@ def data(n=24, seed=0):
 
 def problem_of(given, outer=None, kernel=None):
     selector = BilevelSelector(kernel=kernel or RBF(0.3), inner_reg=RHO)
-    return selector._prepare(given, outer, 5, 0, Runtime()).problem
+    return selector.prepare(given, outer, 5, 0, Runtime()).problem
 
 
 def refitted(problem, chosen):
@@ -113,7 +113,7 @@ def test_elimination_lets_the_cheapest_go():
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
     given = data(40)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
-    prepared = selector._prepare(given, None, 40, 0, Runtime())
+    prepared = selector.prepare(given, None, 40, 0, Runtime())
     for largest in (1.0, float("inf")):
         state = prepared.implicit(40)
         state.extend(list(range(40)), [1.0] * 40)
@@ -146,7 +146,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
 
 def test_the_penalised_gradient_is_that_of_differences():
     given = data(20)
-    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO)._prepare(given, None, 20, 0, Runtime())
+    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).prepare(given, None, 20, 0, Runtime())
     state = prepared.implicit(20)
     state.extend(list(range(20)), [1.0] * 20)
     weighing = Sparsity(state, 6, 1, 1.0)

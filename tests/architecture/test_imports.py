@@ -18,7 +18,7 @@ LAYERS = [
     ["operators"],
     ["bilevel"],
     ["selection"],
-    ["api", "stream", "replay", "comparison"],
+    ["active", "api", "stream", "replay", "comparison"],
     ["compat", "report"],
     ["cli"],
     ["__init__", "__main__"],

@@ -22,10 +22,12 @@ from bicore.selection import (
     Hardest,
     Herding,
     InducingPoints,
+    JointSelector,
     KCenter,
     KMeansPlusPlus,
     MaxEntropy,
     NetworkSelector,
+    Reconstruction,
     Simplex,
     Stratified,
     Uniform,
@@ -56,6 +58,15 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reducible": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
         "reducible, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"),
     },
+    JointSelector: {
+        "joint": JointSelector(
+            [
+                BilevelSelector(kernel=RBF(0.2), inner_reg=0.1),
+                BilevelSelector(kernel="linear", loss="cross-entropy", inner_reg=0.05),
+            ]
+        ),
+    },
+    Reconstruction: {"reconstruction": Reconstruction(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1))},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),

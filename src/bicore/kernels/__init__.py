@@ -1,6 +1,7 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
+from bicore.kernels.averaged import Averaged, shifts
 from bicore.kernels.base import CallableKernel, Kernel, Normalised, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
@@ -8,7 +9,7 @@ from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
-    "RBF", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear", "Normalised",
-    "Nystrom", "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module", "fully_connected",
-    "pooled_cntk", "resnet18",
+    "RBF", "Averaged", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear",
+    "Normalised", "Nystrom", "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module",
+    "fully_connected", "pooled_cntk", "resnet18", "shifts",
 ]  # fmt: skip

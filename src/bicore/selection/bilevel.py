@@ -20,7 +20,7 @@ from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, as_tensor, as_weights, read_targets
+from bicore.data import Array, Dataset, Targets, as_features, as_tensor, as_weights, read_targets
 from bicore.errors import InputError, unknown_name
 from bicore.losses import Loss, SquaredError
 from bicore.operators import Reserve, build_operators
@@ -174,11 +174,10 @@ class BilevelSelector(Selector):
         strategy = as_strategy(self.strategy)
         grown = strategy.grown(count, int((data.weights > 0).sum()))
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            prepared = self._prepare(data, outer, grown, seed, runtime)
+            prepared = self.prepare(data, outer, grown, seed, runtime)
             preparation = clock.seconds
-            quotas = as_quotas(self.quotas, prepared.targets)
-            plan = replace(self._plan(grown, seed), reference=self._reference(prepared, data, seed), quotas=quotas)
-            pursuit = Pursuit(self._engine(prepared, grown, fresh=not points), plan, data)
+            plan = replace(self.plan(grown, seed, prepared.targets), reference=self._reference(prepared, data, seed))
+            pursuit = Pursuit(self.engine(prepared, grown, fresh=not points), plan, data)
             line = ProgressLine(runtime, clock, grown, "selecting")
             configuration = prepared.configuration(self, outer)
             known = initial if isinstance(initial, Coreset) and self._same(initial, configuration, data) else None
@@ -222,8 +221,8 @@ class BilevelSelector(Selector):
         fixed = PerPoint(value) if coreset.info["inner_reg_form"] == "per point" else value
         plain = replace(self.nested(), inner_reg=fixed, classes=coreset.info["classes"])
         with runtime.applied(rows=len(part) + len(judge)):
-            prepared = plain._prepare(part, judge, len(part), seed, runtime)
-            engine, whole = (plain._engine(prepared, len(part), fresh=False) for _ in range(2))
+            prepared = plain.prepare(part, judge, len(part), seed, runtime)
+            engine, whole = (plain.engine(prepared, len(part)) for _ in range(2))
             return judged(engine, whole, np.flatnonzero(part.weights > 0).tolist(), len(judge), coreset)
 
     def _refined(
@@ -246,7 +245,7 @@ class BilevelSelector(Selector):
             status = "interrupted while the points were refined: all points, less refined"
         chosen = assembly.points[:size]
         plan = Plan(len(chosen), 0, "gain" if strategy.exact else "gradient")
-        order = Pursuit(self._engine(prepared, len(chosen), fresh=False), plan, data)
+        order = Pursuit(self.engine(prepared, len(chosen)), plan, data)
         order.open = np.isin(np.arange(len(data)), chosen)
         quiet = ProgressLine(Runtime(progress=False), clock, len(chosen), "ordering")
         ordered = order.run(chosen[: assembly.fixed], [1.0] * assembly.fixed, None, Clock(), quiet)
@@ -270,10 +269,11 @@ class BilevelSelector(Selector):
             known.append(_other(known[0]))
         return replace(self, classes=known) if self.task != "regression" and self.classes is None else self
 
-    def _plan(self, size: int, seed: int) -> Plan:
-        optimiser = self.optimiser if self.weights == "learnt" else None
+    def plan(self, size: int, seed: int, targets: Targets) -> Plan:
+        """How its greedy loop chooses."""
+        optimiser, quotas = self.optimiser if self.weights == "learnt" else None, as_quotas(self.quotas, targets)
         together = as_strategy(self.strategy).together
-        return Plan(size, seed, self.rule, self.first, self.candidates, optimiser, together=together)
+        return Plan(size, seed, self.rule, self.first, self.candidates, optimiser, together=together, quotas=quotas)
 
     def _reference(self, prepared: Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
         """The loss of every point under the model fitted on all data, for the reducible rule."""
@@ -287,7 +287,7 @@ class BilevelSelector(Selector):
         whole.extend(points.tolist(), data.weights[points].tolist())
         return whole.losses()
 
-    def _engine(self, prepared: Prepared, size: int, fresh: bool) -> Forward:
+    def engine(self, prepared: Prepared, size: int, fresh: bool = False) -> Forward:
         """The closed form where it holds, the implicit gradient everywhere else."""
         constant = isinstance(prepared.problem.regulariser, Constant)
         if self._squared and self.weights != "learnt" and constant and self.inner is None:
@@ -314,7 +314,7 @@ class BilevelSelector(Selector):
         if start is not None:
             weights = as_weights(start, len(points), "start").tolist()
         with runtime.applied():
-            prepared = self._prepare(data, outer, len(points), seed, runtime)
+            prepared = self.prepare(data, outer, len(points), seed, runtime)
             state = prepared.implicit(len(points))
             state.extend(points, weights)
             begin = state.objective
@@ -335,13 +335,35 @@ class BilevelSelector(Selector):
         runtime = (context or Context()).runtime
         points, weights = as_initial(coreset, len(data), len(data), "coreset")
         with runtime.applied():
-            prepared = self._prepare(data, outer, len(points), seed, runtime)
+            prepared = self.prepare(data, outer, len(points), seed, runtime)
             state = prepared.implicit(len(points))
             if points:
                 state.extend(points, weights)
             return -state.scores().double().cpu().numpy()
 
-    def _prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> Prepared:
+    def predict(
+        self,
+        data: Dataset,
+        x: Any,
+        coreset: Coreset | Sequence[int] | None = None,
+        *,
+        seed: int = 0,
+        context: Context | None = None,
+    ) -> Array:
+        """What the proxy says of the rows of ``x``, labels or targets, when it is fitted on ``coreset``, or on all of ``data``."""
+        runtime = (context or Context()).runtime
+        given = np.flatnonzero(data.weights > 0).tolist() if coreset is None else coreset
+        points, weights = as_initial(given, len(data), len(data), "coreset")
+        rows = as_features(x, "x")
+        self._targets(data, None)  # which refuses data without labels
+        unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))  # no objective is looked at
+        with runtime.applied(rows=len(data) + len(rows)):
+            prepared = self.prepare(data, unknown, len(points), seed, runtime)
+            state = prepared.implicit(len(points))
+            state.extend(points, data.weights[points].tolist() if coreset is None else weights)
+            return prepared.decoded(state.predictions)
+
+    def prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> Prepared:
         """Check, encode, allocate: everything before the first point."""
         targets, outer_targets = self._targets(data, outer)
         inner_loss, outer_loss = fitting(self._loss, targets, data), fitting(self._outer_loss, targets, data)

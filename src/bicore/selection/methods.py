@@ -15,6 +15,7 @@ from bicore.selection.facility import FacilityLocation
 from bicore.selection.inducing import InducingPoints
 from bicore.selection.matching import GradientMatching, Herding
 from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
+from bicore.selection.reconstruction import Reconstruction
 
 #: The order in which tables show them: ours, chance, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
@@ -28,6 +29,7 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "herding-features": (Herding, {"over": "features", "per_class": False}),
     "v-design": (VDesign, {}),
     "a-design": (ADesign, {}),
+    "reconstruction": (Reconstruction, {}),
     "facility-location": (FacilityLocation, {"over": "features"}),
     "glister": (BilevelSelector, {"rule": "first-order"}),
     "reducible-loss": (BilevelSelector, {"rule": "reducible"}),

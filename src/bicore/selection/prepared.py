@@ -8,15 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bicore._version import __version__
 from bicore.bilevel.implicit import ImplicitForward
 from bicore.bilevel.inner import InnerSolver
 from bicore.bilevel.linear import LinearSolver
 from bicore.bilevel.problem import PerPoint, Problem, Regulariser
-from bicore.data import Dataset, Targets
+from bicore.data import Array, Dataset, Targets
 from bicore.kernels.base import Kernel
-from bicore.losses import Loss, SquaredError
+from bicore.losses import Loss, SquaredError, encoded
 from bicore.runtime import Clock
 from bicore.selection.names import as_regulariser
 
@@ -60,6 +61,19 @@ class Prepared:
 
     def implicit(self, capacity: int) -> ImplicitForward:
         return ImplicitForward(self.problem, max(capacity, 1), self.inner, self.linear)
+
+    def decoded(self, predictions: Tensor) -> Array:
+        """Labels or targets of the model's outputs."""
+        if isinstance(self.problem.inner_loss, SquaredError):  # what centring took off
+            like = self.problem.train.like
+            predictions = predictions + (encoded(self.targets, like) - self.problem.inner_targets)[:1]
+        classes = self.targets.classes
+        if classes is None:
+            values: Array = predictions.double().cpu().numpy()
+            return values[:, 0] if values.shape[1] == 1 else values
+        codes = (predictions[:, 0] > 0).long() if predictions.shape[1] == 1 else predictions.argmax(1)
+        labels: Array = classes[codes.cpu().numpy()]
+        return labels
 
     def configuration(self, selector: Configured, outer: Dataset | None) -> str:
         """A digest of all that decides the objective: kernel, losses, regulariser, kind of weights, outer set."""

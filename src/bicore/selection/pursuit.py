@@ -36,7 +36,8 @@ WATCHED = 16
 class Forward(Protocol):
     """What the greedy loop asks of an engine."""
 
-    objective: float
+    @property
+    def objective(self) -> float: ...
 
     @property
     def indices(self) -> list[int]: ...

@@ -1,0 +1,183 @@
+"""Several models at once, without labels, regression, the proxy's own predictions, and batch active learning."""
+
+import numpy as np
+import pytest
+import torch
+
+import bicore
+from bicore import RBF, BilevelSelector, Dataset, InputError, Linear, Nystrom
+from bicore.active import query
+from bicore.kernels import Averaged, shifts
+from bicore.selection import JointSelector, Reconstruction
+from bicore.selection.reconstruction import principal_axes
+from tests.helpers import blobs, line
+
+OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}
+
+
+def refit(kernel, x, y, chosen, rho=0.1):
+    """Ridge regression on the points chosen, written out: predictions for all rows."""
+    targets = np.eye(y.max() + 1)[y]
+    centre = targets.mean(0)
+    alpha = np.linalg.solve(kernel(x[chosen]) + rho * np.eye(len(chosen)), targets[chosen] - centre)
+    return kernel(x, x[chosen]) @ alpha + centre
+
+
+def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of_scores():
+    data = blobs(60)
+    models = [BilevelSelector(**OPTIONS), BilevelSelector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy")]
+    joint = JointSelector(models, shares=[3, 1]).select(data, 6)
+    empty = [model.select(data, 1).info["empty_objective"] for model in models]
+    parts = [model.select(data, 6, initial=joint.indices.tolist()).objectives[-1] for model in models]
+    assert joint.objectives[-1] == pytest.approx(0.75 * parts[0] / empty[0] + 0.25 * parts[1] / empty[1], rel=1e-6)
+    assert [model["objective"] for model in joint.info["models"]] == pytest.approx(parts)
+    scores = [-model.influence(data, [int(joint.indices[0])]) for model in models]
+    total = 0.75 * scores[0] / empty[0] + 0.25 * scores[1] / empty[1]
+    total[joint.indices[0]] = np.inf
+    assert int(total.argmin()) == joint.indices[1]
+
+
+def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_the_others_alone():
+    data = blobs(80, seed=3)
+    first, second = BilevelSelector(**OPTIONS), BilevelSelector(kernel=RBF(3.0), inner_reg=0.1)
+    assert JointSelector([first]).select(data, 9).indices.tolist() == first.select(data, 9).indices.tolist()
+    assert JointSelector([first, second], [1, 0]).select(data, 9).indices.tolist() == first.select(data, 9).indices.tolist()
+    joint = JointSelector([first, second]).select(data, 9)
+
+    def worst(indices):
+        return max(
+            model.select(data, 9, initial=list(indices)).objectives[-1] / model.select(data, 9).objectives[-1]
+            for model in (first, second)
+        )
+
+    assert worst(joint.indices) <= max(worst(first.select(data, 9).indices), worst(second.select(data, 9).indices))
+
+
+def test_what_cannot_be_joined_is_refused():
+    for selectors, shares, words in (
+        ([], None, "one for each model"),
+        ([BilevelSelector(weights="learnt")], None, "weights='learnt'"),
+        ([BilevelSelector()], [0.0], "not all of them zero"),
+        ([BilevelSelector()], [1, 2], "give 1 numbers"),
+    ):
+        with pytest.raises(InputError, match=words):
+            JointSelector(selectors, shares)
+
+
+def test_reconstruction_regresses_the_principal_components_and_reads_no_labels():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 6)) @ rng.normal(size=(6, 6))
+    centre, axes = principal_axes(x, np.ones(50), 4)
+    _, _, right = np.linalg.svd(x - x.mean(0))
+    np.testing.assert_allclose(np.abs(np.diag(right[:4] @ axes)), 1, atol=1e-9)
+    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
+    found = Reconstruction(selector, 4).select(Dataset(x), 8)
+    named = bicore.select(x, size=8, method="reconstruction", selector=selector, components=4)
+    assert found.indices.tolist() == named.indices.tolist()
+    targets = (x - centre) @ axes
+    assert found.indices.tolist() == selector.select(Dataset(x, targets), 8).indices.tolist()
+    labelled = Reconstruction(selector, 4).select(Dataset(x, np.arange(50) % 2), 8)
+    assert labelled.indices.tolist() == found.indices.tolist()
+    assert len(Reconstruction(selector).select(Dataset(np.ones((5, 2))), 2)) == 2
+    with pytest.raises(InputError, match="components=0"):
+        Reconstruction(selector, 0)
+    with pytest.raises(InputError, match="squared error"):
+        Reconstruction(BilevelSelector(loss="cross-entropy"))
+
+
+def test_the_proxy_predicts_labels_and_targets():
+    data, kernel = blobs(60), RBF(0.3)
+    chosen = BilevelSelector(**OPTIONS).select(data, 9)
+    new = blobs(30, seed=9).x
+    expected = refit(kernel, np.concatenate([data.x, new]), np.concatenate([data.y, np.zeros(30, dtype=int)]), chosen.indices)
+    # The centre is that of the data alone.
+    targets = np.eye(3)[data.y]
+    alpha = np.linalg.solve(kernel(data.x[chosen.indices]) + 0.1 * np.eye(9), targets[chosen.indices] - targets.mean(0))
+    expected = (kernel(new, data.x[chosen.indices]) @ alpha + targets.mean(0)).argmax(1)
+    assert BilevelSelector(**OPTIONS).predict(data, new, chosen).tolist() == expected.tolist()
+    names = Dataset(data.x, np.array(["a", "b", "c"])[data.y])
+    assert (
+        BilevelSelector(**OPTIONS).predict(names, new, chosen.indices.tolist()).tolist() == np.array(list("abc"))[expected].tolist()
+    )
+    everything = BilevelSelector(**OPTIONS, loss="cross-entropy").predict(data, data.x)
+    assert np.mean(everything == data.y) > 0.9
+    two = Dataset(data.x, data.y > 0)
+    assert np.mean(BilevelSelector(**OPTIONS, loss="logistic").predict(two, data.x) == (data.y > 0)) > 0.9
+    numbers = line(40, targets=2)
+    fitted = BilevelSelector(kernel=RBF(0.3), inner_reg=1e-6).predict(numbers, numbers.x)
+    np.testing.assert_allclose(fitted, numbers.y, atol=1e-2)
+    with pytest.raises(InputError, match="needs labels"):
+        BilevelSelector(**OPTIONS).predict(Dataset(data.x), new)
+
+
+def test_regression_on_a_real_table_and_on_several_targets():
+    from sklearn.datasets import load_diabetes
+
+    x, y = load_diabetes(return_X_y=True)
+    x, y = x / x.std(0), (y - y.mean()) / y.std()
+    targets = np.c_[y, np.sin(3 * x[:, 0]) + x[:, 2]]
+    train, test = slice(0, 300), slice(300, None)
+    for aims in (y, targets):
+        data, selector = Dataset(x[train], aims[train]), BilevelSelector(kernel="rbf")
+        coreset = selector.select(data, 40)
+        shares = []
+        for indices in (coreset.indices, *(np.random.default_rng(seed).choice(300, 40, replace=False) for seed in range(10))):
+            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.info["inner_reg"]).predict(data, x[test], indices.tolist())
+            shares.append(1 - np.mean((fitted - aims[test]) ** 2) / np.mean((aims[test] - aims[train].mean(0)) ** 2))
+        assert shares[0] > np.mean(shares[1:]) + 0.05
+        assert coreset.info["task"] == "regression"
+
+
+def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features():
+    images = torch.randn(4, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    moves = shifts(1)
+    assert torch.equal(moves[0](images), images)
+    assert torch.equal(moves[1](images)[..., 1:, :], images[..., :-1, :])
+    assert torch.equal(moves[1](images)[..., 0, :], images[..., 0, :])
+    assert torch.equal(shifts(1, (5, 5))[3](images.flatten(1)), moves[3](images).flatten(1))
+    plain = RBF(0.1)
+    expected = sum(plain.evaluate(s(images), t(images)) for s in moves for t in moves) / 25
+    torch.testing.assert_close(Averaged(plain, moves)(images), expected)
+    linear = Averaged(Linear(), moves)
+    mean = torch.stack([move(images).flatten(1) for move in moves]).mean(0)
+    torch.testing.assert_close(linear(images), mean @ mean.T)
+    assert Averaged(Nystrom(plain, 3), moves).fitted(images.numpy()).features(images).shape == (4, 3)
+    with pytest.raises(InputError, match="keep the shape"):
+        Averaged(plain, [lambda rows: rows[..., :-1]])(images)
+    with pytest.raises(InputError, match="shifts move images"):
+        shifts(1)[1](images.flatten(1))
+
+
+def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
+    data = blobs(90, seed=4)
+    known, pool = np.r_[0:6], np.r_[6:90]
+    assert len(set(data.y[known])) == 3
+    selector = BilevelSelector(**OPTIONS)
+    found = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector)
+    guesses = selector.predict(data[known], data.x[pool])
+    again = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, pseudo_labels=guesses)
+    by_function = query(
+        data.x[known], data.y[known], data.x[pool], 5, selector=selector, pseudo_labels=lambda x: selector.predict(data[known], x)
+    )
+    assert found.indices.tolist() == again.indices.tolist() == by_function.indices.tolist()
+    whole = Dataset(data.x, np.concatenate([data.y[known], guesses]))
+    assert (found.indices + 6).tolist() == selector.select(whole, 11, initial=list(range(6))).indices[6:].tolist()
+    assert found.info["n"] == 84
+    assert len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20)) == 5
+    images = np.random.default_rng(0).normal(size=(30, 1, 6, 6))
+    seen = query(images[:5], np.arange(5) % 2, images[5:], 3, selector=selector, augmentations=shifts(1), landmarks=10)
+    assert len(seen) == 3
+
+
+def test_a_query_that_makes_no_sense_is_refused():
+    data = blobs(20)
+    for arguments, options, words in (
+        ((data.x[:4], data.y[:4], data.x[4:, :1], 2), {}, "they must match"),
+        ((data.x[:4], data.y[:4], data.x[4:], 17), {}, "outside 1 … 16"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": np.zeros((16, 3))}, "argmax"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": [0, 1]}, "same length"),
+        ((data.x[:4], [1, 1, 1, 1], data.x[4:], 2), {}, "single class"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2), {"selector": "uniform"}, "no BilevelSelector"),
+    ):
+        with pytest.raises(InputError, match=words):
+            query(*arguments, **options)
