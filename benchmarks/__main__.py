@@ -24,6 +24,7 @@ NAMES = (
     "strategies",
     "noise",
     "automatic",
+    "active",
     "page",
 )
 

@@ -148,6 +148,30 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
     assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
 
 
+@pytest.mark.parametrize("options", [{}, {"candidates": 12}])
+def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(options):
+    from torch.utils.data import DataLoader, TensorDataset
+
+    given, module = blobs(40, classes=3, features=3), linear(3, 3)
+    selector = NetworkSelector(inner_reg=RHO, **options)
+    plain = selector.select(given, 6, initial=[4], context=Context(module))
+    pairs = TensorDataset(torch.from_numpy(given.x), torch.from_numpy(given.y))
+    loader = DataLoader(pairs, batch_size=7)
+    loaded = selector.select_from(loader, 6, initial=[4], context=Context(module))
+    assert loaded.indices.tolist() == plain.indices.tolist()
+    np.testing.assert_allclose(loaded.objectives, plain.objectives, rtol=1e-8)
+    doubled = DataLoader(
+        pairs, batch_size=7, collate_fn=lambda items: [2 * torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])]
+    )
+    twice = selector.select(Dataset(2 * given.x, given.y), 6, initial=[4], context=Context(module))
+    assert selector.select_from(doubled, 6, initial=[4], context=Context(module)).indices.tolist() == twice.indices.tolist()
+    for wrong in (DataLoader(pairs, shuffle=True), DataLoader(pairs, batch_size=7, drop_last=True), [1, 2]):
+        with pytest.raises(InputError, match="does not bring all rows in order"):
+            selector.select_from(wrong, 2, context=Context(module))
+    with pytest.raises(InputError, match="items are not"):
+        selector.select_from(DataLoader(torch.zeros(5, 3)), 2, context=Context(module))
+
+
 def test_bad_input_is_refused_in_words():
     given = blobs(20, classes=3, features=3)
     normalised = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -65,6 +66,41 @@ class Rows:
             yield Rows(self.x[start : start + size], self.y[start : start + size], self.weight[start : start + size])
 
 
+class Pool(Protocol):
+    """Points that come in batches, always in the same order, and one by one."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: Tensor) -> Rows: ...
+    def batches(self) -> Iterator[Rows]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Points whose inputs a DataLoader brings, batch by batch: nothing but targets and weights is kept."""
+
+    loader: Any
+    y: Tensor
+    weight: Tensor
+    like: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: Tensor) -> Rows:
+        items = [self.loader.dataset[int(row)] for row in rows]
+        inputs = self.loader.collate_fn(items)[0] if items else self.like.new_empty(0)
+        return Rows(inputs.to(self.like), self.y[rows], self.weight[rows])
+
+    def batches(self) -> Iterator[Rows]:
+        start = 0
+        for inputs, *_ in self.loader:
+            stop = start + len(inputs)
+            yield Rows(inputs.to(self.like), self.y[start:stop], self.weight[start:stop])
+            start = stop
+        if start != len(self):
+            raise InputError(f"the loader brought {start} rows where it had {len(self)} before; it must bring the same every time.")
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkProblem:
     """A module with a loss and the regulariser ρ."""
@@ -83,14 +119,14 @@ class NetworkProblem:
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
         return self.weighted(theta, rows) + self.rho * theta.square().sum()
 
-    def outer_value(self, theta: Tensor, rows: Rows) -> float:
+    def outer_value(self, theta: Tensor, rows: Pool) -> float:
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
         if not np.isfinite(value):
             raise NumericalError(f"the outer objective became {value}; use a larger inner_reg, a smaller step, or scale x.")
         return value
 
-    def outer_gradient(self, theta: Tensor, rows: Rows) -> Tensor:
+    def outer_gradient(self, theta: Tensor, rows: Pool) -> Tensor:
         total = torch.zeros_like(theta)
         for part in rows.batches():
             total += grad(self.weighted)(theta, part)
@@ -119,7 +155,7 @@ class NetworkProblem:
         pulled: Tensor = vjp(outputs, theta)[1](jvp(grad(loss), (both[0],), (both[1],))[1])[0]
         return pulled
 
-    def along(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
+    def along(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
         """⟨∇ℓ_k, direction⟩ of every row."""
         return torch.cat(
             [jvp(lambda point, part=part: self.losses(point, part), (theta,), (direction,))[1].detach() for part in rows.batches()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +11,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
 
 from bicore.bilevel.network import (
     ConjugateGradients,
     Criterion,
     FlatModule,
     InverseHessian,
+    Loaded,
     NetworkProblem,
+    Pool,
     QuasiNewton,
     Rows,
     Training,
 )  # fmt: skip
-from bicore.data import as_tensor
+from bicore.coreset import Coreset
+from bicore.data import Dataset, as_tensor
 from bicore.errors import InputError, unknown_name
 from bicore.representations import Observed, as_module, forward, output_columns
+from bicore.runtime import Context
 from bicore.selection.base import lowest, step_rng
 from bicore.selection.plain import Growth, Job, PlainSelector
 
@@ -77,8 +83,21 @@ class NetworkSelector(PlainSelector):
     def name(self) -> str:
         return "bilevel on the network"
 
-    def _grow(self, job: Job, growth: Growth) -> None:
-        state = _Network(self, job)
+    def select_from(
+        self, loader: Any, size: int | float | str, *, initial: Coreset | Sequence[int] = (), rng: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> Coreset:  # fmt: skip
+        """The same with data from a torch ``DataLoader`` over a map-style dataset of (x, y), in its own order: inputs come by
+        batches, again and again, and are not kept. Its labels are read once. Row numbers are those of ``loader.dataset``."""
+        labels = _labels(loader)
+        context = context or Context()
+        data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number: what they look like is the loader's affair
+        self._check(data, None, context)
+        job = self._job(data, size, initial, rng, context)
+        return self._run(data, job, lambda job, growth: self._grow(job, growth, loader))
+
+    def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
+        state = _Network(self, job, loader)
         for place in growth.order:
             state.add(place)
             growth.objectives.append(state.objective)
@@ -100,15 +119,21 @@ class NetworkSelector(PlainSelector):
 class _Network:
     """The coreset so far and the network fitted on it."""
 
-    def __init__(self, selector: NetworkSelector, job: Job) -> None:
+    def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
         if isinstance(job.context.model, Observed):
             raise InputError(f"{job.name} needs the module itself, which it fits; pass Context(model=your_network).")
         module = copy.deepcopy(as_module(job.context.model)).to(job.like.device, job.like.dtype)
         _check_norms(module)
         module.eval()
         self.selector, self.seed = selector, job.seed
-        x = as_tensor(job.data.x).to(job.like)
-        self.rows = Rows(x, self._targets(module, job, x), (job.weights / job.weights.sum()).to(job.like))
+        weights = (job.weights / job.weights.sum()).to(job.like)
+        self.rows: Pool
+        if loader is None:
+            x = as_tensor(job.data.x).to(job.like)
+            self.rows = Rows(x, self._targets(module, job, x), weights)
+        else:
+            first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
+            self.rows = Loaded(loader, self._targets(module, job, first), weights, job.like)
         criterion = CRITERIA[selector.criterion] if isinstance(selector.criterion, str) else selector.criterion
         self.problem = NetworkProblem(
             FlatModule(module), criterion, float(selector.inner_reg), selector.curvature == "gauss-newton"
@@ -150,8 +175,12 @@ class _Network:
         """∂G/∂w of the points."""
         gradient = self.problem.outer_gradient(self.theta, self.rows)
         direction = self.selector.inverse.solve(self._product(seed), gradient)
-        some = self.rows[torch.from_numpy(places).to(self.theta.device)]
-        found: np.ndarray[Any, Any] = -self.problem.along(self.theta, some, direction).double().cpu().numpy()
+        rows = torch.from_numpy(places).to(self.theta.device)
+        if self.selector.candidates is None:
+            scores = self.problem.along(self.theta, self.rows, direction)[rows]
+        else:
+            scores = self.problem.along(self.theta, self.rows[rows], direction)
+        found: np.ndarray[Any, Any] = -scores.double().cpu().numpy()
         return found
 
     def _product(self, seed: int) -> Any:
@@ -167,6 +196,23 @@ class _Network:
             return self.problem.hessian_product(self.theta, rows, direction)
 
         return product
+
+
+def _labels(loader: Any) -> np.ndarray[Any, Any]:
+    """Read once, and the loader's order with them."""
+    sampler = getattr(loader, "sampler", None)
+    if not isinstance(sampler, SequentialSampler) or getattr(loader, "drop_last", False):
+        raise InputError(
+            f"loader={type(loader).__name__} does not bring all rows in order; use DataLoader(dataset, shuffle=False, "
+            "drop_last=False) over a map-style dataset."
+        )
+    labels = []
+    for batch in loader:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise InputError("the loader's items are not (x, y); give a dataset that yields inputs and labels.")
+        labels.append(torch.as_tensor(batch[1]).cpu())
+    found: np.ndarray[Any, Any] = torch.cat(labels).numpy()
+    return found
 
 
 def _check_norms(module: nn.Module) -> None:

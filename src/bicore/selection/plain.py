@@ -7,7 +7,7 @@ points of weight zero can change its answer; it hands its picks one by one to a 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,12 +134,16 @@ class PlainSelector(Selector):
     ) -> Coreset:
         context = context or Context()
         self._check(data, outer, context)
+        return self._run(data, self._job(data, size, initial, rng, context), self._grow)
+
+    def _run(self, data: Dataset, job: Job, grow: Callable[[Job, Growth], None]) -> Coreset:
+        """Let ``grow`` take points; what it took until an interrupt is kept."""
+        context = job.context
         clock = Clock(context.runtime.max_seconds)
-        job = self._job(data, size, initial, rng, context)
         growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
         try:
             with context.runtime.applied(rows=len(data)):
-                self._grow(job, growth)
+                grow(job, growth)
         except KeyboardInterrupt:
             if not growth.order:
                 raise
