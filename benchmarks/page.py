@@ -322,19 +322,22 @@ of several (10 000 × 10 000: one), after one run for the compiler.
 
 def _noise(record: dict[str, Any]) -> str:
     rows = [
-        [one["data"], one["rule"], _with_error(100 * np.array(one["flipped"]), 1), _with_error(100 * np.array(one["accuracy"]), 1)]
+        [
+            one["data"], f"{one['inner_reg']:g}", one["rule"], _with_error(100 * np.array(one["flipped"]), 1),
+            _with_error(100 * np.array(one["accuracy"]), 1),
+        ]
         for one in record["rows"]
-    ]
+    ]  # fmt: skip
     return f"""## Flipped labels
 
 {told(record)}
 
 {100 * record["share"]:.0f}% of the labels of pools of {record["pool"]} points are replaced by another class, and {record["size"]}
-points are chosen with the kernel of a fully connected network and ρ = {record["inner_reg"]:g}. Percent of the picks whose label is
-wrong, and accuracy of a ridge regression on them, on clean test points: mean ± standard error over
-{len(record["rows"][0]["flipped"])} seeds.
+points are chosen with the kernel of a fully connected network. Percent of the picks whose label is wrong, and accuracy of a ridge
+regression on them with the same ρ, on clean test points: mean ± standard error over {len(record["rows"][0]["flipped"])} seeds.
+*Trusted* leaves out what a model of the other folds would label otherwise.
 
-{table(["data", "rule", "wrong among the picks", "accuracy"], rows)}"""
+{table(["data", "ρ", "rule", "wrong among the picks", "accuracy"], rows)}"""
 
 
 def _automatic(record: dict[str, Any]) -> str:

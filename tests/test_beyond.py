@@ -8,7 +8,7 @@ import bicore
 from bicore import RBF, BilevelSelector, Dataset, InputError, Linear, Nystrom
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
-from bicore.selection import JointSelector, Reconstruction
+from bicore.selection import JointSelector, Reconstruction, trusted
 from bicore.selection.reconstruction import principal_axes
 from tests.helpers import blobs, line
 
@@ -126,6 +126,29 @@ def test_regression_on_a_real_table_and_on_several_targets():
             shares.append(1 - np.mean((fitted - aims[test]) ** 2) / np.mean((aims[test] - aims[train].mean(0)) ** 2))
         assert shares[0] > np.mean(shares[1:]) + 0.05
         assert coreset.info["task"] == "regression"
+
+
+def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
+    given = blobs(120, seed=5)
+    flipped = np.random.default_rng(0).choice(120, 24, replace=False)
+    labels = given.y.copy()
+    labels[flipped] = (labels[flipped] + 1) % 3
+    noisy, selector = Dataset(given.x, labels, ids=np.arange(120)[::-1].copy()), BilevelSelector(kernel=RBF(0.3), inner_reg=1.0)
+    kept = trusted(noisy, selector)
+    gone = np.flatnonzero(kept.weights == 0)
+    assert np.isin(flipped, gone).mean() > 0.9
+    assert np.isin(gone, flipped).mean() > 0.5  # a fifth is wrong
+    order = np.random.default_rng(1).permutation(120)
+    again = trusted(noisy[order], selector)
+    np.testing.assert_array_equal(again.weights, kept.weights[order])
+    chosen = selector.select(kept, 20).indices
+    assert not np.isin(chosen, gone).any()
+    assert np.isin(chosen, flipped).mean() < np.isin(selector.select(noisy, 20).indices, flipped).mean() + 0.01
+    for wrong, words in ((Dataset(given.x), "class labels"), (Dataset(given.x, given.x[:, 0]), "class labels")):
+        with pytest.raises(InputError, match=words):
+            trusted(wrong, selector)
+    with pytest.raises(InputError, match="folds=1"):
+        trusted(noisy, selector, 1)
 
 
 def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features():

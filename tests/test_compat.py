@@ -54,6 +54,25 @@ def test_random_state_as_scikit_learn_has_it(state):
     assert len(sampler.fit(data.x, data.y.tolist(), np.ones(40)).sample_indices_) == 3
 
 
+def test_sampling_strategies_are_quotas():
+    data = blobs(90, classes=3)
+    options = {"kernel": "rbf", "inner_reg": 0.1}
+    _, balanced = CoresetSampler(9, sampling_strategy="auto", **options).fit_resample(data.x, data.y)
+    assert np.bincount(balanced).tolist() == [3, 3, 3]
+    for strategy in ({0: 4, 2: 1}, lambda y: {0: 4, 2: 1}):
+        _, counted = CoresetSampler(None, sampling_strategy=strategy, **options).fit_resample(data.x, data.y)
+        assert np.bincount(counted, minlength=3).tolist() == [4, 0, 1]
+    _, capped = CoresetSampler(9, sampling_strategy={0: 1}, **options).fit_resample(data.x, data.y)
+    assert np.sum(capped == 0) <= 1
+    assert len(capped) == 9
+    assert 1 < len(CoresetSampler("auto", tolerance=0.3, **options).fit(data.x, data.y).sample_indices_) < 72
+    swapped = CoresetSampler(5, strategy="exchange", **options).fit(data.x, data.y)
+    assert "exchanges" in swapped.coreset_.info
+    for wrong in ({"size": None}, {"sampling_strategy": "minority"}, {"size": None, "sampling_strategy": "auto"}):
+        with pytest.raises(InputError, match="mapping"):
+            CoresetSampler(**{**options, **wrong}).fit(data.x, data.y)
+
+
 def test_bad_parameters_are_refused_when_fitting():
     with pytest.raises(InputError, match="kernel='rfb'"):
         CoresetSampler(kernel="rfb").fit(blobs().x, blobs().y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from bicore.bilevel.inner import InnerSolver
 from bicore.bilevel.linear import LinearSolver
 from bicore.bilevel.weights import WeightOptimiser
 from bicore.data import Dataset
+from bicore.errors import InputError
 from bicore.runtime import Context, Runtime
 from bicore.selection.bilevel import BilevelSelector
 
@@ -18,8 +20,10 @@ from bicore.selection.bilevel import BilevelSelector
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
-    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count or a fraction), ``random_state``
-    (a seed, a NumPy ``RandomState`` or ``Generator``, or None) and ``runtime``.
+    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count, a fraction or "auto"), ``random_state``
+    (a seed, a NumPy ``RandomState`` or ``Generator``, or None), ``runtime``, and ``sampling_strategy`` as imbalanced-learn has it:
+    "auto" takes as many of every class as there are, a mapping (or a function of y that returns one) so many of each label at most;
+    with ``size=None`` the counts of the mapping are the size, and classes it does not name are left out.
 
     Attributes
     ----------
@@ -39,8 +43,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        size: int | float = 0.1,
+        size: int | float | str | None = 0.1,
         *,
+        sampling_strategy: Any = None,
         kernel: Any = "ntk",
         loss: Any = "squared",
         outer_loss: Any = None,
@@ -48,7 +53,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         weights: str = "binary",
         rule: str = "gradient",
         candidates: int | None = None,
+        strategy: Any = "greedy",
         first: str = "best",
+        tolerance: float = 0.02,
         task: str = "auto",
         classes: Any = None,
         inner: InnerSolver | None = None,
@@ -58,6 +65,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         runtime: Runtime | None = None,
     ) -> None:
         self.size = size
+        self.sampling_strategy = sampling_strategy
         self.kernel = kernel
         self.loss = loss
         self.outer_loss = outer_loss
@@ -65,7 +73,9 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.weights = weights
         self.rule = rule
         self.candidates = candidates
+        self.strategy = strategy
         self.first = first
+        self.tolerance = tolerance
         self.task = task
         self.classes = classes
         self.inner = inner
@@ -81,6 +91,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         if options["optimiser"] is None:
             del options["optimiser"]
         data = Dataset(X, y, sample_weight)
+        options["quotas"], size = _quotas(options.pop("sampling_strategy"), size, data)
         context = Context(runtime=runtime or Runtime())
         self.coreset_ = BilevelSelector(**options).select(data, size, rng=_seed(state), context=context)
         self.sample_indices_ = self.coreset_.indices
@@ -92,6 +103,22 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """Choose the rows and return them; frames stay frames."""
         self.fit(X, y, sample_weight)
         return _rows(X, self.sample_indices_), _rows(y, self.sample_indices_)
+
+
+def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
+    """imbalanced-learn's words as quotas, and the size."""
+    if callable(wanted):
+        wanted = wanted(data.y)
+    if isinstance(wanted, Mapping):
+        if size is not None:
+            return dict(wanted), size
+        present = [] if data.y is None else np.unique(data.y).tolist()
+        return {**dict.fromkeys(present, 0), **wanted}, int(sum(wanted.values()))
+    if size is None:
+        raise InputError("size=None takes the counts of sampling_strategy, which is no mapping; give size, or {label: count}.")
+    if wanted not in (None, "auto", "balanced"):
+        raise InputError(f"sampling_strategy={wanted!r} is neither 'auto' nor a mapping {{label: count}}.")
+    return None if wanted is None else "balanced", size
 
 
 def _seed(state: Any) -> int:

@@ -16,11 +16,12 @@ from bicore.selection.pointwise import ClassBalanced, Hardest, MaxEntropy, Strat
 from bicore.selection.reconstruction import Reconstruction
 from bicore.selection.space import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
 from bicore.selection.strategies import Batches, Elimination, Exchange, Simplex, Strategy
+from bicore.selection.trust import trusted
 
 __all__ = [
     "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
     "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "JointSelector", "KCenter", "KMeansPlusPlus",
     "KernelSpace", "LastLayerGradients", "MaxEntropy", "NetworkSelector", "Predictions", "QualityCurve", "RawFeatures",
     "Reconstruction", "Selector", "Simplex", "Space", "Strategy", "Stratified", "Uniform", "VDesign", "as_selector",
-    "quality_curve",
+    "quality_curve", "trusted",
 ]  # fmt: skip
