@@ -25,6 +25,7 @@ NAMES = (
     "noise",
     "automatic",
     "active",
+    "network",
     "page",
 )
 

@@ -21,7 +21,7 @@ def trusted(
 ) -> Dataset:
     """The data with weight 0 on every point whose label the proxy, fitted on the other folds, does not agree with.
 
-    Such points are neither selected nor counted in the objective. What the proxy gets wrong by itself goes with them, so use it where
+    Such points are neither selected nor counted in the objective. What the proxy gets wrong by itself goes with them: use it where
     labels are worse than the proxy. ``selector`` gives kernel, loss and regulariser. Costs ``folds`` fits of all points.
 
     Examples

@@ -1,0 +1,87 @@
+"""Selection on a CNN itself beside selection by a proxy: seconds a point, and what the same CNN learns from the points.
+
+    python -m benchmarks network --data DIR --record
+
+MNIST images, the paper's standard formulation (fit the network after every point, implicit gradient through its own curvature)
+against kernels that stand for it. Every coreset trains the CNN from scratch, from several starts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from benchmarks.common import data_folder, machine
+from bicore import BilevelSelector, Context, Dataset, Runtime
+from bicore.bilevel.network import ConjugateGradients, NeumannSeries, Stochastic
+from bicore.kernels import cnn, fully_connected
+from bicore.selection import NetworkSelector, Selector, Uniform
+from bicore.sources import mnist
+
+POOL, TEST, SIZE, STARTS = 500, 4000, 40, 5
+EPOCHS, RATE = 200, 3e-3
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    folder = data_folder(arguments.data)
+    (x, y), (test_x, test_y) = mnist(folder, "train"), mnist(folder, "test", TEST)
+    rows: list[dict[str, Any]] = []
+    for name, selector in _selectors().items():
+        seconds, scores = [], []
+        for seed in range(arguments.seeds):
+            drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
+            images = x[drawn].reshape(POOL, 1, 28, 28).astype(np.float32)
+            given = images.reshape(POOL, -1) if name == "proxy, fully connected" else images
+            context = Context(_network(seed), Runtime("cpu", dtype="float32" if "network" in name else "float64", progress=False))
+            start = time.perf_counter()
+            picks = selector.select(Dataset(given, y[drawn]), SIZE, rng=seed, context=context).indices
+            seconds.append((time.perf_counter() - start) / SIZE)
+            scores.append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
+        rows.append({"method": name, "seconds_a_point": seconds, "accuracy": scores})
+        print(name, np.mean(seconds).round(4), np.mean(scores).round(4), file=sys.stderr, flush=True)
+    parameters = sum(value.numel() for value in _network(0).parameters())
+    sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS, "parameters": parameters}
+    return {"benchmark": "network", "machine": machine(), **sizes, "rows": rows}
+
+
+def _selectors() -> dict[str, Selector]:
+    training = Stochastic(epochs=20, batch=32, rate=RATE)
+    options: dict[str, Any] = {"inner_reg": 0.01, "training": training, "curvature": "gauss-newton"}
+    return {
+        "uniform": Uniform(),
+        "network, conjugate gradients": NetworkSelector(**options, inverse=ConjugateGradients(30)),
+        "network, Neumann series": NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0)),
+        "proxy, its convolutional kernel": BilevelSelector(kernel=cnn(), loss="cross-entropy"),
+        "proxy, convolutional, squared error": BilevelSelector(kernel=cnn()),
+        "proxy, fully connected": BilevelSelector(kernel=fully_connected()),
+    }
+
+
+def _network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
+        nn.Linear(256, 10),
+    )  # fmt: skip
+
+
+def _accuracy(x: Any, y: Any, test_x: Any, test_y: Any) -> float:
+    """Mean over several starts of the CNN trained on the points alone."""
+    inputs, labels = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
+    images, scores = torch.from_numpy(test_x.reshape(-1, 1, 28, 28)).float(), []
+    for start in range(STARTS):
+        network = _network(100 + start)
+        optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
+        for _ in range(EPOCHS):
+            optimiser.zero_grad()
+            F.cross_entropy(network(inputs), labels).backward()
+            optimiser.step()
+        with torch.no_grad():
+            scores.append(float((network(images).argmax(1).numpy() == test_y).mean()))
+    return float(np.mean(scores))
