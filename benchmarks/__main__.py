@@ -26,6 +26,7 @@ NAMES = (
     "automatic",
     "active",
     "network",
+    "beyond",
     "page",
 )
 

@@ -1,0 +1,115 @@
+"""Several models at once, selection without labels, and regression, on tables that come with scikit-learn.
+
+    python -m benchmarks beyond --record
+
+Every score is that of a kernel ridge regression fitted on the chosen points and tested on others; seeds give the split.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_diabetes
+
+from benchmarks.common import machine
+from bicore import RBF, BilevelSelector, Context, Dataset, Kernel, Laplace, Polynomial, Runtime
+from bicore.kernels import fully_connected
+from bicore.selection import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
+from bicore.sources import digits
+
+POOL, JOINT, SIZES = 1200, 60, (20, 50, 100, 200)
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    rows = {
+        "joint": _joint(arguments.seeds),
+        "unlabelled": _unlabelled(arguments.seeds),
+        "regression": _regression(arguments.seeds),
+    }
+    return {"benchmark": "beyond", "machine": machine(), "pool": POOL, "joint_size": JOINT, **rows}
+
+
+def _context() -> Context:
+    return Context(runtime=Runtime("cpu", progress=False))
+
+
+def _split(x: Any, y: Any, seed: int, pool: int = POOL) -> tuple[Dataset, Dataset]:
+    order = np.random.default_rng(seed).permutation(len(x))
+    return Dataset(x[order[:pool]], y[order[:pool]]), Dataset(x[order[pool:]], y[order[pool:]])
+
+
+def _models() -> dict[str, Kernel]:
+    return {"RBF": RBF(0.02), "network": fully_connected(), "Laplace": Laplace(0.02), "polynomial": Polynomial(2)}
+
+
+def _joint(seeds: int) -> list[dict[str, Any]]:
+    """Accuracy of every model on the coreset of each, and on the one chosen for all."""
+    x, y = digits()
+    selectors = {name: BilevelSelector(kernel=kernel) for name, kernel in _models().items()}
+    chosen_for: dict[str, Selector] = {**selectors, "all at once": JointSelector(list(selectors.values())), "nobody": Uniform()}
+    rows = []
+    for name, selector in chosen_for.items():
+        scores: dict[str, list[float]] = {model: [] for model in selectors}
+        for seed in range(seeds):
+            pool, test = _split(np.asarray(x), y, seed)
+            picks = selector.select(pool, JOINT, rng=seed, context=_context()).indices.tolist()
+            for model, judge in selectors.items():
+                scores[model].append(float(np.mean(judge.predict(pool, test.x, picks, context=_context()) == test.y)))
+        rows.append({"chosen_for": name, "accuracy": scores})
+        print(name, {model: round(float(np.mean(found)), 4) for model, found in scores.items()}, file=sys.stderr, flush=True)
+    return rows
+
+
+def _unlabelled(seeds: int) -> list[dict[str, Any]]:
+    """Accuracy of one model on points that were chosen without their labels, by size."""
+    x, y = digits()
+    kernel = fully_connected()
+    judge = BilevelSelector(kernel=kernel)
+    methods: dict[str, Selector] = {
+        "uniform": Uniform(), "k-center": KCenter(), "V-design": VDesign(kernel),
+        "reconstruction": Reconstruction(BilevelSelector(kernel=kernel)), "with labels": judge,
+    }  # fmt: skip
+    return [_by_size(name, method, judge, np.asarray(x), y, seeds, POOL, _right) for name, method in methods.items()]
+
+
+def _regression(seeds: int) -> list[dict[str, Any]]:
+    """R² on a medical table, and on the right halves of digits predicted from their left halves."""
+    x, y = load_diabetes(return_X_y=True)
+    images = np.asarray(digits()[0]).reshape(-1, 8, 8)
+    tables = {
+        "diabetes": (x / x.std(0), (y - y.mean()) / y.std(), 300),
+        "halves of digits, 32 targets": (images[..., :4].reshape(-1, 32), images[..., 4:].reshape(-1, 32), POOL),
+    }
+    rows = []
+    for name, (inputs, targets, pool) in tables.items():
+        judge = BilevelSelector(kernel="rbf")
+        for method, selector in {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}.items():
+            found = _by_size(method, selector, judge, inputs, targets.astype(float), seeds, pool, _explained)
+            rows.append({"data": name, **found})
+    return rows
+
+
+def _by_size(
+    name: str, method: Selector, judge: BilevelSelector, x: Any, y: Any, seeds: int, pool: int, score: Any
+) -> dict[str, Any]:
+    scores: list[list[float]] = []
+    for seed in range(seeds):
+        data, test = _split(x, y, seed, pool)
+        chosen = method.select(data, max(SIZES), rng=seed, context=_context()).indices
+        scores.append(
+            [score(judge.predict(data, test.x, chosen[:size].tolist(), context=_context()), test, data) for size in SIZES]
+        )
+    print(name, np.mean(scores, 0).round(4).tolist(), file=sys.stderr, flush=True)
+    return {"method": name, "sizes": list(SIZES), "scores": scores}
+
+
+def _right(guesses: Any, test: Dataset, data: Dataset) -> float:
+    return float(np.mean(guesses == test.y))
+
+
+def _explained(guesses: Any, test: Dataset, data: Dataset) -> float:
+    assert test.y is not None
+    assert data.y is not None
+    return float(1 - np.mean((guesses - test.y) ** 2) / np.mean((test.y - data.y.mean(0)) ** 2))
