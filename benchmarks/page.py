@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import comparison_page, pooled_regression_page
+from benchmarks import beyond_page, comparison_page, pooled_regression_page
 from benchmarks.common import read_record, table, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -22,6 +22,7 @@ def run(arguments: Any) -> dict[str, Any]:
     comparison_page.PAGE.write_text(comparison_page.text())
     comparison_page.draw()
     pooled_regression_page.draw()
+    beyond_page.draw()
     return {"benchmark": "page", "pages": ["docs/benchmarks.md", "docs/comparison.md"]}
 
 
@@ -30,8 +31,7 @@ def text() -> str:
     sections = {
         "selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation,
         "rivals": _rivals, "stream": _stream, "gpu": _gpu,
-        "pooled_regression": pooled_regression_page.section, "strategies": _strategies,
-        "noise": _noise, "automatic": _automatic,
+        "pooled_regression": pooled_regression_page.section, **beyond_page.SECTIONS,
     }  # fmt: skip
     return "\n".join([INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())])
 
@@ -318,86 +318,6 @@ of several (10 000 × 10 000: one), after one run for the compiler.
 **float32 against float64**, both on the GPU, the largest relative difference of any entry:
 
 {table(["kernel and data", "largest difference"], accuracy)}"""
-
-
-def _noise(record: dict[str, Any]) -> str:
-    rows = [
-        [
-            one["data"], f"{one['inner_reg']:g}", one["rule"], _with_error(100 * np.array(one["flipped"]), 1),
-            _with_error(100 * np.array(one["accuracy"]), 1),
-        ]
-        for one in record["rows"]
-    ]  # fmt: skip
-    return f"""## Flipped labels
-
-{told(record)}
-
-{100 * record["share"]:.0f}% of the labels of pools of {record["pool"]} points are replaced by another class, and {record["size"]}
-points are chosen with the kernel of a fully connected network. Percent of the picks whose label is wrong, and accuracy of a ridge
-regression on them with the same ρ, on clean test points: mean ± standard error over {len(record["rows"][0]["flipped"])} seeds.
-*Trusted* leaves out what a model of the other folds would label otherwise.
-
-{table(["data", "ρ", "rule", "wrong among the picks", "accuracy"], rows)}"""
-
-
-def _automatic(record: dict[str, Any]) -> str:
-    rows = []
-    for one in record["rows"]:
-        auto, best = np.array(one["auto"]), np.array(one["grid"]).max(1)
-        fixed = np.array(one["grid"]).mean(0)
-        kind = record["grid"][int(fixed.argmax())]
-        rows.append(
-            [
-                one["data"], _with_error(auto, 3), f"{fixed.max():.3f} ({kind:g})", _with_error(best, 3),
-                _with_error(best - auto, 3), f"{np.median(one['values']):.1e}",
-            ]
-        )  # fmt: skip
-    return f"""## The automatic regulariser against a grid
-
-{told(record)}
-
-{record["size"]} points chosen, and a model of the same kernel and regulariser scored on test points (accuracy; R² for diabetes):
-with `inner_reg="auto"`, with the one value of the grid that is best on average over the seeds (in brackets, times the kernel's mean
-diagonal), and with the best of the grid in hindsight, for every seed. Regret is hindsight less auto; mean ± standard error.
-
-{table(["data", "auto", "best constant", "best in hindsight", "regret", "auto's value"], rows)}"""
-
-
-def _with_error(values: Any, digits: int) -> str:
-    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / len(values) ** 0.5:.{digits}f}"
-
-
-def _strategies(record: dict[str, Any]) -> str:
-    names = {
-        "Uniform": "uniform sample",
-        "Strategy": "greedy",
-        "Batches": "batches",
-        "Exchange": "exchange",
-        "Elimination": "elimination",
-        "Simplex": "simplex",
-    }
-    rows = []
-    for one in record["rows"]:
-        kind, options = one["strategy"].split("(")[0], one["strategy"].split("(")[1].rstrip(")")
-        done = f"{one['exchanges']} exchanges, {one['exchange_gain']:.4f} lower" if "exchanges" in one else ""
-        done = f"{one['eliminated']} let go" if "eliminated" in one else done
-        done = f"{one['relaxed_objective']:.4f} before rounding" if "relaxed_objective" in one else done
-        rows.append(
-            [
-                str(one["size"]), names[kind] + (f" ({options})" if options else ""), f"{one['loss']:.4f}",
-                f"{100 * one['accuracy']:.2f}", f"{one['seconds']:.1f} s", done,
-            ]
-        )  # fmt: skip
-    return f"""## Large coresets: where each strategy pays
-
-{told(record)}
-
-{record["pool"]} MNIST images, the kernel of a fully connected network stored, squared error, ρ = {record["inner_reg"]:.3g}
-throughout. The loss is the outer objective; accuracy is that of the kernel model fitted on the coreset, on all test images, in
-percent. Fitted on all images the model has loss {record["all"]["loss"]:.4f} and {100 * record["all"]["accuracy"]:.2f}%.
-Seconds are of the selection from the stored matrix with its check; one run each.
-
-{table(["size", "strategy", "loss", "accuracy", "time", ""], rows)}"""
 
 
 def _seconds(value: float) -> str:
