@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import read_record, table, told
+from bicore import BilevelSelector, Dataset
+from bicore.selection import quality_curve
+from bicore.sources import digits
 
 NAMES = {
     "Uniform": "uniform sample", "Strategy": "greedy", "Batches": "batches", "Exchange": "exchange", "Elimination": "elimination",
@@ -191,6 +194,7 @@ def draw() -> None:
         "strategies": _draw_strategies, "noise": _draw_noise, "active": _draw_active, "network": _draw_network,
         "others": _draw_others,
     }  # fmt: skip
+    _draw_curve(pyplot).savefig(IMAGES / "beyond_curve.png", dpi=130)
     for name, paint in painters.items():
         figure = paint(pyplot, read_record("beyond" if name == "others" else name))
         figure.savefig(IMAGES / f"beyond_{name}.png", dpi=130)
@@ -213,6 +217,22 @@ def _draw_strategies(pyplot: Any, record: dict[str, Any]) -> Any:
     return figure
 
 
+def _draw_curve(pyplot: Any) -> Any:
+    """The held-out loss along one nested run on digits, with what size="auto" makes of it."""
+    x, y = digits()
+    curve = quality_curve(BilevelSelector(kernel="rbf", inner_reg=0.1), Dataset(x[:400], y[:400]))
+    figure, place = pyplot.subplots(figsize=(6, 3.4), layout="constrained")
+    place.plot(curve.sizes, curve.losses)
+    place.axhline(curve.full, color="black", linewidth=0.8, label="all points")
+    for number, tolerance in enumerate((0.5, 0.1, 0.02)):
+        size = curve.smallest(tolerance)
+        place.axvline(size, color=f"C{number + 1}", linestyle="--", label=f"tolerance {tolerance:g}: {size} points")
+    place.set(xlabel="points", ylabel="loss on held-out points", ylim=(0, curve.empty))
+    place.grid(alpha=0.3)
+    place.legend()
+    return figure
+
+
 def _draw_noise(pyplot: Any, record: dict[str, Any]) -> Any:
     """Wrong labels among the picks and accuracy, at the smallest regulariser."""
     rho = min(one["inner_reg"] for one in record["rows"])
@@ -229,7 +249,7 @@ def _draw_noise(pyplot: Any, record: dict[str, Any]) -> Any:
     axes[0].set(xlabel="wrong among the picks, % (dashed: in the data)")
     axes[1].set(xlabel="accuracy, %", xlim=(30, 100))
     axes[0].invert_yaxis()
-    axes[1].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure
 
 
