@@ -340,7 +340,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     try:
         assert process.stderr is not None
         process.stderr.readline()  # the source is read and selection begins
-        time.sleep(4)
+        time.sleep(2.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:

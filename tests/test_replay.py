@@ -244,10 +244,11 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
         return float((model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean())
 
 
-def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average():
+@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average(seeds):
     bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
-    none = [continual_accuracy(None, seed) for seed in range(5)]
-    chosen = [continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(5)]
-    uniform = [continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(5)]
+    none = [continual_accuracy(None, seed) for seed in range(seeds)]
+    chosen = [continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(seeds)]
+    uniform = [continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(seeds)]
     assert np.mean(chosen) > np.mean(none) + 0.3
     assert np.mean(chosen) > np.mean(uniform)
