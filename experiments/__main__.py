@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bicore import InputError
-from experiments import page, training
+from experiments import cifar, page, training
 from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
 from experiments.figures import FIGURES, draw
 from experiments.records import FOLDER, RecordError, Records
@@ -44,7 +45,10 @@ def main(words: list[str] | None = None) -> int:
     )
     drawn.add_argument("--out", type=Path, help="the picture's file")
     verbs.add_parser("page", help="write docs/reproduction.md from all records")
-    for verb in (run, shown, drawn):
+    found = verbs.add_parser(
+        "betas", help="write experiments/betas.json: the β of each row on CIFAR-10, from the records of cifar-betas"
+    )
+    for verb in (run, shown, drawn, found):
         verb.add_argument("--records", type=Path, default=None, help="folder of the records")
     given = parser.parse_args(words)
     try:
@@ -59,6 +63,8 @@ def _obey(given: argparse.Namespace) -> int:
         return _list()
     if given.verb == "page":
         return _page()
+    if given.verb == "betas":
+        return _betas(given.records or FOLDER)
     if given.verb == "figure":
         path = given.out or Path(f"{given.name}.png")
         records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
@@ -81,6 +87,16 @@ def _page() -> int:
     return 0
 
 
+def _betas(folder: Path) -> int:
+    found = cifar.choose(Records("cifar-betas", folder).all())
+    if not found:
+        print("experiments: there are no records of cifar-betas yet; run it first.", file=sys.stderr)
+        return 2
+    cifar.CHOSEN.write_text(json.dumps(found, indent=1) + "\n")
+    print(cifar.CHOSEN.name)
+    return 0
+
+
 def _list() -> int:
     for name, experiment in EXPERIMENTS.items():
         records = Records(name)
@@ -93,7 +109,11 @@ def _run(given: argparse.Namespace) -> int:
     import torch
 
     if not given.quick and given.data is None:
-        print("experiments: MNIST is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz) or set BICORE_DATA.", file=sys.stderr)
+        print(
+            "experiments: MNIST or CIFAR-10 is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz, DIR/cifar-10-batches-py/*), "
+            "or set BICORE_DATA.",
+            file=sys.stderr,
+        )
         return 2
     device = given.device
     if device == "auto":

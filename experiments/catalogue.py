@@ -1,8 +1,9 @@
-"""Every experiment of the paper's part on MNIST: its rows, its data, how it is run, and what the paper reports."""
+"""Every experiment of the paper: its rows, its data, how it is run, and what the paper reports."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import continual, picks, runtime, streaming, summary, tasks, variational
+from bicore import InputError
+from experiments import cifar, continual, picks, runtime, streaming, summary, tasks, variational
+from experiments.checkpoints import Checkpoint
+from experiments.networks import NORMALISED, TOYS
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
 
@@ -18,6 +22,8 @@ PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_t
 DATASETS = ("PermMNIST", "SplitMNIST")
 #: What a toy has less of: rows of memory, rows a batch of a stream, points a task.
 QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 36
+#: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs.
+LONG, CHECKPOINT_EPOCHS = (cifar.DATASET,), 200
 Number = dict[str, float]
 Results = Iterator[tuple[float, dict[str, Any]]]
 
@@ -45,27 +51,44 @@ class Experiment:
     groups: Callable[[int], list[Group]]  # of a seed
 
 
-def _continual(dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None) -> Group:
-    setting = continual.setting_of(dataset, method, memory, seed)
+def _continual(
+    dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None,
+    betas: Sequence[float] = continual.BETAS, epochs: int | None = None,
+) -> Group:  # fmt: skip
+    setting = continual.setting_of(dataset, method, memory, seed, betas)
+    epochs = continual.TASK_EPOCHS[dataset] if epochs is None else epochs
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return continual.run(setting, word, made, betas, device, 1 if quick else continual.EPOCHS)
+        if quick:
+            return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
+        checkpoint = _checkpoint(setting, epochs) if dataset in LONG else None
+        network = NORMALISED[dataset] if "normalised network" in method else None
+        return continual.run(setting, word, made, betas, device, epochs, network, checkpoint)
 
     return Group(setting, run, dataset, paper)
 
 
+def _checkpoint(setting: Setting, epochs: int) -> Checkpoint:
+    """Beside nothing that is kept: a folder of this run for as long as it lasts."""
+    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{epochs}".replace("/", " ").replace(" ", "-")
+    return Checkpoint(Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints")) / name, CHECKPOINT_EPOCHS)
+
+
 def _streaming(
-    dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False
-) -> Group:
-    setting = streaming.setting_of(dataset, method, memory, seed)
-    flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA) if imbalanced else streaming.Flow()
+    dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False,
+    betas: Sequence[float] = streaming.BETAS, flow: streaming.Flow | None = None,
+) -> Group:  # fmt: skip
+    setting = streaming.setting_of(dataset, method, memory, seed, betas)
+    if flow is None:
+        flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA) if imbalanced else streaming.Flow()
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
-            return streaming.run(setting, word, made, betas, device, replace(flow, steps=1, rows=QUICK_BATCH), 1)
+            toy = replace(flow, steps=1, rows=QUICK_BATCH)
+            return streaming.run(setting, word, made, betas, device, toy, 1, TOYS[dataset])
         return streaming.run(setting, word, made, betas, device, flow)
 
-    return Group(setting, run, "imbalanced" if imbalanced else dataset, paper)
+    return Group(setting, run, f"{dataset} imbalanced" if imbalanced else dataset, paper)
 
 
 def _variational(dataset: str, method: str, word: str, seed: int, paper: Number | None) -> Group:
@@ -199,6 +222,59 @@ def _picks_groups(seed: int) -> list[Group]:
     return [_picks(method, seed) for method in picks.METHODS]
 
 
+def _cifar_continual_groups(seed: int) -> list[Group]:
+    """One β a row: the one that ``cifar-betas`` found, or the paper's."""
+    rows = {**continual.METHODS, **continual.OWN, **cifar.NORMALISED}
+    return [
+        _continual(
+            cifar.DATASET, method, word, cifar.MEMORY, seed, _table("continual_learning", method, cifar.DATASET),
+            (cifar.beta_of(method),),
+        )
+        for method, word in rows.items()
+    ]  # fmt: skip
+
+
+def _cifar_beta_groups(seed: int) -> list[Group]:
+    """β on held-out points with one seed and fewer epochs."""
+    return [
+        _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, cifar.tried(method), cifar.BETA_EPOCHS)
+        for method, word in {**continual.METHODS, **continual.OWN}.items()
+        if seed == 0 and cifar.tried(method)
+    ]
+
+
+def _cifar_imbalanced_groups(seed: int) -> list[Group]:
+    flow = streaming.Flow(cifar.STREAM_STEPS, slots=1)
+    rows = {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}
+    return [
+        _streaming(
+            cifar.DATASET, method, word, cifar.MEMORY, seed, _table("imbalanced_streaming", method, cifar.DATASET), True,
+            cifar.STREAM_BETAS, flow,
+        )
+        for method, word in rows.items()
+    ]  # fmt: skip
+
+
+def _cifar_streaming_groups(seed: int) -> list[Group]:
+    """The balanced stream: the paper's negative result; and the RBF kernel, which it says fails."""
+    rows = {"Reservoir sampling": "reservoir", "Streaming coreset": "coreset", "Streaming coreset RBF": "coreset-rbf"}
+    return [
+        _streaming(cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=cifar.STREAM_BETAS) for method, word in rows.items()
+    ]
+
+
+def _cifar_proxy_groups(seed: int) -> list[Group]:
+    rows = {"Uniform sampling": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
+    groups = [
+        _continual(cifar.DATASET, method, word, cifar.MEMORY, seed, None, (cifar.beta_of(method.removesuffix(" RBF")),))
+        for method, word in rows.items()
+    ]
+    return [
+        group if group.setting.method == "Coreset RBF" else replace(group, source=("cifar-continual", group.setting.method))
+        for group in groups
+    ]
+
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
@@ -212,6 +288,11 @@ EXPERIMENTS = {
         Experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", _summary_groups),
         Experiment("picks", "The 40 picks of figure 5 and what the paper says of them", _picks_groups),
         Experiment("runtime", "Seconds of kernels and coresets of 1000 points", _runtime_groups),
+        Experiment("cifar-betas", "SplitCIFAR-10: β by held-out points, one seed, fewer epochs", _cifar_beta_groups),
+        Experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10", _cifar_imbalanced_groups),
+        Experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200", _cifar_continual_groups),
+        Experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10", _cifar_streaming_groups),
+        Experiment("cifar-proxy", "An RBF kernel as the proxy on SplitCIFAR-10", _cifar_proxy_groups),
     )
 }
 
@@ -220,20 +301,27 @@ class Data:
     """The tasks of each kind, made once."""
 
     def __init__(self, folder: str | None, quick: bool) -> None:
-        self.train, self.test = tasks.load(None if quick else folder)
-        self.quick = quick
-        if quick:
-            self.test = self.test[:60]
+        self.folder, self.quick = None if quick else folder, quick
+        if self.folder is not None and not any((Path(self.folder) / name).exists() for name in ("MNIST", "cifar-10-batches-py")):
+            raise InputError(f"{self.folder} holds neither MNIST nor cifar-10-batches-py; give the folder that torchvision fills.")
         self._made: dict[str, list[Task]] = {}
+        self._loaded: dict[str, tuple[Part, Part]] = {}
 
     def tasks(self, kind: str) -> list[Task]:
         if kind not in self._made:
             self._made[kind] = self._make(kind)
         return self._made[kind]
 
+    def _source(self, name: str) -> tuple[Part, Part]:
+        if name not in self._loaded:
+            train, test = tasks.load(self.folder, name)
+            self._loaded[name] = (train, test[:60] if self.quick else test)
+        return self._loaded[name]
+
     def _make(self, kind: str) -> list[Task]:
-        train, test, few = self.train, self.test, QUICK_POINTS
-        if kind in DATASETS:
+        few = QUICK_POINTS
+        train, test = self._source("CIFAR-10" if "CIFAR" in kind else "MNIST")
+        if kind in (*DATASETS, cifar.DATASET):
             make = tasks.permuted if kind == "PermMNIST" else tasks.split
             return make(train, test, 2, few) if self.quick else make(train, test)
         if kind == "pool":  # a pool, what is held out, and behind it a task of everything else

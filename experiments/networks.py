@@ -1,19 +1,42 @@
-"""The paper's networks for MNIST."""
+"""The paper's networks, and how their images are laid out for training."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+#: By which CIFAR-10's channels come standardised.
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
-class FullyConnected(nn.Module):
+
+class Network(nn.Module):
+    """Images are laid out once by ``prepare``; every step sees them through ``view``, which may draw at random."""
+
+    #: Of an image.
+    shape: tuple[int, int, int] = (1, 28, 28)
+    #: Trained in bfloat16 with float32 weights where there is a GPU, and by code compiled for it.
+    mixed, compiled = False, False
+    #: How parameters lie in memory.
+    layout = torch.contiguous_format
+
+    @classmethod
+    def prepare(cls, x: Tensor) -> Tensor:
+        return x
+
+    @classmethod
+    def view(cls, x: Tensor) -> Tensor:
+        return x
+
+
+class FullyConnected(Network):
     """784-100-100-10 with dropout 0.2 after each hidden layer."""
 
-    mixed = False
-
-    @staticmethod
-    def prepare(x: Tensor) -> Tensor:
+    @classmethod
+    def prepare(cls, x: Tensor) -> Tensor:
         """Rows of pixels."""
         return x.flatten(1)
 
@@ -34,15 +57,14 @@ class FullyConnected(nn.Module):
         return self.head(self.body(x))
 
 
-class ConvNet(nn.Module):
+class ConvNet(Network):
     """Two 5×5 convolutions with dropout 0.5, ReLU and max-pooling each, a hidden layer of 128 with dropout 0.5.
 
     The first convolution meets the same images in every epoch. Its windows can be laid out once by ``prepare``; what is left of it
     is a product with a matrix, several times faster on a GPU than a convolution with a single input channel.
     """
 
-    #: Trained in bfloat16 with float32 weights where there is a GPU, by code compiled for it.
-    mixed = True
+    mixed, compiled = True, True
     #: Entries of a window: 25 pixels, a one for the bias, zeros up to a round number.
     entries = 32
 
@@ -69,5 +91,73 @@ class ConvNet(nn.Module):
         return F.max_pool2d(F.relu(F.dropout(maps, 0.5, self.training)), 2)
 
 
-#: Which network is trained, by data set.
-NETWORKS = {"PermMNIST": FullyConnected, "SplitMNIST": ConvNet}
+class Block(nn.Module):
+    """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the shortcut must change shape."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        self.norms = nn.ModuleList(nn.GroupNorm(groups, outputs) if groups else nn.Identity() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = F.relu(self.norms[0](self.first(x)))
+        return F.relu(self.norms[1](self.second(inner)) + self.shortcut(x))
+
+
+class ResNet18(Network):
+    """ResNet-18 for 32×32 images without biases in its convolutions; without normalisation, or with groups of channels normalised.
+
+    Training sees random crops of images with a black border of four pixels, half of them mirrored. They are laid out with the
+    channels last, which is how a GPU likes its convolutions.
+    """
+
+    shape = (3, 32, 32)
+    mixed = True
+    layout = torch.channels_last
+    border = 4
+
+    def __init__(self, outputs: int = 10, width: int = 64, groups: int = 0) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.norm = nn.GroupNorm(groups, width) if groups else nn.Identity()
+        blocks, inputs = [], width
+        for factor, first in ((1, 1), (2, 2), (4, 2), (8, 2)):
+            for stride in (first, 1):
+                blocks.append(Block(inputs, factor * width, stride, groups))
+                inputs = factor * width
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, outputs)
+
+    @classmethod
+    def prepare(cls, x: Tensor) -> Tensor:
+        """(n, 40, 40, 3): a black border, channels last."""
+        black = -torch.tensor(MEAN, device=x.device) / torch.tensor(STD, device=x.device)
+        side = cls.shape[1] + 2 * cls.border
+        wide = black[:, None, None].expand(len(x), 3, side, side).clone()
+        wide[:, :, cls.border : -cls.border, cls.border : -cls.border] = x
+        return wide.permute(0, 2, 3, 1).contiguous()
+
+    @classmethod
+    def view(cls, x: Tensor) -> Tensor:
+        """A random crop of each row, or its mirror image; (n, 3, 32, 32) in memory as (n, 32, 32, 3)."""
+        size, device = cls.shape[1], x.device
+        top, left = torch.randint(0, 2 * cls.border + 1, (2, len(x), 1), device=device)
+        along = torch.arange(size, device=device)
+        mirrored = torch.randint(0, 2, (len(x), 1), device=device)
+        across = left + torch.where(mirrored == 1, size - 1 - along, along)
+        number = torch.arange(len(x), device=device)[:, None, None]
+        return x[number, (top + along)[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.blocks(F.relu(self.norm(self.stem(x.contiguous(memory_format=torch.channels_last)))))
+        return self.head(F.avg_pool2d(maps, 4).flatten(1))
+
+
+#: Which network is trained, by data set; and a smaller one of the same kind for toys.
+NETWORKS: dict[str, Callable[[], Network]] = {"PermMNIST": FullyConnected, "SplitMNIST": ConvNet, "SplitCIFAR-10": ResNet18}
+TOYS: dict[str, Callable[[], Network]] = {**NETWORKS, "SplitCIFAR-10": partial(ResNet18, width=4)}
+#: The same with normalisation, as one would train it today.
+NORMALISED: dict[str, Callable[[], Network]] = {"SplitCIFAR-10": partial(ResNet18, groups=8)}

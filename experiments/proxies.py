@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bicore import RBF, Kernel
-from bicore.kernels import cnn, fully_connected
+from bicore.kernels import cnn, fully_connected, resnet18
 
 #: γ of the paper's RBF kernel.
 GAMMA = 5e-4
@@ -39,6 +39,6 @@ class Elsewhere(Kernel):
 
 def proxy(dataset: str, word: str, device: str) -> Kernel:
     """The kernel of the network that is trained on a data set, or an RBF."""
-    own: Kernel = fully_connected() if dataset == "PermMNIST" else cnn()
+    own: Kernel = {"PermMNIST": fully_connected, "SplitMNIST": cnn, "SplitCIFAR-10": resnet18}[dataset]()
     kernel = RBF(GAMMA) if word.endswith("rbf") else own
     return Elsewhere(kernel, device) if device != "cpu" else kernel

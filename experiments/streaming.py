@@ -7,7 +7,7 @@ a slot's loss by its count of batches: its β for a merge-reduce buffer and ours
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from bicore import MergeReduce
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 from experiments.continual import BETAS, LAMBDA, context_of, selector_of
-from experiments.networks import NETWORKS
+from experiments.networks import NETWORKS, Network
 from experiments.settings import Setting
 from experiments.tasks import BATCH, Task, batches
 from experiments.training import EPOCHS, Cohort, Learner, Memory, build, scores, tensors
@@ -38,9 +38,9 @@ IMBALANCED_LAMBDA = 1e-4
 GSS_BATCH = 10
 
 
-def setting_of(dataset: str, method: str, memory: int, seed: int) -> Setting:
+def setting_of(dataset: str, method: str, memory: int, seed: int, betas: Sequence[float] = BETAS) -> Setting:
     """Every β for a row whose buffer is rehearsed."""
-    betas = (0.0,) if method == "Train on coreset only" else BETAS
+    betas = (0.0,) if method == "Train on coreset only" else tuple(betas)
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
@@ -64,13 +64,14 @@ def buffer_of(word: str, setting: Setting, flow: Flow, device: str) -> Buffer:
 
 
 def run(
-    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, flow: Flow, epochs: int = EPOCHS
-) -> Iterator[tuple[float, dict[str, Any]]]:
+    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, flow: Flow, epochs: int = EPOCHS,
+    network: Callable[[], Network] | None = None,
+) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each β. A buffer that looks at no network is fed once for all of them."""
     start, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
     size = flow.rows if shared else GSS_BATCH
     steps = max(1, flow.steps * size // flow.rows)
-    network = NETWORKS[setting.dataset]
+    network = network or NETWORKS[setting.dataset]
     learners = Cohort(
         [
             Learner(build(network, setting.seed, device), beta, size, setting.memory, steps, seed=setting.seed)
@@ -90,16 +91,16 @@ def run(
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
             learner.rehearse(_rows(buffers[0 if shared else place], device))
-    trained = [_from_scratch(setting, _rows(buffers[0], device), device, epochs)] if only else list(learners)
+    trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 
 
-def _from_scratch(setting: Setting, rows: Memory, device: str, epochs: int) -> Learner:
+def _from_scratch(network: Callable[[], Network], seed: int, rows: Memory, device: str, epochs: int) -> Learner:
     """A fresh network trained on what the buffer holds at the end."""
-    learner = Learner(build(NETWORKS[setting.dataset], setting.seed, device), 0.0, len(rows.x), 1, epochs, seed=setting.seed)
+    learner = Learner(build(network, seed, device), 0.0, len(rows.x), 1, epochs, seed=seed)
     learner.take(rows.x, rows.y)
     Cohort([learner]).train(epochs)
     return learner

@@ -1,4 +1,4 @@
-"""The paper's sequences of tasks, made from MNIST: permuted pixels, pairs of classes; and streams of them.
+"""The paper's sequences of tasks, made from MNIST and CIFAR-10: permuted pixels, pairs of classes; and streams of them.
 
 Every task has training points as in the paper, as many held-out training points that nothing is trained on or selected from (by
 which β is chosen), and the test points.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bicore.sources import digits, mnist
+from bicore.sources import cifar10, digits, mnist
 
 Array = np.ndarray
 POINTS = 1000
@@ -22,7 +22,7 @@ IMBALANCED = (200, 200, 200, 200, 2000)
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images (n, 1, 28, 28) and labels."""
+    """Images (n, channels, height, width) and labels."""
 
     x: Array
     y: Array
@@ -43,14 +43,22 @@ class Task:
     test: Part
 
 
-def load(folder: str | None) -> tuple[Part, Part]:
-    """MNIST from a folder; without one, scikit-learn's digits enlarged to its size: the toy of ``--quick``."""
+def load(folder: str | None, source: str = "MNIST") -> tuple[Part, Part]:
+    """MNIST or CIFAR-10 from a folder; without one, scikit-learn's digits enlarged to their size: the toy of ``--quick``."""
     if folder is None:
-        x, y = digits()
-        images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
-        images = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2))).astype(np.float32) * 2 - 0.4
-        return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
+        return _toy(source)
+    if source == "CIFAR-10":
+        return Part(*cifar10(folder, "train")), Part(*cifar10(folder, "test"))
     return Part(*_images(folder, "train")), Part(*_images(folder, "test"))
+
+
+def _toy(source: str) -> tuple[Part, Part]:
+    x, y = digits()
+    images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
+    border = 4 if source == "CIFAR-10" else 2
+    images = np.pad(images, ((0, 0), (0, 0), (border, border), (border, border))).astype(np.float32) * 2 - 0.4
+    images = np.repeat(images, 3, axis=1) if source == "CIFAR-10" else images
+    return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
 
 
 def _images(folder: str, split: str) -> tuple[Array, Array]:

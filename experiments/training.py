@@ -19,13 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experiments.networks import Network
 from experiments.tasks import Part, Task
 
 RATE, EPOCHS, BATCH = 5e-4, 400, 256
 #: Whether products may use fewer bits on a GPU (``--precision float32`` says no).
 FAST = True
-#: Of an image.
-SHAPE = (1, 28, 28)
 
 
 @dataclass(eq=False)
@@ -37,11 +36,12 @@ class Memory:
     weight: Tensor
 
 
-def build(network: Callable[[], nn.Module], seed: int, device: str) -> nn.Module:
+def build(network: Callable[[], Network], seed: int, device: str) -> Network:
     """The network with weights of this seed, wherever it is trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return network().to(device)
+        made = network()
+    return made.to(device, memory_format=made.layout)
 
 
 class Passes(ABC):
@@ -94,7 +94,7 @@ class Learner(Passes):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Network,
         beta: float,
         points: int,
         rows: int,
@@ -106,10 +106,11 @@ class Learner(Passes):
         device = next(network.parameters()).device
         super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
         self.network, self.beta = network, beta
-        self.mixed = device.type == "cuda" and FAST and bool(network.mixed)
-        self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if self.mixed else network
+        self.mixed = device.type == "cuda" and FAST and network.mixed
+        compiled = self.mixed and network.compiled
+        self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if compiled else network
         kind = torch.bfloat16 if self.mixed else torch.float32
-        shape = network.prepare(torch.zeros(1, *SHAPE)).shape[1:]
+        shape = network.prepare(torch.zeros(1, *network.shape)).shape[1:]
         self.x = torch.zeros(points, *shape, device=device, dtype=kind)
         self.y = torch.zeros(points, dtype=torch.long, device=device)
         self.weight = torch.ones(points, device=device)
@@ -147,8 +148,8 @@ class Learner(Passes):
     def loss(self, rows: Tensor) -> Tensor:
         x, y, weight = (values.index_select(0, rows) for values in (self.x, self.y, self.weight))
         if self.beta == 0:
-            return (F.cross_entropy(self._outputs(x), y, reduction="none") * weight).mean()
-        outputs = self._outputs(torch.cat([x, self.memory.x]))
+            return (F.cross_entropy(self._outputs(self.network.view(x)), y, reduction="none") * weight).mean()
+        outputs = self._outputs(self.network.view(torch.cat([x, self.memory.x])))
         rehearsed = F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
         return (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean() + self.beta * rehearsed
 

@@ -14,18 +14,27 @@ from torch import nn
 
 from bicore import Context, Dataset
 from bicore.selection import as_selector
-from experiments import page
+from experiments import cifar, continual, page
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
+from experiments.checkpoints import Checkpoint
 from experiments.continual import Noisy, started
-from experiments.networks import ConvNet, FullyConnected
+from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import Records
 from experiments.tables import gathered, rows
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, build
 
 SOURCE = Path(__file__).parents[1] / "experiments"
-PUBLIC = {"bicore", "bicore.bilevel", "bicore.kernels", "bicore.selection", "bicore.sources", "bicore.stream"}
+PUBLIC = {
+    "bicore",
+    "bicore.bilevel",
+    "bicore.kernels",
+    "bicore.representations",
+    "bicore.selection",
+    "bicore.sources",
+    "bicore.stream",
+}
 
 
 def test_only_public_names_are_used():
@@ -67,10 +76,15 @@ def test_tasks_are_those_of_the_protocol():
 
 
 def linear(seed=0):
-    class Linear(nn.Sequential):
-        mixed, prepare = False, staticmethod(lambda x: x)
+    class Linear(Network):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(784, 3)
 
-    return build(lambda: Linear(nn.Flatten(), nn.Linear(784, 3)), seed, "cpu")
+        def forward(self, x):
+            return self.head(x.flatten(1))
+
+    return build(Linear, seed, "cpu")
 
 
 def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_mean_losses():
@@ -114,7 +128,93 @@ def test_a_restart_forgets_the_optimiser_and_weights_count():
     alone = Learner(linear(), 0.0, 1, 1, rate=0.01)
     alone.take(x[:1], y[:1])
     Cohort([alone]).train(1)
-    torch.testing.assert_close(one.network[1].bias, alone.network[1].bias)
+    torch.testing.assert_close(one.network.head.bias, alone.network.head.bias)
+
+
+def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
+    network = build(ResNet18, 0, "cpu")
+    convolutions = [part for part in network.modules() if isinstance(part, nn.Conv2d)]
+    assert len(convolutions) == 20
+    assert all(part.bias is None for part in convolutions)
+    assert sum(value.numel() for value in network.parameters()) == 11_164_362
+    x = torch.randn(50, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    wide = ResNet18.prepare(x)
+    assert wide.shape == (50, 40, 40, 3)
+    torch.testing.assert_close(wide[:, 4:36, 4:36].permute(0, 3, 1, 2), x)
+    black = -torch.tensor([0.4914, 0.4822, 0.4465]) / torch.tensor([0.2023, 0.1994, 0.2010])
+    torch.testing.assert_close(wide[0, 0, 0], black)
+    torch.manual_seed(0)
+    seen = ResNet18.view(wide)
+    assert seen.is_contiguous(memory_format=torch.channels_last)
+    found = set()
+    for image, framed in zip(seen, wide.permute(0, 3, 1, 2), strict=True):
+        matches = [
+            (top, left, mirrored)
+            for top in range(9)
+            for left in range(9)
+            for mirrored in (False, True)
+            if torch.equal(
+                image,
+                framed[:, top : top + 32, left : left + 32].flip(2) if mirrored else framed[:, top : top + 32, left : left + 32],
+            )
+        ]
+        assert len(matches) == 1
+        found.update(matches)
+    assert len(found) > 40
+    assert {mirrored for _, _, mirrored in found} == {False, True}
+    small = ResNet18(width=8, groups=4)
+    assert sum(isinstance(part, nn.GroupNorm) for part in small.modules()) == 17
+    assert small(x[:2]).shape == (2, 10)
+
+
+@pytest.mark.parametrize("word", ["uniform", "hardest"])
+def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
+    train, test = load(None)
+    made = split(train, test[:60], 3, 40)
+    setting = continual.setting_of("SplitMNIST", word, 6, 0)
+
+    def run(checkpoint):
+        torch.manual_seed(0)
+        return dict(continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, checkpoint))
+
+    whole, folder = run(None), tmp_path / "state"
+
+    class Cut(Checkpoint):
+        """Stops the run once it has been written so often."""
+
+        left = 3
+
+        def save(self, *state):
+            super().save(*state)
+            type(self).left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Cut(folder, 2))
+    assert (folder / "state.pt").exists()
+    torch.manual_seed(99)  # another process
+    continual.started.cache_clear()
+    found = dict(continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, Checkpoint(folder, 2)))
+    for beta in whole:
+        assert found[beta]["test"] == whole[beta]["test"]
+        assert found[beta]["held"] == whole[beta]["held"]
+    assert not folder.exists()
+
+
+def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "betas.json")
+    assert cifar.beta_of("Coreset") == 100
+    assert main(["betas", "--records", str(tmp_path)]) == 2
+    for beta, held, tested in ((1.0, 0.5, 0.1), (10.0, 0.4, 0.9)):
+        key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 200, "beta": beta, "seed": 0}
+        Records("cifar-betas", tmp_path).write(key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False})
+    assert main(["betas", "--records", str(tmp_path)]) == 0
+    assert cifar.beta_of("Coreset") == 1
+    assert cifar.beta_of("Coreset, normalised network, its embedding as the proxy") == 1
+    assert cifar.beta_of("Uniform sampling") == 10
+    assert cifar.tried("Uniform sampling, train at the end") == ()
+    assert cifar.tried("iCaRL's selection") == (0.1, 1.0, 10.0)
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -174,7 +274,11 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     assert row.difference == pytest.approx((91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error))
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+#: Those whose parts the others go through as well.
+LONGER = {"cifar-continual", "cifar-streaming", "cifar-proxy", "cifar-betas"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS])
 def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     torch.set_num_threads(1)
@@ -227,7 +331,7 @@ def test_the_first_task_is_the_same_whether_or_not_it_was_made_before():
         torch.manual_seed(seed)
         before = torch.get_rng_state()
         started.cache_clear()
-        found.append(started("PermMNIST", 0, task, "cpu", 2))
+        found.append(started(FullyConnected, 0, task, "cpu", 2))
         assert torch.equal(before, torch.get_rng_state())
     for name, value in found[0].items():
         assert torch.equal(value, found[1][name])
@@ -279,7 +383,7 @@ def test_data_is_asked_for(monkeypatch, capsys):
     assert main(["run", "proxy"]) == 2
     assert "--data DIR" in capsys.readouterr().err
     assert main(["run", "proxy", "--data", "/nowhere"]) == 2
-    assert "does not hold train-images" in capsys.readouterr().err
+    assert "/nowhere holds neither" in capsys.readouterr().err
     assert main(["list"]) == 0
 
 

@@ -1,0 +1,93 @@
+"""The state of a run in the middle of a task, so that a run that was cut off goes on where it stood.
+
+A file of tensors, written beside and renamed; read without running anything that is in it. It is removed when the run is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bicore import ReplayMemory, Selector
+from experiments.training import Learner
+
+
+@dataclass
+class Checkpoint:
+    """Where a run of several learners stands: the task, the epochs of it that are done, and everything that changes."""
+
+    folder: Path
+    every: int  # epochs
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "state.pt"
+
+    def save(self, task: int, epochs: int, learners: Sequence[Learner], memories: Sequence[ReplayMemory]) -> None:
+        """``epochs`` of task number ``task`` are done."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number, memory in enumerate(memories):
+            if memory.tasks:
+                memory.save(self._memory(len(memory.tasks), number))
+        state: dict[str, Any] = {
+            "task": task, "epochs": epochs, "kept": len(memories[0].tasks) if memories else 0,
+            "learners": [_taken(learner) for learner in learners], "random": _random(),
+        }  # fmt: skip
+        beside = self.path.with_suffix(".part")
+        torch.save(state, beside)
+        beside.replace(self.path)
+
+    def restore(
+        self, learners: Sequence[Learner], memories: list[ReplayMemory], selector: Selector | None
+    ) -> tuple[int, int] | None:
+        """Put everything back; (task, epochs done in it), or None where there is nothing."""
+        if not self.path.exists():
+            return None
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
+        if len(state["learners"]) != len(learners):  # some of the group have been recorded since: they begin anew
+            return None
+        for learner, taken in zip(learners, state["learners"], strict=True):
+            _put(learner, taken)
+        if selector is not None and state["kept"]:
+            memories[:] = [ReplayMemory.load(self._memory(state["kept"], number), selector) for number in range(len(memories))]
+        torch.set_rng_state(state["random"][0])
+        if torch.cuda.is_available() and len(state["random"]) > 1:
+            torch.cuda.set_rng_state(state["random"][1])
+        return int(state["task"]), int(state["epochs"])
+
+    def remove(self) -> None:
+        """The run is recorded."""
+        for path in self.folder.glob("*") if self.folder.exists() else ():
+            path.unlink()
+        if self.folder.exists():
+            self.folder.rmdir()
+
+    def _memory(self, tasks: int, number: int) -> Path:
+        return self.folder / f"memory-{tasks}-{number}.npz"
+
+
+def _taken(learner: Learner) -> dict[str, Any]:
+    averages = [learner.optimiser.state.get(value, {}) for group in learner.optimiser.param_groups for value in group["params"]]
+    return {
+        "network": {name: value.detach().cpu() for name, value in learner.network.state_dict().items()},
+        "optimiser": [{name: value.cpu() for name, value in one.items()} for one in averages],
+        "generator": learner.generator.get_state(),
+    }
+
+
+def _put(learner: Learner, taken: dict[str, Any]) -> None:
+    learner.network.load_state_dict(taken["network"])
+    values = [value for group in learner.optimiser.param_groups for value in group["params"]]
+    for value, averages in zip(values, taken["optimiser"], strict=True):
+        for name, number in averages.items():
+            place = value.device if number.dim() or value.is_cuda else torch.device("cpu")
+            learner.optimiser.state[value][name] = number.to(place, copy=True)
+    learner.generator.set_state(taken["generator"])
+
+
+def _random() -> list[torch.Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
