@@ -69,7 +69,7 @@ def _unlabelled(seeds: int) -> list[dict[str, Any]]:
     judge = BilevelSelector(kernel=kernel)
     methods: dict[str, Selector] = {
         "uniform": Uniform(), "k-center": KCenter(), "V-design": VDesign(kernel),
-        "reconstruction": Reconstruction(BilevelSelector(kernel=kernel)), "with labels": judge,
+        "reconstruction": Reconstruction(kernel), "with labels": judge,
     }  # fmt: skip
     return [_by_size(name, method, judge, np.asarray(x), y, seeds, POOL, _right) for name, method in methods.items()]
 

@@ -70,6 +70,18 @@ class FromTheFirst(Selector):
 
     selector: Selector
 
+    @property
+    def needs_model(self) -> bool:
+        return self.selector.needs_model
+
+    @property
+    def needs_labels(self) -> bool:
+        return self.selector.needs_labels
+
+    @property
+    def ordered(self) -> bool:
+        return self.selector.ordered
+
     def select(self, data: Dataset, size: int | float | str, **options: Any) -> Coreset:
         return self.selector.select(data, size, **{**options, "initial": [0]})
 

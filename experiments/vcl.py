@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -156,7 +156,7 @@ class VariationalLearner:
     ) -> None:  # fmt: skip
         self.prepare = prepare
         self.training = training or Training()
-        self.refining = refining or self.training
+        self.refining = replace(refining or self.training, penalties=self.training.penalties)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = MeanFieldNetwork(sizes, len(self.training.penalties), prior).to(device)

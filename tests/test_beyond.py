@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bicore
-from bicore import RBF, BilevelSelector, Dataset, InputError, Linear, Nystrom
+from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Linear, Nystrom, Runtime
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
 from bicore.selection import JointSelector, Reconstruction, trusted
@@ -13,14 +13,6 @@ from bicore.selection.reconstruction import principal_axes
 from tests.helpers import blobs, line
 
 OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}
-
-
-def refit(kernel, x, y, chosen, rho=0.1):
-    """Ridge regression on the points chosen, written out: predictions for all rows."""
-    targets = np.eye(y.max() + 1)[y]
-    centre = targets.mean(0)
-    alpha = np.linalg.solve(kernel(x[chosen]) + rho * np.eye(len(chosen)), targets[chosen] - centre)
-    return kernel(x, x[chosen]) @ alpha + centre
 
 
 def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of_scores():
@@ -53,9 +45,24 @@ def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_t
     assert worst(joint.indices) <= max(worst(first.select(data, 9).indices), worst(second.select(data, 9).indices))
 
 
+def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
+    data = blobs(400, seed=1)
+    limited = Context(runtime=Runtime(memory="2MB"))  # each matrix takes 1.28 MB
+    one, four = (JointSelector([BilevelSelector(**OPTIONS)] * count) for count in (1, 4))
+    assert four.select(data, 3, context=limited).indices.tolist() == one.select(data, 3).indices.tolist()
+    assert one.select(data, 3, context=limited).info["operator"] == "gram"
+    assert four.select(data, 3, context=limited).info["operator"] == "blocked"
+    with pytest.raises(InputError, match="other data"):
+        one.select(data, 4, initial=one.select(blobs(400, seed=2), 2))
+    with pytest.raises(InputError, match="one model"):
+        one.select(data, "auto")
+    assert "kernel" not in one.select(data, 2).info
+
+
 def test_what_cannot_be_joined_is_refused():
     for selectors, shares, words in (
         ([], None, "one for each model"),
+        (BilevelSelector(), None, "one for each model"),
         ([BilevelSelector(weights="learnt")], None, "weights='learnt'"),
         ([BilevelSelector()], [0.0], "not all of them zero"),
         ([BilevelSelector()], [1, 2], "give 1 numbers"),
@@ -71,26 +78,32 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
     _, _, right = np.linalg.svd(x - x.mean(0))
     np.testing.assert_allclose(np.abs(np.diag(right[:4] @ axes)), 1, atol=1e-9)
     selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
-    found = Reconstruction(selector, 4).select(Dataset(x), 8)
-    named = bicore.select(x, size=8, method="reconstruction", selector=selector, components=4)
+    unlabelled = Reconstruction(RBF(0.05), 0.1, components=4)
+    found = unlabelled.select(Dataset(x), 8)
+    named = bicore.select(x, size=8, method="reconstruction", kernel=RBF(0.05), inner_reg=0.1, components=4)
     assert found.indices.tolist() == named.indices.tolist()
     targets = (x - centre) @ axes
     assert found.indices.tolist() == selector.select(Dataset(x, targets), 8).indices.tolist()
-    labelled = Reconstruction(selector, 4).select(Dataset(x, np.arange(50) % 2), 8)
+    labelled = unlabelled.select(Dataset(x, np.arange(50) % 2), 8)
     assert labelled.indices.tolist() == found.indices.tolist()
-    assert len(Reconstruction(selector).select(Dataset(np.ones((5, 2))), 2)) == 2
-    with pytest.raises(InputError, match="components=0"):
-        Reconstruction(selector, 0)
-    with pytest.raises(InputError, match="squared error"):
-        Reconstruction(BilevelSelector(loss="cross-entropy"))
+    again = unlabelled.select(Dataset(x), 8, initial=unlabelled.select(Dataset(x), 5))
+    assert again.indices.tolist() == found.indices.tolist()
+    assert found.info["fingerprint"] == Dataset(x).fingerprint()
+    with pytest.raises(InputError, match="other data"):
+        unlabelled.select(Dataset(2 * x), 8, initial=found)
+    assert len(unlabelled.select(Dataset(np.ones((5, 2))), 2)) == 2
+    wide = rng.normal(size=(8, 40))
+    narrow, wider = principal_axes(wide, np.ones(8), 3)[1], np.linalg.svd(wide - wide.mean(0))[2][:3]
+    np.testing.assert_allclose(np.abs(np.diag(wider @ narrow)), 1, atol=1e-9)
+    for wrong in (0, 2.5):
+        with pytest.raises(InputError, match=f"components={wrong}"):
+            Reconstruction(components=wrong)
 
 
 def test_the_proxy_predicts_labels_and_targets():
     data, kernel = blobs(60), RBF(0.3)
     chosen = BilevelSelector(**OPTIONS).select(data, 9)
     new = blobs(30, seed=9).x
-    expected = refit(kernel, np.concatenate([data.x, new]), np.concatenate([data.y, np.zeros(30, dtype=int)]), chosen.indices)
-    # The centre is that of the data alone.
     targets = np.eye(3)[data.y]
     alpha = np.linalg.solve(kernel(data.x[chosen.indices]) + 0.1 * np.eye(9), targets[chosen.indices] - targets.mean(0))
     expected = (kernel(new, data.x[chosen.indices]) @ alpha + targets.mean(0)).argmax(1)
@@ -147,8 +160,27 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
     for wrong, words in ((Dataset(given.x), "class labels"), (Dataset(given.x, given.x[:, 0]), "class labels")):
         with pytest.raises(InputError, match=words):
             trusted(wrong, selector)
-    with pytest.raises(InputError, match="folds=1"):
-        trusted(noisy, selector, 1)
+    for folds in (1, 2.5, "5"):
+        with pytest.raises(InputError, match=f"folds={folds!r}"):
+            trusted(noisy, selector, folds)
+    with pytest.raises(InputError, match="no BilevelSelector"):
+        trusted(noisy, "rbf")
+    column = trusted(Dataset(given.x, labels[:, None], ids=noisy.ids), selector)
+    np.testing.assert_array_equal(column.weights, kept.weights)
+
+
+def test_neither_a_common_factor_of_the_weights_nor_the_order_of_rows_plays_a_part():
+    given, order = blobs(150, seed=6), np.random.default_rng(1).permutation(150)
+    weights = np.random.default_rng(2).uniform(0.5, 2, size=150)
+    selector = BilevelSelector(kernel="rbf")  # both parameters by the data
+    plain, scaled = (Dataset(given.x, given.y, factor * weights) for factor in (1.0, 1e-3))
+    np.testing.assert_array_equal(trusted(plain, selector).weights > 0, trusted(scaled, selector).weights > 0)
+    np.testing.assert_array_equal(selector.predict(plain, given.x), selector.predict(scaled, given.x))
+    reducible = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="reducible")
+    assert reducible.select(plain, 9).indices.tolist() == reducible.select(scaled, 9).indices.tolist()
+    shuffled = plain[order]
+    np.testing.assert_array_equal(trusted(shuffled, selector).weights, trusted(plain, selector).weights[order])
+    assert selector.select(shuffled, 9).ids.tolist() == selector.select(plain, 9).ids.tolist()
 
 
 def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features():
@@ -186,6 +218,13 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     whole = Dataset(data.x, np.concatenate([data.y[known], guesses]))
     assert (found.indices + 6).tolist() == selector.select(whole, 11, initial=list(range(6))).indices[6:].tolist()
     assert found.info["n"] == 84
+    assert found.gains.sum() == pytest.approx(
+        selector.select(whole, 6, initial=list(range(6))).objectives[-1] - found.objectives[-1]
+    )
+    column = query(data.x[known], data.y[known][:, None], data.x[pool], 5, selector=selector)
+    assert column.indices.tolist() == found.indices.tolist()
+    stopped = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, runtime=Runtime(max_seconds=1e-9))
+    assert stopped.status == "stopped by max_seconds after 0 of 5 points"
     assert len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20)) == 5
     images = np.random.default_rng(0).normal(size=(30, 1, 6, 6))
     seen = query(images[:5], np.arange(5) % 2, images[5:], 3, selector=selector, augmentations=shifts(1), landmarks=10)
@@ -198,8 +237,11 @@ def test_a_query_that_makes_no_sense_is_refused():
         ((data.x[:4], data.y[:4], data.x[4:, :1], 2), {}, "they must match"),
         ((data.x[:4], data.y[:4], data.x[4:], 17), {}, "outside 1 … 16"),
         ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": np.zeros((16, 3))}, "argmax"),
-        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": [0, 1]}, "same length"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2.5), {}, r"batch_size=2\.5"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": [0, 1]}, "pseudo_labels has 2 rows and x_pool 16"),
+        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": ["a"] * 16}, "one kind of label"),
         ((data.x[:4], [1, 1, 1, 1], data.x[4:], 2), {}, "single class"),
+        ((data.x[:4], data.y[:3], data.x[4:], 2), {}, "y_labelled has 3 rows"),
         ((data.x[:4], data.y[:4], data.x[4:], 2), {"selector": "uniform"}, "no BilevelSelector"),
     ):
         with pytest.raises(InputError, match=words):

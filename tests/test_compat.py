@@ -68,6 +68,14 @@ def test_sampling_strategies_are_quotas():
     assert 1 < len(CoresetSampler("auto", tolerance=0.3, **options).fit(data.x, data.y).sample_indices_) < 72
     swapped = CoresetSampler(5, strategy="exchange", **options).fit(data.x, data.y)
     assert "exchanges" in swapped.coreset_.info
+    for wrong, words in (
+        ({0: "4"}, "whole number"),
+        ({0: 0.5}, "whole number"),
+        ({}, "asks for no point"),
+        ({0: -1}, "whole number"),
+    ):
+        with pytest.raises(InputError, match=words):
+            CoresetSampler(None, sampling_strategy=wrong, **options).fit(data.x, data.y)
     for wrong in ({"size": None}, {"sampling_strategy": "minority"}, {"size": None, "sampling_strategy": "auto"}):
         with pytest.raises(InputError, match="mapping"):
             CoresetSampler(**{**options, **wrong}).fit(data.x, data.y)

@@ -6,14 +6,16 @@ guesses, and the points that join are those that, fitted with the labelled ones,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, as_features, as_labels
+from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError
 from bicore.kernels.averaged import Averaged, Transformation
 from bicore.kernels.classical import Nystrom
@@ -48,23 +50,25 @@ def query(
     augmentations : transformations a point is seen through, such as ``bicore.kernels.shifts(1)``; the kernel of their mean is used.
     """
     labelled, pool = as_features(x_labelled, "x_labelled"), as_features(x_pool, "x_pool")
-    known = as_labels(y_labelled, len(labelled))
+    known = _column(y_labelled, len(labelled), "y_labelled", "x_labelled")
     if labelled.shape[1:] != pool.shape[1:]:
         raise InputError(f"x_labelled has rows of shape {labelled.shape[1:]} and x_pool of {pool.shape[1:]}; they must match.")
-    if not 1 <= batch_size <= len(pool):
-        raise InputError(f"batch_size={batch_size} is outside 1 … {len(pool)}, the size of the pool.")
+    if not isinstance(batch_size, Integral) or not 1 <= batch_size <= len(pool):
+        raise InputError(f"batch_size={batch_size!r} is outside 1 … {len(pool)}, the size of the pool; give a whole number.")
     chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, seed)
     context = Context(runtime=runtime or Runtime())
     guessed = _guesses(pseudo_labels, chooser, labelled, known, pool, context, seed)
-    both = Dataset(np.concatenate([labelled, pool]), np.concatenate([known, guessed]))
-    start = list(range(len(labelled)))
-    coreset = chooser.select(both, len(start) + int(batch_size), initial=start, rng=seed, context=context)
-    new = coreset.indices >= len(start)
-    rows = coreset.indices[new] - len(start)
-    info = {**coreset.info, "labelled": len(start), "n": len(pool), "method": "bilevel query"}
+    count = len(labelled)
+    both = joined(Dataset(labelled, known), Dataset(pool, guessed, ids=np.arange(count, count + len(pool))))
+    coreset = chooser.select(both, count + int(batch_size), initial=list(range(count)), rng=seed, context=context)
+    new = coreset.indices >= count
+    rows = coreset.indices[new] - count
+    begun = float(coreset.objectives[count - 1]) if len(coreset.objectives) >= count else coreset.info["empty_objective"]
+    info = {**coreset.info, "labelled": count, "n": len(pool), "method": "bilevel query", "empty_objective": begun}
     for stale in ("fingerprint", "configuration"):  # they are of both parts together
         info.pop(stale, None)
-    return Coreset(rows, coreset.weights[new], rows, coreset.objectives[new], coreset.status, info)
+    status = re.sub(r"after \d+ of \d+ points", f"after {len(rows)} of {batch_size} points", coreset.status)
+    return Coreset(rows, coreset.weights[new], rows, coreset.objectives[new], status, info)
 
 
 def _with_kernel(
@@ -81,9 +85,22 @@ def _with_kernel(
 def _guesses(given: Any, selector: BilevelSelector, x: Array, y: Array, pool: Array, context: Context, seed: int) -> Array:
     """Labels of the pool, of the kind of ``y``."""
     if given is None:
+        if y.dtype.kind != "f" and len(np.unique(y)) < 2:
+            raise InputError("y_labelled holds a single class, which leaves nothing to guess; label more, or give pseudo_labels.")
         return selector.predict(Dataset(x, y), pool, seed=seed, context=context)
-    values = given(pool) if isinstance(given, Callable) else given  # type: ignore[arg-type]
-    guessed = as_labels(values, len(pool))
-    if guessed.dtype.kind == "f" and y.dtype.kind in "iub":
+    guessed = _column(given(pool) if callable(given) else given, len(pool), "pseudo_labels", "x_pool")
+    if guessed.dtype.kind == "f" and y.dtype.kind != "f":
         raise InputError("pseudo_labels holds floats and y_labelled classes; give one class a row (argmax of probabilities).")
+    if "U" in (guessed.dtype.kind, y.dtype.kind) and guessed.dtype.kind != y.dtype.kind:
+        raise InputError(f"pseudo_labels holds {guessed.dtype} and y_labelled {y.dtype}; use one kind of label throughout.")
     return guessed
+
+
+def _column(values: Any, count: int, name: str, rows: str) -> Array:
+    """Labels or targets; a single column lies flat."""
+    if np.ndim(values) == 0 or len(values) != count:
+        raise InputError(
+            f"{name} has {np.size(values) if np.ndim(values) == 0 else len(values)} rows and {rows} {count}; one each."
+        )
+    found = as_labels(values, count)
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -136,6 +136,13 @@ class Context:
     model: Any = None
     runtime: Runtime = field(default_factory=Runtime)
     classes: Sequence[Any] | None = None
+
+    def within(self, clock: Clock) -> Context:
+        """The same with what is left of a time limit, for a part of a longer piece of work."""
+        if clock.max_seconds is None:
+            return self
+        left = max(clock.max_seconds - clock.seconds, 1e-9)
+        return replace(self, runtime=replace(self.runtime, max_seconds=left))
 
 
 class Clock:

@@ -81,6 +81,17 @@ def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     assert coreset.weights.std() > 0
 
 
+def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
+    given = data()
+    weights = np.where(np.arange(120) < 40, 1.0, 0.0)
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2)
+    curve = quality_curve(selector, Dataset(given.x, given.y, weights))
+    assert curve.held_out + len(curve.coreset) == 40
+    capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.01, quotas={0: 1, 1: 1, 2: 1})
+    with pytest.raises(InputError, match="allow 3 points, and no size"):
+        capped.select(given, "auto")
+
+
 def test_a_run_that_is_cut_short_says_so():
     runtime = Context(runtime=Runtime(max_seconds=1e-9))
     with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):

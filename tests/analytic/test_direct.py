@@ -150,7 +150,7 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
 
 @pytest.mark.parametrize("options", [{}, {"candidates": 12}])
 def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(options):
-    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
     given, module = blobs(40, classes=3, features=3), linear(3, 3)
     selector = NetworkSelector(inner_reg=RHO, **options)
@@ -165,9 +165,21 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
     )
     twice = selector.select(Dataset(2 * given.x, given.y), 6, initial=[4], context=Context(module))
     assert selector.select_from(doubled, 6, initial=[4], context=Context(module)).indices.tolist() == twice.indices.tolist()
-    for wrong in (DataLoader(pairs, shuffle=True), DataLoader(pairs, batch_size=7, drop_last=True), [1, 2]):
+    drawn = BatchSampler(RandomSampler(pairs), 7, False)
+    for wrong in (
+        DataLoader(pairs, shuffle=True),
+        DataLoader(pairs, batch_size=7, drop_last=True),
+        DataLoader(pairs, batch_sampler=drawn),
+        DataLoader(pairs, batch_size=None),
+        [1, 2],
+    ):
         with pytest.raises(InputError, match="does not bring all rows in order"):
             selector.select_from(wrong, 2, context=Context(module))
+    words = [(torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)]
+    named = selector.select_from(DataLoader(words, batch_size=7), 6, initial=[4], context=Context(module, classes=["a", "b", "c"]))
+    assert named.indices.tolist() == plain.indices.tolist()
+    squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(given, 4, context=Context(module))
+    assert len(squared) == 4  # classes as one-hot targets
     with pytest.raises(InputError, match="items are not"):
         selector.select_from(DataLoader(torch.zeros(5, 3)), 2, context=Context(module))
 

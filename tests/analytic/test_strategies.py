@@ -203,7 +203,17 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
         given, 5, context=Context(runtime=Runtime(max_seconds=1e-9))
     )
-    assert short.status.startswith("stopped by max_seconds")
+    assert short.status == "stopped by max_seconds after 1 of 5 points"
+
+    def interrupt(step):
+        if step.done == 7:
+            raise KeyboardInterrupt
+
+    cut = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="elimination").select(
+        given, 5, context=Context(runtime=Runtime(progress=interrupt))
+    )
+    assert len(cut) == 5
+    assert cut.status == "interrupted before the points were refined: all points, less refined"
 
 
 def test_bad_strategies_are_refused():

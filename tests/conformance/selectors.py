@@ -66,7 +66,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
             ]
         ),
     },
-    Reconstruction: {"reconstruction": Reconstruction(BilevelSelector(kernel=RBF(0.2), inner_reg=0.1))},
+    Reconstruction: {"reconstruction": Reconstruction(RBF(0.2), 0.1)},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),

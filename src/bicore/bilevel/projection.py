@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
+#: Weights below this many units of rounding in the total are none.
+DUST = 16
 #: Halvings of the interval in which the shift lies.
 HALVINGS = 60
 
@@ -17,4 +20,5 @@ def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if float((weights - middle).clamp(0, largest).sum()) > total else (low, middle)
-    return (weights - high).clamp(0, largest)
+    found = (weights - high).clamp(0, largest)
+    return torch.where(found > DUST * torch.finfo(found.dtype).eps * total, found, 0)  # what rounding alone has left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -110,13 +111,18 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
     if callable(wanted):
         wanted = wanted(data.y)
     if isinstance(wanted, Mapping):
+        for label, count in wanted.items():
+            if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+                raise InputError(f"sampling_strategy[{label!r}]={count!r} is not a whole number >= 0; give how many of that class.")
+        if size is None and not sum(wanted.values()):
+            raise InputError(f"sampling_strategy={wanted!r} asks for no point, and size=None goes by it; give counts, or a size.")
         if size is not None:
             return dict(wanted), size
         present = [] if data.y is None else np.unique(data.y).tolist()
         return {**dict.fromkeys(present, 0), **wanted}, int(sum(wanted.values()))
     if size is None:
         raise InputError("size=None takes the counts of sampling_strategy, which is no mapping; give size, or {label: count}.")
-    if wanted not in (None, "auto", "balanced"):
+    if wanted is not None and not (isinstance(wanted, str) and wanted in ("auto", "balanced")):
         raise InputError(f"sampling_strategy={wanted!r} is neither 'auto' nor a mapping {{label: count}}.")
     return None if wanted is None else "balanced", size
 

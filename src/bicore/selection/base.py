@@ -123,6 +123,15 @@ def as_initial(initial: Coreset | Sequence[int], n: int, size: int, name: str = 
     return [int(k) for k in points], [1.0] * len(points) if weights is None else [float(w) for w in weights]
 
 
+def check_origin(initial: Coreset | Sequence[int], data: Dataset) -> None:
+    """Refuse a coreset of other data."""
+    known = initial.info.get("fingerprint") if isinstance(initial, Coreset) else None
+    if known is not None and known != data.fingerprint():
+        raise InputError(
+            "initial was selected from other data than this (the fingerprints differ); pass initial.indices to use its rows."
+        )
+
+
 def labels_of(data: Dataset, selector: Selector) -> list[Any]:
     """The class labels of the data in order of appearance; none where y is missing or holds targets."""
     if data.y is None:
@@ -138,7 +147,7 @@ def finished(coreset: Coreset) -> Coreset:
     """A selection that serves as part of something larger: one that was cut short ends the whole."""
     if coreset.status.startswith("interrupted"):
         raise KeyboardInterrupt
-    if coreset.status.startswith("stopped by max_seconds"):
+    if coreset.status.startswith("stopped by max_seconds after"):  # other words: all points are there
         raise InputError(
             f"a selection was {coreset.status}, and part of a memory cannot be left half-made; raise Runtime(max_seconds=…)."
         )

@@ -25,7 +25,7 @@ from bicore.errors import InputError, unknown_name
 from bicore.losses import Loss, SquaredError
 from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
-from bicore.selection.base import Selector, as_initial, as_seed, as_size
+from bicore.selection.base import Selector, as_initial, as_seed, as_size, check_origin
 from bicore.selection.curve import QualityCurve, judged, quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
 from bicore.selection.prepared import Prepared, fitting
@@ -195,15 +195,22 @@ class BilevelSelector(Selector):
         context: Context | None,
     ) -> Coreset:  # fmt: skip
         """The size by a quality curve of this very selector, then a selection of that size from all of the data."""
-        seed = as_seed(rng)
+        seed, context = as_seed(rng), context or Context()
+        clock = Clock(context.runtime.max_seconds)
         curve = quality_curve(self, data, tolerance=self.tolerance, rng=seed, context=context)
         found = curve.smallest(self.tolerance)
+        if found is None and "quotas" in curve.coreset.status:
+            raise InputError(
+                f"quotas={self.quotas!r} allow {len(curve.coreset)} points, and no size up to that is within "
+                f"tolerance={self.tolerance:g}; raise the quotas or the tolerance, or give a size."
+            )
         if found is None:  # the run was cut short: at its full length it meets any tolerance
             raise InputError(
                 f"size='auto' was {curve.coreset.status} and saw no size within tolerance={self.tolerance:g} so far; give it more "
                 "time, a larger tolerance, or a size."
             )
-        coreset = self.select(data, max(found, len(initial)), outer=outer, initial=initial, rng=seed, context=context)
+        left = context.within(clock)
+        coreset = self.select(data, max(found, len(initial)), outer=outer, initial=initial, rng=seed, context=left)
         told = {
             "tolerance": self.tolerance, "held_out": curve.held_out, "full_loss": curve.full, "empty_loss": curve.empty,
             "loss": float(curve.losses[np.searchsorted(curve.sizes, found)]),
@@ -229,10 +236,14 @@ class BilevelSelector(Selector):
         self, strategy: Strategy, outcome: Outcome, prepared: Prepared, data: Dataset, size: int, fixed: int, clock: Clock
     ) -> Outcome:
         """What a strategy makes of the points taken, put in greedy order again."""
-        if outcome.status.startswith("interrupted"):
+        if outcome.status != "complete" and outcome.status.split()[0] in ("interrupted", "stopped"):
+            words = "interrupted" if outcome.status.startswith("interrupted") else "stopped by max_seconds"
+            taken = min(len(outcome.indices), size)
+            how = f"after {taken} of {size} points" if taken < size else "before the points were refined: all points, less refined"
             return replace(
-                outcome, indices=outcome.indices[:size], weights=outcome.weights[:size], objectives=outcome.objectives[:size]
-            )
+                outcome, indices=outcome.indices[:size], weights=outcome.weights[:size], objectives=outcome.objectives[:size],
+                status=f"{words} {how}", info=outcome.info | {"strategy": repr(strategy)},
+            )  # fmt: skip
         free = torch.from_numpy(data.weights > 0).to(prepared.problem.train.like.device)
         free[outcome.indices.tolist()] = False
         ranks = torch.from_numpy(np.argsort(np.argsort(data.ids, kind="stable"))).to(free.device)
@@ -255,11 +266,7 @@ class BilevelSelector(Selector):
     @staticmethod
     def _same(initial: Coreset, configuration: str, data: Dataset) -> bool:
         """Whether the coreset's objectives are those of this very problem; refuses one of other data."""
-        known = initial.info.get("fingerprint")
-        if known is not None and known != data.fingerprint():
-            raise InputError(
-                "initial was selected from other data than this (the fingerprints differ); pass initial.indices to use its rows."
-            )
+        check_origin(initial, data)
         return initial.info.get("configuration") == configuration
 
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
@@ -284,7 +291,7 @@ class BilevelSelector(Selector):
             points = points[np.argsort(data.ids[points])]  # drawn among ids: the order of rows plays no part
             points = np.random.default_rng(seed).choice(points, REFERENCE_POINTS, replace=False)
         whole = prepared.implicit(len(points))
-        whole.extend(points.tolist(), data.weights[points].tolist())
+        whole.extend(points.tolist(), (data.weights[points] / data.weights[points].mean()).tolist())
         return whole.losses()
 
     def engine(self, prepared: Prepared, size: int, fresh: bool = False) -> Forward:
@@ -356,11 +363,15 @@ class BilevelSelector(Selector):
         points, weights = as_initial(given, len(data), len(data), "coreset")
         rows = as_features(x, "x")
         self._targets(data, None)  # which refuses data without labels
+        if rows.shape[1:] != data.x.shape[1:]:
+            raise InputError(f"x has rows of shape {rows.shape[1:]} and data of {data.x.shape[1:]}; they must match.")
+        if coreset is None:  # as the outer objective counts them, a common factor plays no part
+            weights = (data.weights[points] / data.weights[points].mean()).tolist()
         unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))  # no objective is looked at
         with runtime.applied(rows=len(data) + len(rows)):
             prepared = self.prepare(data, unknown, len(points), seed, runtime)
             state = prepared.implicit(len(points))
-            state.extend(points, data.weights[points].tolist() if coreset is None else weights)
+            state.extend(points, weights)
             return prepared.decoded(state.predictions)
 
     def prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> Prepared:
@@ -373,7 +384,7 @@ class BilevelSelector(Selector):
             raise InputError(
                 f"loss={inner_loss.name!r} predicts {outputs} numbers and outer_loss={outer_loss.name!r} {other}; they must agree."
             )
-        kernel = as_kernel(self.kernel).fitted(data.x)
+        kernel = as_kernel(self.kernel).fitted(data.x if (np.diff(data.ids) > 0).all() else data.x[np.argsort(data.ids)])
         rows = len(data) + (0 if outer is None else len(outer))
         width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
         reserve = self._reserve(rows, width, outputs, runtime)
@@ -390,7 +401,8 @@ class BilevelSelector(Selector):
         inner = self.inner or (Ridge() if closed else Newton(self.linear or Adaptive()))
         prepared = Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
         if as_regulariser(self.inner_reg) is None:
-            eligible = torch.from_numpy(np.flatnonzero(data.weights > 0))
+            counted = np.flatnonzero(data.weights > 0)
+            eligible = torch.from_numpy(counted[np.argsort(data.ids[counted], kind="stable")])  # row order plays no part
             own = problem
             if outer is not None:  # the rule looks at the training data alone
                 aims = outer_loss.prepare(targets, targets, weights, train.like)

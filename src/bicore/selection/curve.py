@@ -13,7 +13,7 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.kernels.base import Precomputed
-from bicore.runtime import Context
+from bicore.runtime import Clock, Context
 from bicore.selection.base import as_seed, as_size
 from bicore.selection.names import as_kernel
 from bicore.selection.pursuit import Forward
@@ -84,14 +84,16 @@ def quality_curve(
         raise InputError(
             "a precomputed matrix cannot be split into points that are chosen and points that judge; give x and a kernel."
         )
-    seed = as_seed(rng)
-    part, judge = _split(data, held_out, seed)
+    seed, context = as_seed(rng), context or Context()
+    clock = Clock(context.runtime.max_seconds)
+    part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     eligible, plain = int((part.weights > 0).sum()), selector.nested()
     limit = eligible if largest is None else as_size(largest, eligible)
     coreset = None
     size = limit if tolerance is None else min(FIRST, limit)
     while True:
-        coreset = plain.select(part, size, initial=() if coreset is None else coreset, rng=seed, context=context)
+        left = context.within(clock)
+        coreset = plain.select(part, size, initial=() if coreset is None else coreset, rng=seed, context=left)
         curve = plain.judged(part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
         if size >= limit or coreset.status != "complete" or (found is not None and 2 * found <= size):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import SequentialSampler
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from bicore.bilevel.network import (
     ConjugateGradients,
@@ -26,7 +26,7 @@ from bicore.bilevel.network import (
     Training,
 )  # fmt: skip
 from bicore.coreset import Coreset
-from bicore.data import Dataset, as_tensor
+from bicore.data import Dataset, as_labels, as_tensor
 from bicore.errors import InputError, unknown_name
 from bicore.representations import Observed, as_module, forward, output_columns
 from bicore.runtime import Context
@@ -148,8 +148,8 @@ class _Network:
         with torch.no_grad():
             outputs = forward(module, x[:2]).shape[1]
         if self.selector.criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
-            columns = output_columns(job.data.y, outputs, job.context.classes, job.present)
-            return torch.from_numpy(columns).to(x.device)
+            columns = torch.from_numpy(output_columns(job.data.y, outputs, job.context.classes, job.present)).to(x.device)
+            return F.one_hot(columns, outputs).to(x) if self.selector.criterion == "squared" else columns
         targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
         targets = targets[:, None] if targets.dim() == 1 else targets
         if self.selector.criterion == "squared" and targets.shape[1] != outputs:
@@ -200,19 +200,19 @@ class _Network:
 
 def _labels(loader: Any) -> np.ndarray[Any, Any]:
     """Read once, and the loader's order with them."""
-    sampler = getattr(loader, "sampler", None)
-    if not isinstance(sampler, SequentialSampler) or getattr(loader, "drop_last", False):
+    batches = getattr(loader, "batch_sampler", None)
+    plain = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler) and not batches.drop_last
+    if not plain:
         raise InputError(
             f"loader={type(loader).__name__} does not bring all rows in order; use DataLoader(dataset, shuffle=False, "
             "drop_last=False) over a map-style dataset."
         )
-    labels = []
+    labels: list[Any] = []
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise InputError("the loader's items are not (x, y); give a dataset that yields inputs and labels.")
-        labels.append(torch.as_tensor(batch[1]).cpu())
-    found: np.ndarray[Any, Any] = torch.cat(labels).numpy()
-    return found
+        labels.append(batch[1].cpu().numpy() if isinstance(batch[1], Tensor) else np.asarray(batch[1]))
+    return as_labels(np.concatenate(labels), len(loader.dataset))
 
 
 def _check_norms(module: nn.Module) -> None:

@@ -11,10 +11,11 @@ from torch import Tensor
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError
-from bicore.runtime import Clock, Context, ProgressLine
-from bicore.selection.base import Selector, as_initial, as_seed, as_size
+from bicore.runtime import Clock, Context, ProgressLine, parse_bytes
+from bicore.selection.base import Selector, as_initial, as_seed, as_size, check_origin
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.pursuit import Forward, Pursuit
+from bicore.selection.strategies import as_strategy
 
 
 @dataclass(eq=False)
@@ -56,6 +57,10 @@ class JointForward:
         return total
 
 
+def _is_bilevel(value: object) -> bool:
+    return isinstance(value, BilevelSelector)
+
+
 @dataclass(frozen=True)
 class JointSelector(Selector):
     """Chooses the points that serve several models at once, such as networks of different architectures.
@@ -63,7 +68,7 @@ class JointSelector(Selector):
     Parameters
     ----------
     selectors : one :class:`BilevelSelector` a model: its kernel, loss and regulariser. Weights are binary, the strategy greedy, the
-        rule the gradient; quotas and ``candidates`` of the first hold for all.
+        rule the gradient; ``quotas``, ``candidates`` and ``first`` of the first hold for all.
     shares : how much each model counts, default: all the same. Objectives are divided by that of the model of no points first, so
         that losses of different kinds and scales can be added.
 
@@ -83,15 +88,18 @@ class JointSelector(Selector):
     name = "joint bilevel"
 
     def __post_init__(self) -> None:
-        if not self.selectors or not all(isinstance(one, BilevelSelector) for one in self.selectors):
-            raise InputError("selectors is not a sequence of BilevelSelector; give one for each model.")
+        if isinstance(self.selectors, Sequence):
+            object.__setattr__(self, "selectors", tuple(self.selectors))
+        if not isinstance(self.selectors, tuple) or not self.selectors or not all(map(_is_bilevel, self.selectors)):
+            raise InputError(f"selectors={self.selectors!r} is not a sequence of BilevelSelector; give one for each model.")
         shares = [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
         if len(shares) != len(self.selectors) or not all(0 <= share < float("inf") for share in shares) or not sum(shares) > 0:
             raise InputError(f"shares={self.shares!r}; give {len(self.selectors)} numbers >= 0, not all of them zero.")
         for number, one in enumerate(self.selectors):
-            if one.weights != "binary" or one.rule != "gradient" or one.strategy != "greedy":
+            strategy = as_strategy(one.strategy).name
+            if one.weights != "binary" or one.rule != "gradient" or strategy != "greedy":
                 raise InputError(
-                    f"selectors[{number}] has weights={one.weights!r}, rule={one.rule!r} and strategy={one.strategy!r}; a joint "
+                    f"selectors[{number}] has weights={one.weights!r}, rule={one.rule!r} and strategy={strategy!r}; a joint "
                     "coreset needs 'binary', 'gradient' and 'greedy'."
                 )
 
@@ -110,7 +118,12 @@ class JointSelector(Selector):
     ) -> Coreset:
         if data.y is None:
             raise InputError(f"{self.name} needs labels or targets, and data has none; give y, or a method without labels.")
+        if size == "auto":
+            raise InputError("size='auto' is for one model; give a joint coreset a count or a fraction.")
+        check_origin(initial, data)
         runtime = (context or Context()).runtime
+        if runtime.memory is not None:  # one limit for all of them together
+            runtime = replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
         clock, seed = Clock(runtime.max_seconds), as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         points, given = as_initial(initial, len(data), count)
@@ -124,6 +137,8 @@ class JointSelector(Selector):
             line = ProgressLine(runtime, clock, count, "selecting")
             outcome = Pursuit(JointForward(engines, scaled), plan, data).run(points, given, None, clock, line)
             info = problems[0].info(self.selectors[0], data, seed, clock) | outcome.info | {"method": self.name}
+            for single in ("kernel", "kernel_parameters", "loss", "outer_loss", "inner_reg", "inner_reg_form", "inner_reg_auto"):
+                info.pop(single)  # each model has its own, below
             info["models"] = [
                 {
                     "kernel": prepared.kernel.name, "loss": prepared.problem.inner_loss.name,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,11 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.runtime import Context
-from bicore.selection.base import Selector
+from bicore.selection.base import Selector, check_origin
 from bicore.selection.bilevel import BilevelSelector
+
+#: Directions whose variance is below this share of the largest are none.
+RANK_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -21,30 +26,39 @@ class Reconstruction(Selector):
 
     Parameters
     ----------
-    selector : the bilevel selector that regresses them; its loss must be the squared error.
+    kernel, inner_reg, weights, candidates, strategy : as :class:`BilevelSelector` has them; the loss is the squared error.
     components : how many; each keeps the variance it has in the data, so that the loss is variance left unexplained.
 
     Examples
     --------
     >>> x = np.random.default_rng(0).normal(size=(40, 3)) * [5, 1, 0.1]
-    >>> Reconstruction(BilevelSelector(kernel="rbf", inner_reg=0.1)).select(Dataset(x), 4).info["components"]
+    >>> Reconstruction(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4).info["components"]
     3
     """
 
-    selector: BilevelSelector = field(default_factory=lambda: BilevelSelector(task="regression"))
+    kernel: Any = "ntk"
+    inner_reg: Any = "auto"
+    weights: str = "binary"
+    candidates: int | None = None
+    strategy: Any = "greedy"
     components: int = 32
 
     name = "reconstruction"
 
     def __post_init__(self) -> None:
-        if self.selector.loss != "squared" or self.selector.quotas is not None:
-            raise InputError("reconstruction regresses features by the squared error and knows no classes; leave loss and quotas.")
-        if self.components < 1:
-            raise InputError(f"components={self.components} is below 1; give how many principal components are predicted.")
+        if not isinstance(self.components, Integral) or self.components < 1:
+            raise InputError(f"components={self.components!r} is not a whole number >= 1; give how many are predicted.")
+        self._selector()
+
+    def _selector(self) -> BilevelSelector:
+        return BilevelSelector(
+            kernel=self.kernel, inner_reg=self.inner_reg, weights=self.weights, candidates=self.candidates, strategy=self.strategy,
+            task="regression",
+        )  # fmt: skip
 
     @property
     def ordered(self) -> bool:
-        return self.selector.ordered
+        return self._selector().ordered
 
     def select(
         self,
@@ -56,6 +70,9 @@ class Reconstruction(Selector):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
+        check_origin(initial, data)
+        if isinstance(initial, Coreset):  # whose fingerprint is that of the data itself, without the targets made here
+            initial = replace(initial, info={name: value for name, value in initial.info.items() if name != "fingerprint"})
         centre, axes = principal_axes(data.x, data.weights, self.components)
 
         def with_targets(part: Dataset) -> Dataset:
@@ -63,17 +80,21 @@ class Reconstruction(Selector):
             return Dataset(part.x, targets, part.weight, part.ids)
 
         judge = None if outer is None else with_targets(outer)
-        coreset = self.selector.select(with_targets(data), size, outer=judge, initial=initial, rng=rng, context=context)
-        info = {**coreset.info, "method": self.name, "components": axes.shape[1]}
-        return Coreset(coreset.indices, coreset.weights, coreset.ids, coreset.objectives, coreset.status, info)
+        coreset = self._selector().select(with_targets(data), size, outer=judge, initial=initial, rng=rng, context=context)
+        told = {"method": self.name, "components": axes.shape[1], "fingerprint": data.fingerprint()}
+        return replace(coreset, info={**coreset.info, **told})
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """(mean, the first ``count`` axes with variance) of weighted rows."""
+    """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two matrices that have them."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
     share = weights / weights.sum()
     centre = share @ rows
-    values, vectors = np.linalg.eigh((rows - centre).T @ (share[:, None] * (rows - centre)))
-    order = [k for k in np.argsort(values)[::-1][:count] if values[k] > 1e-12 * values[-1]] or [0]  # rows may be all alike
-    axes = vectors[:, order]
+    scaled = np.sqrt(share)[:, None] * (rows - centre)
+    few = len(rows) < rows.shape[1]
+    values, vectors = np.linalg.eigh(scaled @ scaled.T if few else scaled.T @ scaled)
+    order = [k for k in np.argsort(values)[::-1][:count] if values[k] > RANK_TOLERANCE * values[-1]]
+    if not order:  # rows are all alike
+        return centre, np.eye(rows.shape[1])[:, :1]
+    axes = scaled.T @ vectors[:, order] / np.sqrt(values[order]) if few else vectors[:, order]
     return centre, axes * np.sign(axes[np.abs(axes).argmax(0), np.arange(len(order))])

@@ -92,7 +92,8 @@ class Exchange(Strategy):
     """Greedy selection, then Fedorov exchanges: of all pairs of a chosen and another point, swap the one that lowers the objective
     most, by the exact gain, until none lowers it by more than ``tolerance`` of it or ``rounds`` swaps are made (None: the size).
 
-    Never ends above greedy. The first round costs one product of the kernel matrix with the chosen columns, each other one a pass.
+    With binary weights it never ends above greedy. The first round costs one product of the kernel matrix with the chosen columns,
+    each other one a pass.
     """
 
     rounds: int | None = None
@@ -169,7 +170,7 @@ class Elimination(Strategy):
 class Simplex(Strategy):
     """Greedy selection of ``excess`` times as many points; then weights over them, Σw = size, 0 ≤ w ≤ ``largest``, that lower the
     objective while a penalty on Σ√w grows until only the size is left (the L½ penalty of Borsos et al., JMLR 2024). Where the
-    greedy points of that size are better, they are kept: it never ends above greedy.
+    greedy points of that size are better, they are kept: with binary weights it never ends above greedy.
 
     With ``largest=1`` a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain simplex, as published,
     whose weights are thrown away here unless ``weights="final"`` learns them again. For any loss; ``steps`` fits for each β.
