@@ -100,13 +100,14 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
     return Group(setting, run, dataset, paper)
 
 
-def _summary(method: str, word: str, seed: int) -> Group:
-    setting = summary.setting_of(method, seed)
+def _summary(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group:
+    setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
+    toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return summary.run(setting, word, made, betas, device, made[1].train, 6 if quick else summary.EPOCHS)
+        return summary.run(setting, word, made, betas, device, made[1].train, toy if quick else recipe)
 
-    return Group(setting, run, "pool", None)
+    return Group(setting, run, f"pool of {dataset}", None)
 
 
 def _runtime(method: str) -> Group:
@@ -115,7 +116,7 @@ def _runtime(method: str) -> Group:
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
 
-    return Group(setting, run, "pool", None)
+    return Group(setting, run, "pool of MNIST", None)
 
 
 def _picks(method: str, seed: int) -> Group:
@@ -124,7 +125,7 @@ def _picks(method: str, seed: int) -> Group:
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return picks.run(setting, made, device)
 
-    return Group(setting, run, "pool", None)
+    return Group(setting, run, "pool of MNIST", None)
 
 
 def _table(name: str, method: str, dataset: str) -> Number | None:
@@ -263,6 +264,10 @@ def _cifar_streaming_groups(seed: int) -> list[Group]:
     ]
 
 
+def _cifar_summary_groups(seed: int) -> list[Group]:
+    return [_summary(method, word, seed, "CIFAR-10") for method, word in {**summary.METHODS, **summary.OWN}.items()]
+
+
 def _cifar_proxy_groups(seed: int) -> list[Group]:
     rows = {"Uniform sampling": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
     groups = [
@@ -292,6 +297,7 @@ EXPERIMENTS = {
         Experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10", _cifar_imbalanced_groups),
         Experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200", _cifar_continual_groups),
         Experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10", _cifar_streaming_groups),
+        Experiment("cifar-summary", "CIFAR-10 in 30 … 210 points for the ResNet-18 (figure 3c)", _cifar_summary_groups),
         Experiment("cifar-proxy", "An RBF kernel as the proxy on SplitCIFAR-10", _cifar_proxy_groups),
     )
 }
@@ -324,7 +330,7 @@ class Data:
         if kind in (*DATASETS, cifar.DATASET):
             make = tasks.permuted if kind == "PermMNIST" else tasks.split
             return make(train, test, 2, few) if self.quick else make(train, test)
-        if kind == "pool":  # a pool, what is held out, and behind it a task of everything else
+        if kind.startswith("pool"):  # a pool, what is held out, and behind it a task of everything else
             size, rest = (few, 2 * few) if self.quick else (summary.POOL, summary.POOL + tasks.POINTS)
             held = train[size:rest] if self.quick else train[summary.POOL : rest]
             whole = Part(np.concatenate([train.x[:size], train.x[rest:]]), np.concatenate([train.y[:size], train.y[rest:]]))

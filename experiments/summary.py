@@ -1,41 +1,71 @@
-"""MNIST in 75 … 250 points for the CNN (figure 3a)."""
+"""MNIST in 75 … 250 points for the CNN (figure 3a), CIFAR-10 in 30 … 210 for the ResNet-18 (figure 3c)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
 from bicore.bilevel import Adam
-from bicore.kernels import cnn
-from experiments.networks import ConvNet
+from bicore.kernels import cnn, resnet18
+from experiments.networks import ConvNet, Network, ResNet18
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
-from experiments.training import Cohort, Learner, accuracy, build, tensors
+from experiments.training import RATE, Cohort, Learner, accuracy, build, tensors
 
-SIZES = tuple(range(75, 251, 25))
-#: Images the coresets are chosen from; uniform samples come from all of them.
-POOL, EPOCHS, LAMBDA, STARTS = 10_000, 4000, 1e-7, 10
 METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
 OWN = {"Coreset, squared error": "squared"}
 #: Accuracy is averaged over this many last epochs.
 LAST = 5
 
 
-def setting_of(method: str, seed: int) -> Setting:
+@dataclass(frozen=True)
+class Recipe:
+    """How a summary is chosen and judged.
+
+    Coresets come from a ``pool``, uniform samples from all images. ``starts`` random points begin; weights are learnt by Adam where
+    the paper learns them. Where ``rows`` an epoch are more than the points, these are repeated; each time they look different.
+    """
+
+    sizes: tuple[int, ...]
+    pool: int
+    epochs: int
+    penalty: float
+    starts: int
+    learnt: bool
+    network: Callable[[], Network]
+    kernel: Callable[[], Kernel]
+    rate: float = RATE
+    decay: float = 0.0
+    rows: int = 0
+
+
+#: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six thousand.
+RECIPES = {
+    "MNIST": Recipe(tuple(range(75, 251, 25)), 10_000, 4000, 1e-7, 10, True, ConvNet, cnn),
+    "CIFAR-10": Recipe(tuple(range(30, 211, 30)), 10_000, 60, 1e-4, 1, False, ResNet18, resnet18, 5e-5, 1e-4, 6000),
+}
+#: Of MNIST, for the tasks' sizes.
+SIZES, POOL, EPOCHS = RECIPES["MNIST"].sizes, RECIPES["MNIST"].pool, RECIPES["MNIST"].epochs
+
+
+def setting_of(method: str, seed: int, dataset: str = "MNIST") -> Setting:
     """The size varies."""
-    return Setting("MNIST", method, 0, seed, tuple(float(size) for size in SIZES), (10.0, 14.0), "memory")
+    return Setting(dataset, method, 0, seed, tuple(float(size) for size in RECIPES[dataset].sizes), (10.0, 14.0), "memory")
 
 
 def run(
-    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, everything: Part, epochs: int = EPOCHS
-) -> Iterator[tuple[float, dict[str, Any]]]:
+    setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, everything: Part,
+    recipe: Recipe | None = None,
+) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each size; one selection, grown from size to size, serves all."""
+    recipe = recipe or RECIPES[setting.dataset]
     start, task, subsets = time.perf_counter(), tasks[0], []
     sizes = sorted(int(beta) for beta in betas)
     coreset: Coreset | None = None
@@ -44,40 +74,45 @@ def run(
             rows = np.random.default_rng(setting.seed).permutation(len(everything))[:size]
             subsets.append((everything[rows], np.ones(size), rows))
         else:
-            coreset = chosen(word, task.train, size, setting.seed, device, coreset, min(STARTS, size))
+            coreset = chosen(word, recipe, task.train, size, setting.seed, device, coreset)
             subsets.append((task.train[coreset.indices], coreset.weights, coreset.indices))
     picking = time.perf_counter() - start
-    learners = Cohort([_learner(points, weights, setting.seed, device, epochs) for points, weights, _ in subsets])
-    found = _last_scores(learners, task, device, epochs)
+    learners = Cohort([_learner(recipe, points, weights, setting.seed, device) for points, weights, _ in subsets])
+    found = _last_scores(learners, task, device, recipe.epochs)
     spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
-    spent |= {"epochs": epochs, "precision": learners.precision}
+    spent |= {"epochs": recipe.epochs, "precision": learners.precision}
     for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):  # a point whose weight is zero leaves
         yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
 
 
-def chosen(word: str, pool: Part, size: int, seed: int, device: str, before: Coreset | None, starts: int) -> Coreset:
-    """A coreset of the pool, continuing a smaller one; the paper's begins with ten random points and learns weights by Adam."""
+def chosen(word: str, recipe: Recipe, pool: Part, size: int, seed: int, device: str, before: Coreset | None) -> Coreset:
+    """A coreset of the pool, continuing a smaller one; the paper's begins with random points."""
     context = Context(runtime=Runtime("cpu", threads=1, progress=False))
-    data = Dataset(stored(pool, device), pool.y)
+    data = Dataset(stored(recipe.kernel, pool, device), pool.y)
     if word == "squared":
         return BilevelSelector(kernel="precomputed").select(data, size, initial=() if before is None else before, context=context)
     selector = BilevelSelector(
-        kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=200, optimiser=Adam()
-    )
-    first: Any = np.random.default_rng(seed).choice(len(pool), starts, replace=False).tolist() if before is None else before
+        kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(recipe.penalty), candidates=200,
+        weights="learnt" if recipe.learnt else "binary", optimiser=Adam(),
+    )  # fmt: skip
+    drawn = np.random.default_rng(seed).choice(len(pool), min(recipe.starts, size), replace=False).tolist()
+    first: Any = drawn if before is None else before
     return selector.select(data, size, initial=first, rng=seed, context=context)
 
 
 @lru_cache(maxsize=1)
-def stored(pool: Part, device: str) -> np.ndarray:
+def stored(kernel: Callable[[], Kernel], pool: Part, device: str) -> np.ndarray:
     """The kernel of the pool, computed once; the small steps of a selection are taken on the host."""
-    matrix: np.ndarray = cnn()(tensors(pool, device)[0].double()).cpu().numpy()
+    matrix: np.ndarray = kernel()(tensors(pool, device)[0].double()).cpu().numpy()
     return matrix
 
 
-def _learner(points: Part, weights: np.ndarray, seed: int, device: str, epochs: int) -> Learner:
-    learner = Learner(build(ConvNet, seed, device), 0.0, len(points), 1, epochs, seed=seed)
-    learner.take(*tensors(points, device), torch.from_numpy(weights / weights.mean()).float().to(device))
+def _learner(recipe: Recipe, points: Part, weights: np.ndarray, seed: int, device: str) -> Learner:
+    """The points again and again, until an epoch is long enough."""
+    rows = np.resize(np.arange(len(points)), max(len(points), recipe.rows))
+    network = build(recipe.network, seed, device)
+    learner = Learner(network, 0.0, len(rows), 1, recipe.epochs, rate=recipe.rate, seed=seed, decay=recipe.decay)
+    learner.take(*tensors(points[rows], device), torch.from_numpy((weights / weights.mean())[rows]).float().to(device))
     return learner
 
 

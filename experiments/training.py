@@ -81,9 +81,10 @@ class Passes(ABC):
         """Of the batch with these rows."""
 
 
-def adam(parameters: Iterable[nn.Parameter], rate: float, device: torch.device) -> torch.optim.Adam:
+def adam(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, decay: float = 0.0) -> torch.optim.Adam:
     """An optimiser whose steps can be recorded."""
-    return torch.optim.Adam(parameters, lr=rate, **({"capturable": True, "fused": True} if device.type == "cuda" else {}))
+    recorded = {"capturable": True, "fused": True} if device.type == "cuda" else {}
+    return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, **recorded)
 
 
 Trained = TypeVar("Trained", bound=Passes)
@@ -102,6 +103,7 @@ class Learner(Passes):
         batch: int = BATCH,
         rate: float = RATE,
         seed: int = 0,
+        decay: float = 0.0,
     ) -> None:
         device = next(network.parameters()).device
         super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
@@ -119,7 +121,7 @@ class Learner(Passes):
             torch.zeros(rows, dtype=torch.long, device=device),
             torch.zeros(rows, device=device),
         )
-        self.optimiser = adam(network.parameters(), rate, device)
+        self.optimiser = adam(network.parameters(), rate, device, decay)
 
     def take(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """The points to train on from now, with weights of mean 1."""
