@@ -275,7 +275,13 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 
 
 #: Those whose parts the others go through as well.
-LONGER = {"cifar-continual", "cifar-streaming", "cifar-summary", "cifar-proxy", "cifar-betas"}
+LONGER = {name for name in EXPERIMENTS if name.startswith("cifar")}
+
+
+def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("BICORE_DATA", raising=False)
+    assert main(["run", "cifar-imbalanced", "--quick", "--only", "Coreset", "--records", str(tmp_path)]) == 0
+    assert "| SplitCIFAR-10 | Coreset |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS])

@@ -111,12 +111,12 @@ def test_elimination_lets_the_cheapest_go():
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
-    given = data(40)
+    given = data(24)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
-    prepared = selector.prepare(given, None, 40, 0, Runtime())
+    prepared = selector.prepare(given, None, 24, 0, Runtime())
     for largest in (1.0, float("inf")):
-        state = prepared.implicit(40)
-        state.extend(list(range(40)), [1.0] * 40)
+        state = prepared.implicit(24)
+        state.extend(list(range(24)), [1.0] * 24)
         weighing = Sparsity(state, 8, 2, largest)
         start, free = state.objective, state.weights[2:]
         step = 0.1 / float(weighing._gradient().abs().max())
@@ -132,7 +132,7 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         assert state.objective >= relaxed * (1 - 1e-6)
         assert float(state.weights.sum()) == pytest.approx(8)
         assert state.weights[:2].tolist() == [1, 1]
-        assert sorted(weighing.ranked()) == list(range(40))
+        assert sorted(weighing.ranked()) == list(range(24))
         assert weighing.ranked()[:2] == [0, 1]
         if largest == 1:
             np.testing.assert_allclose(state.weights, 1, atol=1e-6)
