@@ -172,6 +172,12 @@ def test_the_certificate_bounds_every_choice_from_below():
         bound = coreset.info["lower_bound"]
         assert 0 < bound <= coreset.info["relaxed_objective"] <= coreset.objectives[-1]
         assert coreset.info["gap"] == pytest.approx(coreset.objectives[-1] / bound - 1)
+        relaxed = np.array(coreset.info["relaxed_weights"])
+        assert relaxed.sum() == pytest.approx(4)
+        assert 0 <= relaxed.min() <= relaxed.max() <= 1
+        if value is not None and isinstance(design, VDesign):
+            matrix = np.linalg.inv(x.T @ (relaxed[:, None] * x) / NOISE + np.eye(3))
+            assert np.trace(x @ matrix @ x.T) / (2 * 11) == pytest.approx(coreset.info["relaxed_objective"])
         if value is not None:
             assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
 

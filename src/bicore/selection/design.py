@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,8 @@ class _Design(OverSpace):
     over : "features", "embedding", "gradients", a Space or a Kernel; the prior covariance of the model.
     noise : σ², or "auto" for a tenth of the mean prior variance.
     certify : solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be from the best one:
-        ``info["lower_bound"]`` holds for every choice of that size. Costs the cube of the number of features (or of points).
+        ``info["lower_bound"]`` holds for every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. Costs
+        the cube of the number of features (or of points).
     """
 
     noise: float | str = "auto"
@@ -69,7 +71,10 @@ class _Design(OverSpace):
             growth.take(place, state.objective)
         growth.extra |= {"noise": noise, **guarantee(train, noise)}
         if self.certify:
-            growth.extra |= _certificate(train, outer, weights, noise, len(growth.order), state.objective)
+            known, relaxed = _certificate(train, outer, weights, noise, len(growth.order), state.objective)
+            every = np.zeros(job.total)
+            every[job.rows] = relaxed.cpu().numpy()
+            growth.extra |= known | {"relaxed_weights": every.tolist()}
 
     def _prior(self, job: Job) -> KernelOperator:
         return as_space(self.over).operator(job)
@@ -191,10 +196,11 @@ def square_root(train: KernelOperator) -> Tensor:
 
 def _certificate(
     train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int, objective: float
-) -> dict[str, float]:
+) -> tuple[dict[str, Any], Tensor]:
+    """What is known of the best choice of this size, and the relaxed weights."""
     relaxed = relaxation(train, outer, weights, noise, size)
     gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
-    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": gap}
+    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": gap}, relaxed.weights
 
 
 def relaxation(train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int) -> Relaxed:
