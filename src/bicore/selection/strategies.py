@@ -134,28 +134,34 @@ class Exchange(Strategy):
 
 
 @dataclass(frozen=True)
-class Elimination(Strategy):
-    """Greedy selection of ``excess`` times as many points; then the one whose leaving costs least leaves, down to the size.
-
-    ``excess=math.inf`` starts from all points, which costs the cube of their number.
-    """
+class Shrinking(Strategy):
+    """Takes ``excess`` times as many points as are wanted; how some leave again is what its kinds differ in."""
 
     excess: float = 2.0
 
     refines = True
-    exact = True
     ordered = False
 
     def __post_init__(self) -> None:
         if not self.excess >= 1:
             raise InputError(f"excess={self.excess!r} is below 1; give how many times the size is taken first.")
 
+    def grown(self, size: int, available: int) -> int:
+        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
+
+
+@dataclass(frozen=True)
+class Elimination(Shrinking):
+    """Greedy selection of ``excess`` times as many points; then the one whose leaving costs least leaves, down to the size.
+
+    ``excess=math.inf`` starts from all points, which costs the cube of their number.
+    """
+
+    exact = True
+
     @property
     def name(self) -> str:
         return "elimination"
-
-    def grown(self, size: int, available: int) -> int:
-        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
 
     def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
         chosen = Chosen(assembly.problem, assembly.points)
@@ -167,7 +173,7 @@ class Elimination(Strategy):
 
 
 @dataclass(frozen=True)
-class Simplex(Strategy):
+class Simplex(Shrinking):
     """Greedy selection of ``excess`` times as many points; then weights over them, Σw = size, 0 ≤ w ≤ ``largest``, that lower the
     objective while a penalty on Σ√w grows until only the size is left (the L½ penalty of Borsos et al., JMLR 2024). Where the
     greedy points of that size are better, they are kept: with binary weights it never ends above greedy.
@@ -180,12 +186,8 @@ class Simplex(Strategy):
     largest: float = 1.0
     steps: int = 10
 
-    refines = True
-    ordered = False
-
     def __post_init__(self) -> None:
-        if not self.excess >= 1:
-            raise InputError(f"excess={self.excess!r} is below 1; give how many times the size is taken first.")
+        super().__post_init__()
         if not self.largest >= 1:
             raise InputError(f"largest={self.largest!r} is below 1, and the weights could not sum to the size; give 1 or more.")
         if not isinstance(self.steps, int) or self.steps < 1:
@@ -194,9 +196,6 @@ class Simplex(Strategy):
     @property
     def name(self) -> str:
         return "simplex"
-
-    def grown(self, size: int, available: int) -> int:
-        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
 
     def refine(self, assembly: Assembly, size: int, clock: Clock) -> str | None:
         if len(assembly.points) <= size or assembly.fixed >= size:
