@@ -25,8 +25,8 @@ POOL, SIZES = 10_000, (100, 500, 2000, 5000)
 #: The largest size that greedy selection is run at, and the most exchanges.
 GREEDY = 2000
 ROUNDS = {100: 100, 500: 60, 2000: 5}
-#: Times the size that the simplex begins with.
-EXCESS = {100: 4, 500: 4, 2000: 1.5}
+#: Sizes at which the weights of the simplex are tried.
+WEIGHED = (100, 500, 2000)
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
         found.append(Exchange(ROUNDS[size]))
     if 1.5 * size <= POOL // 2:
         found.append(Elimination(1.5))
-    return [*found, Simplex(EXCESS[size])] if size in EXCESS else found
+    return [*found, Simplex(1.5)] if size in WEIGHED else found
 
 
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:

@@ -182,7 +182,7 @@ class Simplex(Shrinking):
     whose weights are thrown away here unless ``weights="final"`` learns them again. For any loss; ``steps`` fits for each β.
     """
 
-    excess: float = 4.0
+    excess: float = 1.5
     largest: float = 1.0
     steps: int = 10
 
