@@ -12,7 +12,7 @@ from bicore import Dataset
 from tests.cli_server import Server
 from tests.helpers import blobs, line
 
-settings.register_profile("bicore", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("bicore", deadline=None, max_examples=15, derandomize=True)
 settings.load_profile("bicore")
 torch.set_num_threads(1)  # the tests run in two processes
 

@@ -125,6 +125,7 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     assert not list(table.glob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_path):
     words = ["compare", "digits", "--methods", "uniform,bilevel-cross-entropy", "--seeds", "40", "--sizes", "5,60"]
     process = subprocess.Popen(

@@ -90,6 +90,7 @@ def test_fifty_kills(tmp_path):
     kill_and_resume(tmp_path, 50, 1)
 
 
+@pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
     words = [sys.executable, "-c", "import time, bicore.stream.merge_reduce as m\nplain = m.MergeReduce._take\n"
              "def late(self, b, c):\n    time.sleep(0.05)\n    plain(self, b, c)\nm.MergeReduce._take = late\n"

@@ -355,12 +355,18 @@ def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):
     assert main(["run", "imbalanced", "--quick", "--records", str(tmp_path), "--workers", "2"]) == 1
 
 
-def test_workers_share_the_runs_and_a_damaged_record_is_named(tmp_path, capfd):
+@pytest.mark.slow
+def test_workers_share_the_runs(tmp_path, capfd):
     words = ["run", "imbalanced", "--quick", "--records", str(tmp_path)]
     assert main([*words, "--only", "Reservoir;CBRS", "--workers", "2"]) == 0
     shown = capfd.readouterr()
     assert shown.err.count("runs in") == 2
     assert shown.out.count("| SplitMNIST |") == 2
+
+
+def test_a_damaged_record_is_named(tmp_path, capfd):
+    key = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "seed": 0}
+    Records("imbalanced", tmp_path).write(key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False})
     path = next((tmp_path / "imbalanced").glob("*.json"))
     path.write_text(path.read_text()[:40])
     assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2

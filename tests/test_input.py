@@ -141,7 +141,7 @@ def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
 
 
 def test_image_kernels_take_smaller_blocks_before_they_are_refused():
-    data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 10, 10)), np.arange(300) % 3)
+    data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 6, 6)), np.arange(300) % 3)
     selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
     whole, blocked = (selector.select(data, 2, context=Context(runtime=Runtime(memory=memory))) for memory in (None, "1MB"))
     assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
