@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bicore import InputError
-from experiments import cifar, continual, picks, runtime, streaming, summary, tasks, variational
+from experiments import cifar, continual, picks, runtime, streaming, summary, tasks, training, variational
 from experiments.checkpoints import Checkpoint
 from experiments.networks import NORMALISED, TOYS
 from experiments.settings import Setting
@@ -70,7 +70,8 @@ def _continual(
 
 def _checkpoint(setting: Setting, epochs: int) -> Checkpoint:
     """Beside nothing that is kept: a folder of this run for as long as it lasts."""
-    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{epochs}".replace("/", " ").replace(" ", "-")
+    kind = "fast" if training.FAST else "float32"
+    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{epochs}-{kind}".replace(" ", "-")
     return Checkpoint(Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints")) / name, CHECKPOINT_EPOCHS)
 
 

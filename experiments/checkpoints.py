@@ -34,7 +34,7 @@ class Checkpoint:
             if memory.tasks:
                 memory.save(self._memory(len(memory.tasks), number))
         state: dict[str, Any] = {
-            "task": task, "epochs": epochs, "kept": len(memories[0].tasks) if memories else 0,
+            "task": task, "epochs": epochs, "betas": [learner.beta for learner in learners], "kept": len(memories[0].tasks) if memories else 0,
             "learners": [_taken(learner) for learner in learners], "random": _random(),
         }  # fmt: skip
         beside = self.path.with_suffix(".part")
@@ -48,7 +48,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         state = torch.load(self.path, map_location="cpu", weights_only=True)
-        if len(state["learners"]) != len(learners):  # some of the group have been recorded since: they begin anew
+        if state["betas"] != [learner.beta for learner in learners]:  # some have been recorded since, or β is another: begin anew
             return None
         for learner, taken in zip(learners, state["learners"], strict=True):
             _put(learner, taken)

@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import RBF, BilevelSelector, InputError
+from bicore import RBF, BilevelSelector, Coreset, InputError
 from bicore.replay import ReplayMemory
 from bicore.selection import InducingPoints, Uniform
+from bicore.selection.base import finished
 from bicore.sources import digits
 
 
@@ -242,6 +243,15 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
             memory.add_task(x[rows], y[rows])
     with torch.no_grad():
         return float((model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean())
+
+
+def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
+    whole = Coreset(np.arange(3), status="stopped by max_seconds during the exchanges: all points, less refined")
+    assert finished(whole) is whole
+    with pytest.raises(InputError, match="half-made"):
+        finished(Coreset(np.arange(2), status="stopped by max_seconds after 2 of 3 points"))
+    with pytest.raises(KeyboardInterrupt):
+        finished(Coreset(np.arange(3), status="interrupted before the points were refined: all points, less refined"))
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])

@@ -98,9 +98,8 @@ def _guesses(given: Any, selector: BilevelSelector, x: Array, y: Array, pool: Ar
 
 def _column(values: Any, count: int, name: str, rows: str) -> Array:
     """Labels or targets; a single column lies flat."""
-    if np.ndim(values) == 0 or len(values) != count:
-        raise InputError(
-            f"{name} has {np.size(values) if np.ndim(values) == 0 else len(values)} rows and {rows} {count}; one each."
-        )
+    given = 1 if np.ndim(values) == 0 else len(values)
+    if np.ndim(values) == 0 or given != count:
+        raise InputError(f"{name} has {given} rows and {rows} {count}; give one for each.")
     found = as_labels(values, count)
     return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
+from bicore.runtime import Clock
 from bicore.selection import Exchange, Uniform, quality_curve
 from tests.helpers import blobs, line
 
@@ -90,6 +91,17 @@ def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.01, quotas={0: 1, 1: 1, 2: 1})
     with pytest.raises(InputError, match="allow 3 points, and no size"):
         capped.select(given, "auto")
+
+
+def test_parts_of_a_run_share_its_time_limit():
+    clock = Clock(10.0)
+    clock.start -= 7
+    left = Context("model", Runtime(max_seconds=10.0)).within(clock)
+    assert 2.5 < left.runtime.max_seconds <= 3
+    assert left.model == "model"
+    clock.start -= 7
+    assert 0 < Context(runtime=Runtime(max_seconds=10.0)).within(clock).runtime.max_seconds < 1e-6
+    assert Context().within(Clock()).runtime.max_seconds is None
 
 
 def test_a_run_that_is_cut_short_says_so():

@@ -221,6 +221,15 @@ def test_the_projection_is_the_nearest_point_of_the_bounded_set():
             assert float((found - weights).norm()) <= float((other - weights).norm()) + 1e-9
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_projection_leaves_no_dust(dtype):
+    weights = torch.zeros(1000, dtype=dtype)
+    weights[::10] = 2
+    found = capped(weights, 100)
+    assert int((found > 0).sum()) == 100
+    torch.testing.assert_close(found, (weights > 0).to(dtype))
+
+
 def test_bad_input_is_refused():
     with pytest.raises(InputError, match="noise=-1 is no variance"):
         VDesign(noise=-1)
