@@ -34,7 +34,8 @@ class Checkpoint:
             if memory.tasks:
                 memory.save(self._memory(len(memory.tasks), number))
         state: dict[str, Any] = {
-            "task": task, "epochs": epochs, "betas": [learner.beta for learner in learners], "kept": len(memories[0].tasks) if memories else 0,
+            "task": task, "epochs": epochs, "betas": [learner.beta for learner in learners],
+            "kept": len(memories[0].tasks) if memories else 0,
             "learners": [_taken(learner) for learner in learners], "random": _random(),
         }  # fmt: skip
         beside = self.path.with_suffix(".part")

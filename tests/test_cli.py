@@ -479,3 +479,14 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
+
+
+def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path):
+    words = ["select", "digits", "--limit", "200", "--method", "reconstruction", *FAST]
+    assert bicore(*words, "--size", "5", "--out", "first.npz", cwd=tmp_path).returncode == 0
+    more = bicore(*words, "--size", "8", "--initial", "first.npz", "--json", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert json.loads(more.stdout)["indices"][:5] == Coreset.load(tmp_path / "first.npz").indices.tolist()
+    refused = bicore(*words, "--size", "5", "--loss", "cross-entropy", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--loss cross-entropy means nothing for --method reconstruction" in refused.stderr

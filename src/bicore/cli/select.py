@@ -40,6 +40,7 @@ from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selection.bilevel import BilevelSelector
 from bicore.selection.methods import METHODS, as_selector
 from bicore.selection.names import as_kernel
+from bicore.selection.reconstruction import Reconstruction
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows
@@ -135,15 +136,17 @@ def select(
 
 
 def _ours(method: str) -> bool:
-    return METHODS[method][0] is BilevelSelector
+    """Whether it has a kernel and a regulariser to be told of."""
+    return METHODS[method][0] in (BilevelSelector, Reconstruction)
 
 
 def _check_options(method: str, given: dict[str, Any]) -> None:
     """Options that mean nothing to the method, or say something else than its name, are mistakes."""
-    fixed = METHODS[method][1]
+    build, fixed = METHODS[method]
+    known = {"exact", *getattr(build, "__dataclass_fields__", {})}
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        if not _ours(method):
+        if not _ours(method) or name not in known:
             raise InputError(f"{option} means nothing for --method {method}; leave it out.")
         if fixed.get(name, value) != value:
             raise InputError(f"{option} contradicts --method {method} ({name} {fixed[name]}); leave one of them out.")
