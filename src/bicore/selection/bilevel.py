@@ -12,30 +12,25 @@ import torch
 
 from bicore.bilevel import explicit, resident
 from bicore.bilevel.explicit import ExplicitRidge
-from bicore.bilevel.inner import InnerSolver, Newton, Ridge
-from bicore.bilevel.linear import Adaptive, LinearSolver
-from bicore.bilevel.problem import Constant, PerPoint, Problem
-from bicore.bilevel.regularisation import SUBSET_SIZE, automatic
+from bicore.bilevel.inner import InnerSolver
+from bicore.bilevel.linear import LinearSolver
+from bicore.bilevel.problem import Constant, PerPoint
 from bicore.bilevel.resident import SoftmaxResident
 from bicore.bilevel.ridge import RidgeForward
 from bicore.bilevel.weights import ProjectedGradient, WeightOptimiser
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, as_features, as_tensor, as_weights, read_targets
+from bicore.data import Array, Dataset, Targets, as_features, as_weights
 from bicore.errors import InputError, unknown_name
-from bicore.losses import Loss, SquaredError
-from bicore.operators import Reserve, build_operators
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selection.base import Selector, as_initial, as_seed, as_size, check_origin
 from bicore.selection.curve import QualityCurve, judged, quality_curve
 from bicore.selection.names import as_kernel, as_loss, as_regulariser
-from bicore.selection.prepared import Prepared, fitting
+from bicore.selection.prepared import REFERENCE_POINTS, Prepared, prepare, squared, targets_of
 from bicore.selection.pursuit import Forward, Outcome, Plan, Pursuit
 from bicore.selection.quotas import as_quotas
 from bicore.selection.strategies import Assembly, Strategy, as_strategy
 
 RULES = ("gradient", "gain", "first-order", "reducible")
-#: The model of all data that the reducible rule compares with is fitted on at most this many points, drawn at random beyond.
-REFERENCE_POINTS = 2000
 
 
 @dataclass(frozen=True)
@@ -145,15 +140,7 @@ class BilevelSelector(Selector):
 
     @property
     def _squared(self) -> bool:
-        return isinstance(self._loss, SquaredError) and self._outer_loss == self._loss
-
-    @property
-    def _loss(self) -> Loss:
-        return as_loss(self.loss)
-
-    @property
-    def _outer_loss(self) -> Loss:
-        return self._loss if self.outer_loss is None else as_loss(self.outer_loss, "outer_loss")
+        return squared(self)
 
     def select(
         self,
@@ -362,7 +349,7 @@ class BilevelSelector(Selector):
         given = np.flatnonzero(data.weights > 0).tolist() if coreset is None else coreset
         points, weights = as_initial(given, len(data), len(data), "coreset")
         rows = as_features(x, "x")
-        self._targets(data, None)  # which refuses data without labels
+        targets_of(self, data, None)  # which refuses data without labels
         if rows.shape[1:] != data.x.shape[1:]:
             raise InputError(f"x has rows of shape {rows.shape[1:]} and data of {data.x.shape[1:]}; they must match.")
         if coreset is None:  # as the outer objective counts them, a common factor plays no part
@@ -376,74 +363,7 @@ class BilevelSelector(Selector):
 
     def prepare(self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime) -> Prepared:
         """Check, encode, allocate: everything before the first point."""
-        targets, outer_targets = self._targets(data, outer)
-        inner_loss, outer_loss = fitting(self._loss, targets, data), fitting(self._outer_loss, targets, data)
-        outputs = inner_loss.outputs(targets)
-        if outer_loss.outputs(targets) != outputs:
-            other = outer_loss.outputs(targets)
-            raise InputError(
-                f"loss={inner_loss.name!r} predicts {outputs} numbers and outer_loss={outer_loss.name!r} {other}; they must agree."
-            )
-        kernel = as_kernel(self.kernel).fitted(data.x if (np.diff(data.ids) > 0).all() else data.x[np.argsort(data.ids)])
-        rows = len(data) + (0 if outer is None else len(outer))
-        width = max(count, SUBSET_SIZE if as_regulariser(self.inner_reg) is None else 0)
-        reserve = self._reserve(rows, width, outputs, runtime)
-        train, cross = build_operators(kernel, data.x, None if outer is None else outer.x, reserve, runtime)
-        weights = as_tensor(data.weights).to(train.like)
-        outer_weights = weights if outer is None else as_tensor(outer.weights).to(train.like)
-        problem = Problem(
-            train, cross, inner_loss, outer_loss,
-            inner_loss.prepare(targets, targets, weights, train.like),
-            outer_loss.prepare(outer_targets, targets, weights, train.like),
-            outer_weights / outer_weights.sum(), outputs, as_regulariser(self.inner_reg) or Constant(1.0),
-        )  # fmt: skip
-        closed = isinstance(inner_loss, SquaredError)
-        inner = self.inner or (Ridge() if closed else Newton(self.linear or Adaptive()))
-        prepared = Prepared(problem, kernel, targets, inner, self.linear or Adaptive())
-        if as_regulariser(self.inner_reg) is None:
-            counted = np.flatnonzero(data.weights > 0)
-            eligible = torch.from_numpy(counted[np.argsort(data.ids[counted], kind="stable")])  # row order plays no part
-            own = problem
-            if outer is not None:  # the rule looks at the training data alone
-                aims = outer_loss.prepare(targets, targets, weights, train.like)
-                own = replace(problem, cross=train, outer_targets=aims, outer_weights=weights / weights.sum())
-            chosen = automatic(own, eligible, prepared.inner, prepared.linear, seed)
-            prepared = replace(prepared, problem=replace(problem, regulariser=chosen))
-        return prepared
-
-    def _reserve(self, rows: int, width: int, outputs: int, runtime: Runtime) -> Reserve:
-        """The engine's own memory: kernel rows of the chosen points, a few vectors a data point, a few m×m matrices."""
-        vectors, squares = 8 * rows * outputs * 8, 3 * width * width * runtime.itemsize
-        refines = as_strategy(self.strategy).refines  # the columns of all points taken, and their products
-        factor = rows * width * runtime.itemsize * ((2 if self.weights == "final" else 1) + 2 * refines)
-        closed = self._squared and self.weights == "binary" and as_regulariser(self.inner_reg) is not None
-        closed = closed and self.rule in ("gradient", "gain") and not refines
-        if self.rule == "reducible":
-            factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
-        return Reserve(factor + vectors + squares, vectors if closed else factor + vectors + squares)
-
-    def _targets(self, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:
-        if data.y is None:
-            raise InputError(f"{self.name} needs labels or targets, and data has none; give y, or a method without labels.")
-        targets = read_targets(data.y, self.task, self.classes)
-        if targets.classes is not None and len(targets.classes) == 1 and len(data) > 1:
-            raise InputError(
-                f"y holds a single class ({targets.classes.tolist()[0]!r}); two are needed (or give classes=…, task='regression')."
-            )
-        if outer is None:
-            return targets, targets
-        if outer.y is None:
-            raise InputError("the outer set has no labels; the outer objective needs them.")
-        if outer.x.shape[1:] != data.x.shape[1:]:
-            raise InputError(
-                f"the outer set has rows of shape {outer.x.shape[1:]} and data of {data.x.shape[1:]}; they must match."
-            )
-        other = read_targets(outer.y, targets.task, targets.classes)
-        if other.task == "regression" and other.values.shape[1] != targets.values.shape[1]:
-            raise InputError(
-                f"the outer set has {other.values.shape[1]} targets and data {targets.values.shape[1]}; they must match."
-            )
-        return targets, other
+        return prepare(self, data, outer, count, seed, runtime)
 
 
 def _other(label: Any) -> Any:
