@@ -27,6 +27,7 @@ NAMES = (
     "active",
     "network",
     "beyond",
+    "training",
     "page",
 )
 

@@ -18,6 +18,7 @@ from experiments import cifar, page, training
 from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
 from experiments.figures import FIGURES, draw
 from experiments.records import FOLDER, RecordError, Records
+from experiments.streaming import IMBALANCED
 from experiments.tables import gathered, table
 
 
@@ -46,7 +47,8 @@ def main(words: list[str] | None = None) -> int:
     drawn.add_argument("--out", type=Path, help="the picture's file")
     verbs.add_parser("page", help="write docs/reproduction.md from all records")
     found = verbs.add_parser(
-        "betas", help="write experiments/betas.json: the β of each row on CIFAR-10, from the records of cifar-betas"
+        "choose",
+        help="write experiments/chosen.json: λ and the β of each row on CIFAR-10, from records of what held-out points say",
     )
     for verb in (run, shown, drawn, found):
         verb.add_argument("--records", type=Path, default=None, help="folder of the records")
@@ -63,8 +65,8 @@ def _obey(given: argparse.Namespace) -> int:
         return _list()
     if given.verb == "page":
         return _page()
-    if given.verb == "betas":
-        return _betas(given.records or FOLDER)
+    if given.verb == "choose":
+        return _choose(given.records or FOLDER)
     if given.verb == "figure":
         path = given.out or Path(f"{given.name}.png")
         records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
@@ -87,10 +89,17 @@ def _page() -> int:
     return 0
 
 
-def _betas(folder: Path) -> int:
-    found = cifar.choose(Records("cifar-betas", folder).all())
+def _choose(folder: Path) -> int:
+    streams = list(Records("cifar-stream-betas", folder).all())
+    imbalanced = [record for record in streams if record["method"] in IMBALANCED]
+    betas = {
+        "continual": Records("cifar-betas", folder).all(),
+        "imbalanced": imbalanced,
+        "streaming": [record for record in streams if record not in imbalanced],
+    }
+    found = cifar.choose(betas, Records("cifar-penalty", folder).all())
     if not found:
-        print("experiments: there are no records of cifar-betas yet; run it first.", file=sys.stderr)
+        print("experiments: there are no records of cifar-penalty and cifar-betas yet; run them first.", file=sys.stderr)
         return 2
     cifar.CHOSEN.write_text(json.dumps(found, indent=1) + "\n")
     print(cifar.CHOSEN.name)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bicore import InputError
-from experiments import cifar, continual, picks, runtime, streaming, summary, tasks, training, variational
+from experiments import cifar, continual, penalties, picks, runtime, streaming, summary, tasks, training, variational
 from experiments.checkpoints import Checkpoint
 from experiments.networks import NORMALISED, TOYS
 from experiments.settings import Setting
@@ -20,10 +20,12 @@ from experiments.tasks import Part, Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 DATASETS = ("PermMNIST", "SplitMNIST")
+#: Rows of the balanced stream of CIFAR-10.
+BALANCED = {"Reservoir sampling": "reservoir", "Streaming coreset": "coreset", "Streaming coreset RBF": "coreset-rbf"}
 #: What a toy has less of: rows of memory, rows a batch of a stream, points a task.
 QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 36
 #: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs.
-LONG, CHECKPOINT_EPOCHS = (cifar.DATASET,), 200
+LONG, CHECKPOINT_EPOCHS = (cifar.DATASET,), 100
 Number = dict[str, float]
 Results = Iterator[tuple[float, dict[str, Any]]]
 
@@ -53,26 +55,28 @@ class Experiment:
 
 def _continual(
     dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None,
-    betas: Sequence[float] = continual.BETAS, epochs: int | None = None,
+    betas: Sequence[float] = continual.BETAS, epochs: int = training.EPOCHS, penalty: float = continual.LAMBDA,
 ) -> Group:  # fmt: skip
     setting = continual.setting_of(dataset, method, memory, seed, betas)
-    epochs = continual.TASK_EPOCHS[dataset] if epochs is None else epochs
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
-        checkpoint = _checkpoint(setting, epochs) if dataset in LONG else None
-        network = NORMALISED[dataset] if "normalised network" in method else None
-        return continual.run(setting, word, made, betas, device, epochs, network, checkpoint)
+        normalised = "normalised network" in method
+        checkpoint = _checkpoint(setting, epochs, normalised) if dataset in LONG else None
+        network = NORMALISED[dataset] if normalised else None
+        return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
 
     return Group(setting, run, dataset, paper)
 
 
-def _checkpoint(setting: Setting, epochs: int) -> Checkpoint:
-    """Beside nothing that is kept: a folder of this run for as long as it lasts."""
-    kind = "fast" if training.FAST else "float32"
-    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{epochs}-{kind}".replace(" ", "-")
-    return Checkpoint(Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints")) / name, CHECKPOINT_EPOCHS)
+def _checkpoint(setting: Setting, epochs: int, normalised: bool) -> Checkpoint:
+    """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
+    kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
+    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{kind}".replace(" ", "-")
+    start = f"start-{setting.dataset}-{'normalised-' * normalised}{setting.seed}-{kind}.pt"
+    folder = Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints"))
+    return Checkpoint(folder / name, CHECKPOINT_EPOCHS, folder / start)
 
 
 def _streaming(
@@ -103,6 +107,8 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
 
 def _summary(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group:
     setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
+    if dataset == "CIFAR-10":
+        recipe = replace(recipe, penalty=cifar.penalty())
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
@@ -118,6 +124,15 @@ def _runtime(method: str) -> Group:
         return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
 
     return Group(setting, run, "pool of MNIST", None)
+
+
+def _penalty() -> Group:
+    setting = penalties.setting_of(cifar.DATASET)
+
+    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+        return penalties.run(setting, made, betas, device)
+
+    return Group(setting, run, cifar.DATASET, None)
 
 
 def _picks(method: str, seed: int) -> Group:
@@ -230,7 +245,7 @@ def _cifar_continual_groups(seed: int) -> list[Group]:
     return [
         _continual(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("continual_learning", method, cifar.DATASET),
-            (cifar.beta_of(method),),
+            (cifar.beta_of("continual", method),), penalty=cifar.penalty(),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -239,19 +254,41 @@ def _cifar_continual_groups(seed: int) -> list[Group]:
 def _cifar_beta_groups(seed: int) -> list[Group]:
     """β on held-out points with one seed and fewer epochs."""
     return [
-        _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, cifar.tried(method), cifar.BETA_EPOCHS)
-        for method, word in {**continual.METHODS, **continual.OWN}.items()
-        if seed == 0 and cifar.tried(method)
+        _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty())
+        for method, word in continual.METHODS.items()
+        if seed == 0 and (betas := cifar.tried("continual", method))
     ]
 
 
+def _cifar_penalty_groups(seed: int) -> list[Group]:
+    return [_penalty()] if seed == 0 else []
+
+
+def _cifar_flow(imbalanced: bool, fewer: int = 1) -> streaming.Flow:
+    steps = cifar.IMBALANCED_STEPS if imbalanced else cifar.BALANCED_STEPS
+    return streaming.Flow(steps // fewer, slots=1 if imbalanced else streaming.Flow.slots, penalty=cifar.penalty())
+
+
+def _cifar_stream_beta_groups(seed: int) -> list[Group]:
+    """The same for the streams, with fewer steps a batch."""
+    tables = (("imbalanced", streaming.IMBALANCED), ("streaming", BALANCED))
+    return [
+        _streaming(
+            cifar.DATASET, method, word, cifar.MEMORY, 0, None, table == "imbalanced", betas,
+            _cifar_flow(table == "imbalanced", cifar.FEWER_STEPS),
+        )
+        for table, rows in tables
+        for method, word in rows.items()
+        if seed == 0 and (betas := cifar.tried(table, method))
+    ]  # fmt: skip
+
+
 def _cifar_imbalanced_groups(seed: int) -> list[Group]:
-    flow = streaming.Flow(cifar.STREAM_STEPS, slots=1)
     rows = {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("imbalanced_streaming", method, cifar.DATASET), True,
-            cifar.STREAM_BETAS, flow,
+            (cifar.beta_of("imbalanced", method),), _cifar_flow(True),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -259,10 +296,13 @@ def _cifar_imbalanced_groups(seed: int) -> list[Group]:
 
 def _cifar_streaming_groups(seed: int) -> list[Group]:
     """The balanced stream: the paper's negative result; and the RBF kernel, which it says fails."""
-    rows = {"Reservoir sampling": "reservoir", "Streaming coreset": "coreset", "Streaming coreset RBF": "coreset-rbf"}
     return [
-        _streaming(cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=cifar.STREAM_BETAS) for method, word in rows.items()
-    ]
+        _streaming(
+            cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=(cifar.beta_of("streaming", method),),
+            flow=_cifar_flow(False),
+        )
+        for method, word in BALANCED.items()
+    ]  # fmt: skip
 
 
 def _cifar_summary_groups(seed: int) -> list[Group]:
@@ -272,7 +312,9 @@ def _cifar_summary_groups(seed: int) -> list[Group]:
 def _cifar_proxy_groups(seed: int) -> list[Group]:
     rows = {"Uniform sampling": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
     groups = [
-        _continual(cifar.DATASET, method, word, cifar.MEMORY, seed, None, (cifar.beta_of(method.removesuffix(" RBF")),))
+        _continual(
+            cifar.DATASET, method, word, cifar.MEMORY, seed, None, (cifar.beta_of("continual", method),), penalty=cifar.penalty()
+        )
         for method, word in rows.items()
     ]
     return [
@@ -294,7 +336,9 @@ EXPERIMENTS = {
         Experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", _summary_groups),
         Experiment("picks", "The 40 picks of figure 5 and what the paper says of them", _picks_groups),
         Experiment("runtime", "Seconds of kernels and coresets of 1000 points", _runtime_groups),
+        Experiment("cifar-penalty", "SplitCIFAR-10: λ by the proxy's held-out loss", _cifar_penalty_groups),
         Experiment("cifar-betas", "SplitCIFAR-10: β by held-out points, one seed, fewer epochs", _cifar_beta_groups),
+        Experiment("cifar-stream-betas", "Streams of SplitCIFAR-10: β by held-out points, fewer steps", _cifar_stream_beta_groups),
         Experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10", _cifar_imbalanced_groups),
         Experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200", _cifar_continual_groups),
         Experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10", _cifar_streaming_groups),

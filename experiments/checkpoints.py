@@ -5,7 +5,8 @@ A file of tensors, written beside and renamed; read without running anything tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,27 @@ from bicore import ReplayMemory, Selector
 from experiments.training import Learner
 
 
+def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Tensors that are made by the process that asks first, and read by the others, who wait for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not path.exists():
+            beside = path.with_suffix(".part")
+            torch.save(make(), beside)
+            beside.replace(path)
+    found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return found
+
+
 @dataclass
 class Checkpoint:
     """Where a run of several learners stands: the task, the epochs of it that are done, and everything that changes."""
 
     folder: Path
     every: int  # epochs
+    #: Where the network after the first task is kept for all runs that begin with it.
+    start: Path | None = None
 
     @property
     def path(self) -> Path:

@@ -20,6 +20,8 @@ class Network(nn.Module):
     shape: tuple[int, int, int] = (1, 28, 28)
     #: Trained in bfloat16 with float32 weights where there is a GPU, and by code compiled for it.
     mixed, compiled = False, False
+    #: Whether it pays to look for the fastest algorithm of every convolution.
+    searched = False
     #: How parameters lie in memory.
     layout = torch.contiguous_format
 
@@ -115,7 +117,7 @@ class ResNet18(Network):
     """
 
     shape = (3, 32, 32)
-    mixed = True
+    mixed, searched = True, True
     layout = torch.channels_last
     border = 4
 
@@ -153,7 +155,7 @@ class ResNet18(Network):
 
     def forward(self, x: Tensor) -> Tensor:
         maps = self.blocks(F.relu(self.norm(self.stem(x.contiguous(memory_format=torch.channels_last)))))
-        return self.head(F.avg_pool2d(maps, 4).flatten(1))
+        return self.head(maps.mean((2, 3)))
 
 
 #: Which network is trained, by data set; and a smaller one of the same kind for toys.

@@ -65,7 +65,7 @@ def text(folder: Path = FOLDER) -> str | None:
             f"{minutes:.1f} minutes on {', '.join(hardware)}.\n"
         )
         parts.append(table(name, records))
-        if name not in ("runtime", "picks"):
+        if name not in ("runtime", "picks", "cifar-penalty"):
             parts.append(_verdicts(name, records))
         if name in NOTES:
             parts.append(NOTES[name] + "\n")

@@ -94,6 +94,7 @@ def run(
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
+    spent |= {"lambda": flow.penalty} if word.startswith("coreset") else {}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 

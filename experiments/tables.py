@@ -66,6 +66,8 @@ def table(name: str, records: Iterable[dict[str, Any]]) -> str:
         return _runtime(list(records))
     if name == "picks":
         return _picks(list(records))
+    if name == "cifar-penalty":
+        return _penalties(list(records))
     return told(rows(name, records))
 
 
@@ -92,6 +94,19 @@ def _picks(records: list[dict[str, Any]]) -> str:
         [one["method"], str(one["seed"]), str(one["classes_in_first_ten"]), f"{one['eights']} and {one['ones']}"] for one in records
     ]
     return _markdown(["method", "seed", "classes among the first ten", "eights and ones among all"], body)
+
+
+def _penalties(records: list[dict[str, Any]]) -> str:
+    body = [
+        [
+            one["method"],
+            f"{one['penalty']:g}",
+            f"{np.mean(one['held_loss']):.4f}",
+            ", ".join(f"{loss:.3f}" for loss in one["held_loss"]),
+        ]
+        for one in sorted(records, key=lambda record: float(record["penalty"]))
+    ]
+    return _markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
 def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:

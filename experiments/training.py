@@ -49,6 +49,8 @@ class Passes(ABC):
     a pass recorded once serves as long as there is room."""
 
     optimiser: torch.optim.Optimizer
+    #: Whether the fastest algorithm of every convolution is looked for.
+    searched = False
 
     def __init__(self, points: int, passes: int, batch: int, generator: torch.Generator, device: torch.device) -> None:
         self.points, self.passes, self.generator, self.device = points, passes, generator, device
@@ -107,7 +109,7 @@ class Learner(Passes):
     ) -> None:
         device = next(network.parameters()).device
         super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
-        self.network, self.beta = network, beta
+        self.network, self.beta, self.searched = network, beta, network.searched
         self.mixed = device.type == "cuda" and FAST and network.mixed
         compiled = self.mixed and network.compiled
         self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if compiled else network
@@ -215,7 +217,7 @@ class Cohort(Generic[Trained]):
         main = torch.cuda.current_stream()
         for learner, stream in zip(self.learners, self.streams, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream), _products_in_tf32(FAST):
+            with torch.cuda.stream(stream), products(FAST, learner.searched):
                 learner.epoch()
         for stream in self.streams:
             main.wait_stream(stream)
@@ -231,17 +233,18 @@ class Cohort(Generic[Trained]):
 
 
 @contextmanager
-def _products_in_tf32(allowed: bool) -> Iterator[None]:
+def products(tf32: bool, searched: bool) -> Iterator[None]:
     """For the training alone; what selects computes in full."""
-    switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [switch.allow_tf32 for switch in switches]
-    for switch in switches:
-        switch.allow_tf32 = allowed
+    switches = ((torch.backends.cuda.matmul, "allow_tf32", tf32), (torch.backends.cudnn, "allow_tf32", tf32),
+                (torch.backends.cudnn, "benchmark", searched))  # fmt: skip
+    before = [getattr(place, name) for place, name, _ in switches]
+    for place, name, value in switches:
+        setattr(place, name, value)
     try:
         yield
     finally:
-        for switch, value in zip(switches, before, strict=True):
-            switch.allow_tf32 = value
+        for (place, name, _), value in zip(switches, before, strict=True):
+            setattr(place, name, value)
 
 
 def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[float]:

@@ -14,14 +14,14 @@ from torch import nn
 
 from bicore import Context, Dataset
 from bicore.selection import as_selector
-from experiments import cifar, continual, page
+from experiments import cifar, continual, page, penalties
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
-from experiments.checkpoints import Checkpoint
+from experiments.checkpoints import Checkpoint, once
 from experiments.continual import Noisy, started
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import Records
-from experiments.tables import gathered, rows
+from experiments.tables import gathered, rows, table
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, build
 
@@ -203,18 +203,53 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
 
 def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "betas.json")
-    assert cifar.beta_of("Coreset") == 100
-    assert main(["betas", "--records", str(tmp_path)]) == 2
+    monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "chosen.json")
+    assert cifar.beta_of("continual", "Coreset") == 100
+    assert cifar.penalty() == 1e-3
+    assert main(["choose", "--records", str(tmp_path)]) == 2
     for beta, held, tested in ((1.0, 0.5, 0.1), (10.0, 0.4, 0.9)):
-        key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 200, "beta": beta, "seed": 0}
-        Records("cifar-betas", tmp_path).write(key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False})
-    assert main(["betas", "--records", str(tmp_path)]) == 0
-    assert cifar.beta_of("Coreset") == 1
-    assert cifar.beta_of("Coreset, normalised network, its embedding as the proxy") == 1
-    assert cifar.beta_of("Uniform sampling") == 10
-    assert cifar.tried("Uniform sampling, train at the end") == ()
-    assert cifar.tried("iCaRL's selection") == (0.1, 1.0, 10.0)
+        key = {"dataset": cifar.DATASET, "memory": 200, "beta": beta, "seed": 0}
+        result = {"test": [tested], "held": [held], "seconds": 1.0, "quick": False}
+        Records("cifar-betas", tmp_path).write({**key, "method": "Coreset"}, result)
+        Records("cifar-stream-betas", tmp_path).write({**key, "method": "CBRS"}, {**result, "held": [1 - held]})
+        Records("cifar-stream-betas", tmp_path).write({**key, "method": "Streaming coreset"}, result)
+    for value, loss in ((1e-4, 0.7), (1e-2, 0.6)):
+        key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 100, "penalty": value, "seed": 0}
+        Records("cifar-penalty", tmp_path).write(key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False})
+    assert main(["choose", "--records", str(tmp_path)]) == 0
+    assert cifar.penalty() == 1e-2
+    assert cifar.beta_of("continual", "Coreset") == 1
+    assert cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
+    assert cifar.beta_of("continual", "Uniform sampling") == 10
+    assert cifar.beta_of("imbalanced", "CBRS") == 10
+    assert cifar.beta_of("imbalanced", "Reservoir") == 0.1
+    assert cifar.beta_of("streaming", "Streaming coreset RBF") == 1
+    assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
+    assert cifar.tried("continual", "iCaRL's selection") == (0.1, 1.0, 10.0)
+    assert "| 0.01 | 0.5500 |" in table("cifar-penalty", gathered("cifar-penalty", tmp_path))
+
+
+def test_the_network_after_the_first_task_is_made_once(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"weight": torch.arange(3.0)}
+
+    for _ in range(2):
+        torch.testing.assert_close(once(tmp_path / "start.pt", make)["weight"], torch.arange(3.0))
+    assert len(made) == 1
+
+
+def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
+    x[:, 0] += 3 * y
+    inner, outer = Dataset(x[:40] @ x[:40].T, y[:40]), Dataset(x[40:] @ x[:40].T, y[40:])
+    setting = replace(penalties.setting_of(cifar.DATASET), memory=8)
+    told = {value: penalties.held_out_loss(inner, outer, value, setting) for value in (1e-3, 1e3)}
+    assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
+    assert told[1e-3] < told[1e3]
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
