@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from bicore import InputError
 from experiments import cifar, continual, penalties, picks, runtime, streaming, summary, tasks, training, variational
-from experiments.checkpoints import Checkpoint
+from experiments.checkpoints import Checkpoint, checkpoint_folder
 from experiments.networks import NORMALISED, TOYS
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
@@ -75,7 +74,7 @@ def _checkpoint(setting: Setting, epochs: int, normalised: bool) -> Checkpoint:
     kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
     name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{kind}".replace(" ", "-")
     start = f"start-{setting.dataset}-{'normalised-' * normalised}{setting.seed}-{kind}.pt"
-    folder = Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints"))
+    folder = checkpoint_folder()
     return Checkpoint(folder / name, CHECKPOINT_EPOCHS, folder / start)
 
 

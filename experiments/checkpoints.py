@@ -6,6 +6,7 @@ A file of tensors, written beside and renamed; read without running anything tha
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,11 @@ import torch
 
 from bicore import ReplayMemory, Selector
 from experiments.training import Learner
+
+
+def checkpoint_folder() -> Path:
+    """``$BICORE_CHECKPOINTS``, or ``checkpoints`` where the command runs; it can be removed at any time between runs."""
+    return Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints"))
 
 
 def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

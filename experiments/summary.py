@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
 from bicore.bilevel import Adam
 from bicore.kernels import cnn, resnet18
+from experiments.checkpoints import checkpoint_folder, once
 from experiments.networks import ConvNet, Network, ResNet18
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
@@ -104,8 +106,11 @@ def chosen(word: str, recipe: Recipe, pool: Part, size: int, seed: int, device: 
 
 @lru_cache(maxsize=1)
 def stored(kernel: Callable[[], Kernel], precision: torch.dtype, pool: Part, device: str) -> np.ndarray:
-    """The kernel of the pool, computed once; the small steps of a selection are taken on the host."""
-    matrix: np.ndarray = kernel()(tensors(pool, device)[0].to(precision)).cpu().double().numpy()
+    """The kernel of the pool, computed by the first process that asks; the small steps of a selection are taken on the host."""
+    content = hashlib.sha256(np.ascontiguousarray(pool.x).tobytes()).hexdigest()[:16]
+    path = checkpoint_folder() / f"kernel-{kernel.__name__}-{str(precision).split('.')[-1]}-{content}.pt"
+    found = once(path, lambda: {"kernel": kernel()(tensors(pool, device)[0].to(precision)).cpu()})
+    matrix: np.ndarray = found["kernel"].double().numpy()
     return matrix
 
 

@@ -23,7 +23,7 @@ from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import Records
 from experiments.tables import gathered, rows, table
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
-from experiments.training import Cohort, Learner, Memory, build
+from experiments.training import Cohort, Learner, Memory, accuracy, build, products
 
 SOURCE = Path(__file__).parents[1] / "experiments"
 PUBLIC = {
@@ -162,8 +162,8 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
         found.update(matches)
     assert len(found) > 40
     assert {mirrored for _, _, mirrored in found} == {False, True}
-    small = ResNet18(width=8, groups=4)
-    assert sum(isinstance(part, nn.GroupNorm) for part in small.modules()) == 17
+    small = ResNet18(width=8, normalised=True)
+    assert sum(isinstance(part, nn.BatchNorm2d) for part in small.modules()) == 20
     assert small(x[:2]).shape == (2, 10)
 
 
@@ -315,6 +315,7 @@ LONGER = {name for name in EXPERIMENTS if name.startswith("cifar")}
 
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BICORE_DATA", raising=False)
+    monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))
     assert main(["run", "cifar-imbalanced", "--quick", "--only", "Coreset", "--records", str(tmp_path)]) == 0
     assert "| SplitCIFAR-10 | Coreset |" in capsys.readouterr().out
 
@@ -322,6 +323,7 @@ def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS])
 def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("BICORE_DATA", raising=False)
+    monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))
     torch.set_num_threads(1)
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     shown = capsys.readouterr()
@@ -456,3 +458,35 @@ def test_records_are_whole_files_named_after_their_configuration(tmp_path):
     assert not records.has({**key, "seed": 4})
     assert next(iter(records.all()))["method"] == "k-means of grads"
     assert [path.suffix for path in (tmp_path / "proxy").iterdir()] == [".json"]
+
+
+@pytest.mark.gpu
+def test_fused_convolutions_have_the_gradients_of_plain_ones():
+    network = build(ResNet18, 0, "cuda")
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(64, 3, 32, 32, generator=draw).cuda(), torch.randint(0, 10, (64,), generator=draw).cuda()
+
+    def gradients(fused, mixed):
+        network.zero_grad(set_to_none=True)
+        for block in network.blocks:
+            block.fused = fused
+        with torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False), products(False, False):
+            nn.functional.cross_entropy(network(x).float(), y).backward()
+        return torch.cat([value.grad.flatten() for value in network.parameters()])
+
+    exact = gradients(False, False)
+    plain, fused = ((gradients(way, True) - exact).norm() / exact.norm() for way in (False, True))
+    assert plain < 0.05
+    assert fused < 1.2 * plain + 1e-3
+
+
+@pytest.mark.gpu
+def test_a_recorded_training_on_images_learns():
+    torch.manual_seed(0)
+    x, y = load(None, "CIFAR-10")[0][:120].x, load(None, "CIFAR-10")[0][:120].y
+    learner = Learner(build(ResNet18, 0, "cuda"), 1.0, 100, 20, 40)
+    learner.take(torch.from_numpy(x[:100]).cuda(), torch.from_numpy(y[:100]).cuda())
+    learner.rehearse(Memory(torch.from_numpy(x[100:]).cuda(), torch.from_numpy(y[100:]).cuda(), torch.full((20,), 1 / 20).cuda()))
+    Cohort([learner]).train(40)
+    (found,) = accuracy(learner.network, [Part(x, y)], "cuda")
+    assert found > 0.5
