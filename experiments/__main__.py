@@ -91,7 +91,7 @@ def _page() -> int:
 
 def _choose(folder: Path) -> int:
     streams = list(Records("cifar-stream-betas", folder).all())
-    imbalanced = [record for record in streams if record["method"] in IMBALANCED]
+    imbalanced = [record for record in streams if record["method"] in {**IMBALANCED, **cifar.PAPERS}]
     betas = {
         "continual": Records("cifar-betas", folder).all(),
         "imbalanced": imbalanced,

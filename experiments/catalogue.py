@@ -240,11 +240,11 @@ def _picks_groups(seed: int) -> list[Group]:
 
 def _cifar_continual_groups(seed: int) -> list[Group]:
     """One β a row: the one that ``cifar-betas`` found, or the paper's."""
-    rows = {**continual.METHODS, **continual.OWN, **cifar.NORMALISED}
+    rows = {**continual.METHODS, **cifar.PAPERS, **continual.OWN, **cifar.NORMALISED}
     return [
         _continual(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("continual_learning", method, cifar.DATASET),
-            (cifar.beta_of("continual", method),), penalty=cifar.penalty(),
+            (cifar.beta_of("continual", method),), penalty=cifar.penalty(method),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -253,8 +253,8 @@ def _cifar_continual_groups(seed: int) -> list[Group]:
 def _cifar_beta_groups(seed: int) -> list[Group]:
     """β on held-out points with one seed and fewer epochs."""
     return [
-        _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty())
-        for method, word in continual.METHODS.items()
+        _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty(method))
+        for method, word in {**continual.METHODS, **cifar.PAPERS}.items()
         if seed == 0 and (betas := cifar.tried("continual", method))
     ]
 
@@ -263,18 +263,18 @@ def _cifar_penalty_groups(seed: int) -> list[Group]:
     return [_penalty()] if seed == 0 else []
 
 
-def _cifar_flow(imbalanced: bool, fewer: int = 1) -> streaming.Flow:
+def _cifar_flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:
     steps = cifar.IMBALANCED_STEPS if imbalanced else cifar.BALANCED_STEPS
-    return streaming.Flow(steps // fewer, slots=1 if imbalanced else streaming.Flow.slots, penalty=cifar.penalty())
+    return streaming.Flow(steps // fewer, slots=1 if imbalanced else streaming.Flow.slots, penalty=cifar.penalty(method))
 
 
 def _cifar_stream_beta_groups(seed: int) -> list[Group]:
     """The same for the streams, with fewer steps a batch."""
-    tables = (("imbalanced", streaming.IMBALANCED), ("streaming", BALANCED))
+    tables = (("imbalanced", {**streaming.IMBALANCED, **cifar.PAPERS}), ("streaming", BALANCED))
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, 0, None, table == "imbalanced", betas,
-            _cifar_flow(table == "imbalanced", cifar.FEWER_STEPS),
+            _cifar_flow(method, table == "imbalanced", cifar.FEWER_STEPS),
         )
         for table, rows in tables
         for method, word in rows.items()
@@ -283,11 +283,11 @@ def _cifar_stream_beta_groups(seed: int) -> list[Group]:
 
 
 def _cifar_imbalanced_groups(seed: int) -> list[Group]:
-    rows = {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}
+    rows = {**streaming.IMBALANCED, **cifar.PAPERS, **streaming.IMBALANCED_OWN}
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("imbalanced_streaming", method, cifar.DATASET), True,
-            (cifar.beta_of("imbalanced", method),), _cifar_flow(True),
+            (cifar.beta_of("imbalanced", method),), _cifar_flow(method, True),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -298,7 +298,7 @@ def _cifar_streaming_groups(seed: int) -> list[Group]:
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=(cifar.beta_of("streaming", method),),
-            flow=_cifar_flow(False),
+            flow=_cifar_flow(method, False),
         )
         for method, word in BALANCED.items()
     ]  # fmt: skip
