@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import beyond_page, comparison_page, pooled_regression_page
+from benchmarks import beyond_page, comparison_page, pooled_regression_page, training_page
 from benchmarks.common import read_record, table, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -31,7 +31,7 @@ def text() -> str:
     sections = {
         "selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation,
         "rivals": _rivals, "stream": _stream, "gpu": _gpu,
-        "pooled_regression": pooled_regression_page.section, **beyond_page.SECTIONS,
+        "pooled_regression": pooled_regression_page.section, "training": training_page.section, **beyond_page.SECTIONS,
     }  # fmt: skip
     return "\n".join([INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())])
 

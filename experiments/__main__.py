@@ -101,7 +101,9 @@ def _choose(folder: Path) -> int:
     if not found:
         print("experiments: there are no records of cifar-penalty and cifar-betas yet; run them first.", file=sys.stderr)
         return 2
-    cifar.CHOSEN.write_text(json.dumps(found, indent=1) + "\n")
+    beside = cifar.CHOSEN.with_suffix(".part")
+    beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    beside.replace(cifar.CHOSEN)
     print(cifar.CHOSEN.name)
     return 0
 
