@@ -19,7 +19,7 @@ from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
 from experiments.figures import FIGURES, draw
 from experiments.records import FOLDER, RecordError, Records
 from experiments.streaming import IMBALANCED
-from experiments.tables import gathered, table
+from experiments.tables import gathered, progress, table
 
 
 def main(words: list[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def _page() -> int:
 
 def _choose(folder: Path) -> int:
     streams = list(Records("cifar-stream-betas", folder).all())
-    imbalanced = [record for record in streams if record["method"] in {**IMBALANCED, **cifar.PAPERS}]
+    imbalanced = [record for record in streams if record["method"] in {**IMBALANCED, **cifar.IMBALANCED_OWN}]
     betas = {
         "continual": Records("cifar-betas", folder).all(),
         "imbalanced": imbalanced,
@@ -110,9 +110,8 @@ def _choose(folder: Path) -> int:
 
 def _list() -> int:
     for name, experiment in EXPERIMENTS.items():
-        records = Records(name)
-        wanted = sum(len(group.setting.betas) for seed in range(5) for group in experiment.groups(seed) if group.source is None)
-        print(f"{name:12} {experiment.title}: {len(list(records.all()))} of {wanted} runs recorded")
+        done, wanted = progress(name)
+        print(f"{name:18} {experiment.title}: {done} of {wanted} runs recorded")
     return 0
 
 

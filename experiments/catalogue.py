@@ -19,8 +19,6 @@ from experiments.tasks import Part, Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 DATASETS = ("PermMNIST", "SplitMNIST")
-#: Rows of the balanced stream of CIFAR-10.
-BALANCED = {"Reservoir sampling": "reservoir", "Streaming coreset": "coreset", "Streaming coreset RBF": "coreset-rbf"}
 #: What a toy has less of: rows of memory, rows a batch of a stream, points a task.
 QUICK_SHARE, QUICK_BATCH, QUICK_POINTS = 10, 24, 36
 #: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs.
@@ -106,8 +104,8 @@ def _variational(dataset: str, method: str, word: str, seed: int, paper: Number 
 
 def _summary(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group:
     setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
-    if dataset == "CIFAR-10":
-        recipe = replace(recipe, penalty=cifar.penalty())
+    if cifar.BY_PROXY in method:
+        recipe = replace(recipe, penalty=cifar.penalty(method))
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
@@ -240,7 +238,7 @@ def _picks_groups(seed: int) -> list[Group]:
 
 def _cifar_continual_groups(seed: int) -> list[Group]:
     """One β a row: the one that ``cifar-betas`` found, or the paper's."""
-    rows = {**continual.METHODS, **cifar.PAPERS, **continual.OWN, **cifar.NORMALISED}
+    rows = {**continual.METHODS, **cifar.OWN}
     return [
         _continual(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("continual_learning", method, cifar.DATASET),
@@ -254,7 +252,7 @@ def _cifar_beta_groups(seed: int) -> list[Group]:
     """β on held-out points with one seed and fewer epochs."""
     return [
         _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty(method))
-        for method, word in {**continual.METHODS, **cifar.PAPERS}.items()
+        for method, word in {**continual.METHODS, **cifar.OWN}.items()
         if seed == 0 and (betas := cifar.tried("continual", method))
     ]
 
@@ -270,7 +268,7 @@ def _cifar_flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow
 
 def _cifar_stream_beta_groups(seed: int) -> list[Group]:
     """The same for the streams, with fewer steps a batch."""
-    tables = (("imbalanced", {**streaming.IMBALANCED, **cifar.PAPERS}), ("streaming", BALANCED))
+    tables = (("imbalanced", {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}), ("streaming", cifar.BALANCED))
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, 0, None, table == "imbalanced", betas,
@@ -283,7 +281,7 @@ def _cifar_stream_beta_groups(seed: int) -> list[Group]:
 
 
 def _cifar_imbalanced_groups(seed: int) -> list[Group]:
-    rows = {**streaming.IMBALANCED, **cifar.PAPERS, **streaming.IMBALANCED_OWN}
+    rows = {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}
     return [
         _streaming(
             cifar.DATASET, method, word, cifar.MEMORY, seed, _table("imbalanced_streaming", method, cifar.DATASET), True,
@@ -300,19 +298,26 @@ def _cifar_streaming_groups(seed: int) -> list[Group]:
             cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=(cifar.beta_of("streaming", method),),
             flow=_cifar_flow(method, False),
         )
-        for method, word in BALANCED.items()
+        for method, word in cifar.BALANCED.items()
     ]  # fmt: skip
 
 
 def _cifar_summary_groups(seed: int) -> list[Group]:
-    return [_summary(method, word, seed, "CIFAR-10") for method, word in {**summary.METHODS, **summary.OWN}.items()]
+    return [_summary(method, word, seed, "CIFAR-10") for method, word in {**summary.METHODS, **cifar.IMBALANCED_OWN}.items()]
 
 
 def _cifar_proxy_groups(seed: int) -> list[Group]:
     rows = {"Uniform sampling": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
     groups = [
         _continual(
-            cifar.DATASET, method, word, cifar.MEMORY, seed, None, (cifar.beta_of("continual", method),), penalty=cifar.penalty()
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            seed,
+            None,
+            (cifar.beta_of("continual", method),),
+            penalty=cifar.penalty(method),
         )
         for method, word in rows.items()
     ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from experiments.trunk import Trunk
 
 #: By which CIFAR-10's channels come standardised.
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -94,29 +95,6 @@ class ConvNet(Network):
         return F.max_pool2d(F.relu(F.dropout(maps, 0.5, self.training)), 2)
 
 
-class Rectified(torch.autograd.Function):
-    """A 3×3 convolution, what is added to it, and the ReLU, in one pass over memory; for maps in bfloat16 on a GPU."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, added: Tensor | None, stride: int) -> Tensor:
-        shape = [stride, stride], [1, 1], [1, 1], 1
-        if added is None:
-            maps = torch.cudnn_convolution_relu(x, weight, None, *shape)
-        else:
-            maps = torch.cudnn_convolution_add_relu(x, weight, added, 1.0, None, *shape)
-        ctx.save_for_backward(x, weight, maps)
-        ctx.stride, ctx.adds = stride, added is not None
-        return maps
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, maps = ctx.saved_tensors
-        gradient = torch.ops.aten.threshold_backward(gradient, maps, 0)
-        shape = [ctx.stride, ctx.stride], [1, 1], [1, 1], False, [0, 0], 1
-        of_x, of_weight, _ = torch.ops.aten.convolution_backward(gradient, x, weight, None, *shape, [True, True, False])
-        return of_x, of_weight, gradient if ctx.adds else None, None
-
-
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the shortcut must change shape."""
 
@@ -130,20 +108,9 @@ class Block(nn.Module):
         reshaped = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norms[2])
         self.shortcut = nn.Identity() if same else reshaped
 
-    #: Whether maps in bfloat16 on a GPU go through :class:`Rectified`.
-    fused = True
-
     def forward(self, x: Tensor) -> Tensor:
-        if self.fused and x.is_cuda and x.dtype == torch.bfloat16 and isinstance(self.norms[0], nn.Identity):
-            inner = self._rectified(self.first, x)
-            return self._rectified(self.second, inner, self.shortcut(x))
         inner = F.relu(self.norms[0](self.first(x)))
         return F.relu(self.norms[1](self.second(inner)) + self.shortcut(x))
-
-    @staticmethod
-    def _rectified(layer: nn.Conv2d, x: Tensor, added: Tensor | None = None) -> Tensor:
-        maps: Tensor = Rectified.apply(x, layer.weight.to(x.dtype), added, layer.stride[0])
-        return maps
 
 
 class ResNet18(Network):
@@ -191,8 +158,23 @@ class ResNet18(Network):
         return x[number, (top + along)[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        maps = self.blocks(F.relu(self.norm(self.stem(x.contiguous(memory_format=torch.channels_last)))))
+        x = x.contiguous(memory_format=torch.channels_last)
+        maps = self._trunk(x) if self.whole(x) else self.blocks(F.relu(self.norm(self.stem(x))))
         return self.head(maps.mean((2, 3)))
+
+    def whole(self, x: Tensor) -> bool:
+        """Whether all convolutions are one function: where maps are in bfloat16 on a GPU, and nothing is normalised."""
+        return x.is_cuda and x.dtype == torch.bfloat16 and isinstance(self.norm, nn.Identity)
+
+    def _trunk(self, x: Tensor) -> Tensor:
+        weights, shapes = [self.stem.weight], []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            reshaped = isinstance(block.shortcut, nn.Sequential)
+            weights += [block.first.weight, block.second.weight, *([block.shortcut[0].weight] if reshaped else [])]
+            shapes.append((block.first.stride[0], reshaped))
+        maps: Tensor = Trunk.apply(x, shapes, *weights)
+        return maps
 
 
 #: Which network is trained, by data set; and a smaller one of the same kind for toys.

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.catalogue import EXPERIMENTS, PAPER
 from experiments.records import FOLDER, Records
-from experiments.tables import Row, gathered, rows, table
+from experiments.tables import Row, gathered, progress, rows, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 #: Why a row falls short of the paper, as far as it has been found out; by experiment, then "data: method".
@@ -87,10 +87,10 @@ def text(folder: Path = FOLDER) -> str | None:
             continue
         hardware = sorted({record["machine"]["gpu"] or record["machine"]["processor"] for record in records})
         minutes = sum(record["seconds"] for record in records) / 60
-        wanted = sum(len(group.setting.betas) for seed in range(5) for group in experiment.groups(seed))
+        done, wanted = progress(name, folder)
         parts.append(
-            f"## {experiment.title}\n\n`python -m experiments run {name} --data DIR`: {len(records)} of {wanted} runs, which took "
-            f"{minutes:.1f} minutes on {', '.join(hardware)}.\n"
+            f"## {experiment.title}\n\n`python -m experiments run {name} --data DIR`: {done} of {wanted} runs; "
+            f"{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
         )
         parts.append(table(name, records))
         if name not in ("runtime", "picks", "cifar-penalty"):

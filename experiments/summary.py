@@ -49,8 +49,7 @@ class Recipe:
     precision: torch.dtype = torch.float64  # of the kernel
 
 
-#: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six thousand. The paper's λ, 1e-4,
-#: gives way to the one chosen for the data set.
+#: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six thousand.
 RECIPES = {
     "MNIST": Recipe(tuple(range(75, 251, 25)), 10_000, 4000, 1e-7, 10, True, ConvNet, cnn),
     "CIFAR-10": Recipe(tuple(range(30, 211, 30)), 10_000, 60, 1e-4, 1, False, ResNet18, resnet18, 5e-5, 1e-4, 6000, torch.float32),
@@ -85,6 +84,7 @@ def run(
     found = _last_scores(learners, task, device, recipe.epochs)
     spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
     spent |= {"epochs": recipe.epochs, "precision": learners.precision}
+    spent |= {"lambda": recipe.penalty} if word == "coreset" else {}
     for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):  # a point whose weight is zero leaves
         yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
 

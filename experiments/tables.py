@@ -125,6 +125,17 @@ def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     return found
 
 
+def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int]:
+    """How many of an experiment's runs are recorded, and how many it has."""
+    done = wanted = 0
+    for group in (group for seed in range(seeds) for group in EXPERIMENTS[name].groups(seed)):
+        experiment, method = group.source or (name, group.setting.method)
+        records, setting = Records(experiment, folder), replace(group.setting, method=method)
+        done += sum(records.has(setting.key(beta)) for beta in setting.betas)
+        wanted += len(setting.betas)
+    return done, wanted
+
+
 def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))

@@ -204,8 +204,8 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
 def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "chosen.json")
-    assert cifar.beta_of("continual", "Coreset") == 100
-    assert cifar.penalty() == 1e-3
+    assert cifar.beta_of("continual", "Coreset") == 10
+    assert cifar.penalty("Coreset, λ by the proxy") == 1e-3
     assert main(["choose", "--records", str(tmp_path)]) == 2
     for beta, held, tested in ((1.0, 0.5, 0.1), (10.0, 0.4, 0.9)):
         key = {"dataset": cifar.DATASET, "memory": 200, "beta": beta, "seed": 0}
@@ -217,15 +217,18 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
         key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 100, "penalty": value, "seed": 0}
         Records("cifar-penalty", tmp_path).write(key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False})
     assert main(["choose", "--records", str(tmp_path)]) == 0
-    assert cifar.penalty() == 1e-2
+    assert cifar.penalty("Coreset, λ by the proxy") == 1e-2
+    assert cifar.penalty("Coreset") == 1e-3
     assert cifar.beta_of("continual", "Coreset") == 1
     assert cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
     assert cifar.beta_of("continual", "Uniform sampling") == 10
     assert cifar.beta_of("imbalanced", "CBRS") == 10
-    assert cifar.beta_of("imbalanced", "Reservoir") == 0.1
+    assert cifar.beta_of("imbalanced", "Reservoir") == 10
     assert cifar.beta_of("streaming", "Streaming coreset RBF") == 1
     assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
-    assert cifar.tried("continual", "iCaRL's selection") == (0.1, 1.0, 10.0)
+    assert cifar.tried("continual", "iCaRL's selection") == (1.0, 10.0, 100.0)
+    assert cifar.tried("continual", "Coreset, normalised network, its embedding as the proxy") == ()
+    assert cifar.tried("imbalanced", "Coreset, λ by the proxy") == (1.0, 10.0, 100.0)
     assert "| 0.01 | 0.5500 |" in table("cifar-penalty", gathered("cifar-penalty", tmp_path))
 
 
@@ -460,6 +463,19 @@ def test_records_are_whole_files_named_after_their_configuration(tmp_path):
     assert [path.suffix for path in (tmp_path / "proxy").iterdir()] == [".json"]
 
 
+def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():
+    network = build(lambda: ResNet18(width=3), 0, "cpu").double()
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(4, 3, 32, 32, generator=draw).double(), torch.randint(0, 10, (4,), generator=draw)
+    found = []
+    for whole in (False, True):
+        network.whole = lambda maps, whole=whole: whole
+        outputs = network(x)
+        found.append((outputs, *torch.autograd.grad(nn.functional.cross_entropy(outputs, y), list(network.parameters()))))
+    for plain, by_hand in zip(*found, strict=True):
+        torch.testing.assert_close(by_hand, plain, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.gpu
 def test_fused_convolutions_have_the_gradients_of_plain_ones():
     network = build(ResNet18, 0, "cuda")
@@ -468,8 +484,7 @@ def test_fused_convolutions_have_the_gradients_of_plain_ones():
 
     def gradients(fused, mixed):
         network.zero_grad(set_to_none=True)
-        for block in network.blocks:
-            block.fused = fused
+        network.whole = lambda maps: fused
         with torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False), products(False, False):
             nn.functional.cross_entropy(network(x).float(), y).backward()
         return torch.cat([value.grad.flatten() for value in network.parameters()])
