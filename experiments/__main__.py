@@ -97,7 +97,7 @@ def _choose(folder: Path) -> int:
         "imbalanced": imbalanced,
         "streaming": [record for record in streams if record not in imbalanced],
     }
-    found = cifar.choose(betas, Records("cifar-penalty", folder).all())
+    found = cifar.choose(betas, (one for one in Records("cifar-penalty", folder).all() if one["method"] == "Coreset"))
     if not found:
         print("experiments: there are no records of cifar-penalty and cifar-betas yet; run them first.", file=sys.stderr)
         return 2

@@ -123,11 +123,11 @@ def _runtime(method: str) -> Group:
     return Group(setting, run, "pool of MNIST", None)
 
 
-def _penalty() -> Group:
-    setting = penalties.setting_of(cifar.DATASET)
+def _penalty(method: str, word: str) -> Group:
+    setting = penalties.setting_of(cifar.DATASET, method)
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return penalties.run(setting, made, betas, device)
+        return penalties.run(setting, word, made, betas, device)
 
     return Group(setting, run, cifar.DATASET, None)
 
@@ -258,7 +258,7 @@ def _cifar_beta_groups(seed: int) -> list[Group]:
 
 
 def _cifar_penalty_groups(seed: int) -> list[Group]:
-    return [_penalty()] if seed == 0 else []
+    return [_penalty(method, word) for method, word in penalties.METHODS.items()] if seed == 0 else []
 
 
 def _cifar_flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:

@@ -30,15 +30,7 @@ exceeds twice its standard error. A table says how many of its runs are done; se
 are added up over processes, of which up to 15 shared the card at a time.
 """
 #: What the reader of a table must know.
-NOTES = {
-    "vcl": "In place of β the weight of the divergence is chosen: with a thousand points a task the bound itself (1) is ruled by "
-    "the prior. The paper leaves epochs, step and prior open; `experiments/variational.py` says which were tried and how they were "
-    "chosen, by uniform coresets on held-out points.",
-    "streaming": "Reservoir sampling reaches more here than in the paper, also at the paper's own β (1 on PermMNIST, 10 on "
-    "SplitMNIST); why is not known. The coreset's lead over it does not show.",
-    "picks": "The paper: the first ten picks are of ten classes, and there are about twice as many eights as ones.",
-    "runtime": "The paper's kernels were computed on a GTX 1080 Ti, its coresets, like ours, on one thread of a processor.",
-}
+NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
 
 
 DRAWN = """## Merge-reduce and the imbalanced stream (figures 1 and 2)
@@ -93,7 +85,7 @@ def text(folder: Path = FOLDER) -> str | None:
             f"{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
         )
         parts.append(table(name, records))
-        if name not in ("runtime", "picks", "cifar-penalty"):
+        if name not in ("runtime", "picks", "cifar-penalty", "cifar-betas", "cifar-stream-betas"):
             parts.append(_verdicts(name, records))
         if name in NOTES:
             parts.append(NOTES[name] + "\n")

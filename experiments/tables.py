@@ -68,6 +68,8 @@ def table(name: str, records: Iterable[dict[str, Any]]) -> str:
         return _picks(list(records))
     if name == "cifar-penalty":
         return _penalties(list(records))
+    if name.endswith("betas"):
+        return _betas(name, list(records))
     return told(rows(name, records))
 
 
@@ -107,6 +109,23 @@ def _penalties(records: list[dict[str, Any]]) -> str:
         for one in sorted(records, key=lambda record: float(record["penalty"]))
     ]
     return _markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
+
+
+def _betas(name: str, records: list[dict[str, Any]]) -> str:
+    """Accuracy on held-out points by β, the highest of a row in bold."""
+    held: dict[str, dict[float, float]] = defaultdict(dict)
+    for one in records:
+        held[one["method"]][float(one["beta"])] = 100 * float(np.mean(one["held"]))
+    betas = sorted({beta for found in held.values() for beta in found})
+    order = [group.setting.method for group in EXPERIMENTS[name].groups(0)]
+    body = []
+    for method in sorted(held, key=lambda one: order.index(one) if one in order else len(order)):
+        best = max(held[method].values())
+        shown = [(held[method].get(beta), beta) for beta in betas]
+        body.append(
+            [method, *("" if value is None else f"**{value:.2f}**" if value == best else f"{value:.2f}" for value, _ in shown)]
+        )
+    return _markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 
 def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
