@@ -7,13 +7,14 @@ block and the ReLU's mask are one pass; and all weights are rounded in one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from experiments.masked import masked_sum
 
 Weights = Sequence[Tensor]
 #: Of a block: its stride, and whether its shortcut is a convolution.
@@ -91,13 +92,4 @@ def _masked(below: Tensor, beside: Tensor | None, maps: Tensor) -> Tensor:
     """The sum of two gradients, or one, where the ReLU was on."""
     if beside is None:
         return torch.ops.aten.threshold_backward(below, maps, 0)
-    if not maps.is_cuda:
-        return torch.ops.aten.threshold_backward(below + beside, maps, 0)
-    count, channels, height, width = maps.shape
-    rows = [value.permute(0, 2, 3, 1).reshape(-1) for value in (below, beside, maps)]  # as they lie in memory
-    return _masked_sum()(*rows).view(count, height, width, channels).permute(0, 3, 1, 2)
-
-
-@lru_cache(maxsize=1)
-def _masked_sum() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return torch.compile(lambda below, beside, maps: torch.where(maps > 0, below + beside, 0), dynamic=True)
+    return masked_sum(below, beside, maps)

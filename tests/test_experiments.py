@@ -19,6 +19,7 @@ from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
 from experiments.checkpoints import Checkpoint, once
 from experiments.continual import Noisy, started
+from experiments.masked import masked_sum
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import Records
 from experiments.tables import gathered, rows, table
@@ -505,3 +506,12 @@ def test_a_recorded_training_on_images_learns():
     Cohort([learner]).train(40)
     (found,) = accuracy(learner.network, [Part(x, y)], "cuda")
     assert found > 0.5
+
+
+@pytest.mark.gpu
+def test_gradients_that_meet_are_added_and_masked_in_one_pass():
+    draw = torch.Generator().manual_seed(0)
+    below, beside, maps = (torch.randn(3, 5, 7, 7, generator=draw).bfloat16().cuda() for _ in range(3))
+    for given in (below, below[:, :, :1, :1].expand(3, 5, 7, 7)):
+        expected = torch.where(maps > 0, (given.float() + beside.float()).bfloat16(), 0)
+        torch.testing.assert_close(masked_sum(given, beside, maps), expected, rtol=0, atol=0)
