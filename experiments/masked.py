@@ -35,5 +35,5 @@ if triton is not None:
         at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         there = at < count
         both = tl.load(below + at, there).to(tl.float32) + tl.load(beside + at, there).to(tl.float32)
-        on = tl.load(maps + at, there) > 0
+        on = tl.load(maps + at, there).to(tl.float32) > 0
         tl.store(out + at, tl.where(on, both, 0.0).to(out.dtype.element_ty), there)
