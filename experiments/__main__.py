@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -170,6 +171,9 @@ def _one_by_one(given: argparse.Namespace, names: list[str], folder: Path, devic
                     return failed
                 try:
                     _group(group, data, records, device, given.quick)
+                except InputError as refusal:
+                    print(f"experiments: {refusal}", file=sys.stderr, flush=True)
+                    failed = 1
                 except Exception:
                     print(f"experiments: {group.setting} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
                     failed = 1
@@ -184,6 +188,8 @@ def _group(group: Group, data: Data, records: Records, device: str, quick: bool)
     if quick:
         setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
     betas = setting.quick if quick else setting.betas
+    if any(math.isnan(beta) for beta in betas):
+        raise InputError(f"{setting.method} has no β yet: run cifar-betas and cifar-stream-betas, then `experiments choose`.")
     with records.claim(setting.key(betas[0])) as mine:
         missing = [beta for beta in betas if not records.has(setting.key(beta))]
         if not mine or not missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,23 +55,28 @@ def _continual(
     dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None,
     betas: Sequence[float] = continual.BETAS, epochs: int = training.EPOCHS, penalty: float = continual.LAMBDA,
 ) -> Group:  # fmt: skip
-    setting = continual.setting_of(dataset, method, memory, seed, betas)
+    setting = _with_quick(continual.setting_of(dataset, method, memory, seed, betas))
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
         normalised = "normalised network" in method
-        checkpoint = _checkpoint(setting, epochs, normalised) if dataset in LONG else None
+        checkpoint = _checkpoint(setting, epochs, normalised, penalty) if dataset in LONG else None
         network = NORMALISED[dataset] if normalised else None
         return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
 
     return Group(setting, run, dataset, paper)
 
 
-def _checkpoint(setting: Setting, epochs: int, normalised: bool) -> Checkpoint:
+def _with_quick(setting: Setting) -> Setting:
+    """A toy needs a β even where none has been chosen."""
+    return replace(setting, quick=(1.0,)) if math.isnan(setting.betas[0]) else setting
+
+
+def _checkpoint(setting: Setting, epochs: int, normalised: bool, penalty: float) -> Checkpoint:
     """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
     kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
-    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{kind}".replace(" ", "-")
+    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}".replace(" ", "-")
     start = f"start-{setting.dataset}-{'normalised-' * normalised}{setting.seed}-{kind}.pt"
     folder = checkpoint_folder()
     return Checkpoint(folder / name, CHECKPOINT_EPOCHS, folder / start)
@@ -80,7 +86,7 @@ def _streaming(
     dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False,
     betas: Sequence[float] = streaming.BETAS, flow: streaming.Flow | None = None,
 ) -> Group:  # fmt: skip
-    setting = streaming.setting_of(dataset, method, memory, seed, betas)
+    setting = _with_quick(streaming.setting_of(dataset, method, memory, seed, betas))
     if flow is None:
         flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA) if imbalanced else streaming.Flow()
 
@@ -106,6 +112,8 @@ def _summary(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group
     setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
     if cifar.BY_PROXY in method:
         recipe = replace(recipe, penalty=cifar.penalty(method))
+    if method.endswith(cifar.LARGE_BATCHES):
+        recipe = replace(recipe, batch=training.BATCH, starts=1)
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
@@ -217,6 +225,15 @@ def _streaming_groups(seed: int) -> list[Group]:
     ]
 
 
+def _fresh_groups(seed: int) -> list[Group]:
+    flow = streaming.Flow(fresh=True)
+    return [
+        _streaming(dataset, method, word, 100, seed, _table("streaming", method.split(",")[0], dataset), flow=flow)
+        for dataset in DATASETS
+        for method, word in streaming.FRESH.items()
+    ]
+
+
 def _imbalanced_groups(seed: int) -> list[Group]:
     return [
         _streaming("SplitMNIST", method, word, 100, seed, _table("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True)
@@ -237,7 +254,7 @@ def _picks_groups(seed: int) -> list[Group]:
 
 
 def _cifar_continual_groups(seed: int) -> list[Group]:
-    """One β a row: the one that ``cifar-betas`` found, or the paper's."""
+    """One β a row: the one that ``cifar-betas`` found."""
     rows = {**continual.METHODS, **cifar.OWN}
     return [
         _continual(
@@ -252,7 +269,7 @@ def _cifar_beta_groups(seed: int) -> list[Group]:
     """β on held-out points with one seed and fewer epochs."""
     return [
         _continual(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty(method))
-        for method, word in {**continual.METHODS, **cifar.OWN}.items()
+        for method, word in {**continual.METHODS, **cifar.OWN, **cifar.RBF}.items()
         if seed == 0 and (betas := cifar.tried("continual", method))
     ]
 
@@ -263,7 +280,9 @@ def _cifar_penalty_groups(seed: int) -> list[Group]:
 
 def _cifar_flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:
     steps = cifar.IMBALANCED_STEPS if imbalanced else cifar.BALANCED_STEPS
-    return streaming.Flow(steps // fewer, slots=1 if imbalanced else streaming.Flow.slots, penalty=cifar.penalty(method))
+    slots = 1 if imbalanced else streaming.Flow.slots
+    fresh = cifar.ONE_OPTIMISER not in method
+    return streaming.Flow(steps // fewer, slots=slots, penalty=cifar.penalty(method), fresh=fresh)
 
 
 def _cifar_stream_beta_groups(seed: int) -> list[Group]:
@@ -303,7 +322,7 @@ def _cifar_streaming_groups(seed: int) -> list[Group]:
 
 
 def _cifar_summary_groups(seed: int) -> list[Group]:
-    return [_summary(method, word, seed, "CIFAR-10") for method, word in {**summary.METHODS, **cifar.IMBALANCED_OWN}.items()]
+    return [_summary(method, word, seed, "CIFAR-10") for method, word in {**summary.METHODS, **cifar.SUMMARY_OWN}.items()]
 
 
 def _cifar_proxy_groups(seed: int) -> list[Group]:
@@ -336,6 +355,7 @@ EXPERIMENTS = {
         Experiment("proxy", "An RBF kernel as the proxy", _proxy_groups),
         Experiment("vcl", "Variational continual learning, 20 points a task", _variational_groups),
         Experiment("streaming", "Streams with a memory of 100 (figure 4)", _streaming_groups),
+        Experiment("streaming-fresh", "Streams with a fresh optimiser a batch, as the authors' code has it", _fresh_groups),
         Experiment("imbalanced", "An imbalanced stream of SplitMNIST", _imbalanced_groups),
         Experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", _summary_groups),
         Experiment("picks", "The 40 picks of figure 5 and what the paper says of them", _picks_groups),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,16 @@ def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, t
 
 
 @dataclass
+class Place:
+    """How far a run is: the task, the epochs of it that are done, and the seconds spent, on everything and on selections."""
+
+    task: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+    picking: float = 0.0
+
+
+@dataclass
 class Checkpoint:
     """Where a run of several learners stands: the task, the epochs of it that are done, and everything that changes."""
 
@@ -49,14 +59,14 @@ class Checkpoint:
     def path(self) -> Path:
         return self.folder / "state.pt"
 
-    def save(self, task: int, epochs: int, learners: Sequence[Learner], memories: Sequence[ReplayMemory]) -> None:
-        """``epochs`` of task number ``task`` are done."""
+    def save(self, place: Place, learners: Sequence[Learner], memories: Sequence[ReplayMemory]) -> None:
+        """Everything as it is at this place."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, memory in enumerate(memories):
             if memory.tasks:
                 memory.save(self._memory(len(memory.tasks), number))
         state: dict[str, Any] = {
-            "task": task, "epochs": epochs, "betas": [learner.beta for learner in learners],
+            "place": asdict(place), "betas": [learner.beta for learner in learners],
             "kept": len(memories[0].tasks) if memories else 0,
             "learners": [_taken(learner) for learner in learners], "random": _random(),
         }  # fmt: skip
@@ -64,15 +74,13 @@ class Checkpoint:
         torch.save(state, beside)
         beside.replace(self.path)
 
-    def restore(
-        self, learners: Sequence[Learner], memories: list[ReplayMemory], selector: Selector | None
-    ) -> tuple[int, int] | None:
-        """Put everything back; (task, epochs done in it), or None where there is nothing."""
+    def restore(self, learners: Sequence[Learner], memories: list[ReplayMemory], selector: Selector | None) -> Place:
+        """Put everything back; the beginning, where there is nothing."""
         if not self.path.exists():
-            return None
+            return Place()
         state = torch.load(self.path, map_location="cpu", weights_only=True)
         if state["betas"] != [learner.beta for learner in learners]:  # some have been recorded since, or β is another: begin anew
-            return None
+            return Place()
         for learner, taken in zip(learners, state["learners"], strict=True):
             _put(learner, taken)
         if selector is not None and state["kept"]:
@@ -80,7 +88,7 @@ class Checkpoint:
         torch.set_rng_state(state["random"][0])
         if torch.cuda.is_available() and len(state["random"]) > 1:
             torch.cuda.set_rng_state(state["random"][1])
-        return int(state["task"]), int(state["epochs"])
+        return Place(**state["place"])
 
     def remove(self) -> None:
         """The run is recorded."""

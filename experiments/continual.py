@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.representations import observe
 from bicore.selection import as_selector
-from experiments.checkpoints import Checkpoint, once
+from experiments.checkpoints import Checkpoint, Place, once
 from experiments.networks import NETWORKS, Network
 from experiments.proxies import proxy
 from experiments.settings import Setting
@@ -150,34 +150,36 @@ def run(
     memories = (
         [ReplayMemory(selector, setting.memory, kept, setting.seed) for _ in betas[: 1 if shared else None]] if selector else []
     )
-    picking, first, done = 0.0, 0, 0
+    place = Place()
     if checkpoint is not None and not at_end:
-        first, done = checkpoint.restore(learners.learners, memories, selector) or (0, 0)
-        _rehearse(learners, memories if first else [], shared, device)
-    for number, task in list(enumerate(tasks))[first:]:
+        place = checkpoint.restore(learners.learners, memories, selector)
+        _rehearse(learners, memories if place.task else [], shared, device)
+    start -= place.seconds
+    for number, task in list(enumerate(tasks))[place.task :]:
         if number == 0 and not at_end:
             for learner in learners:
                 learner.network.load_state_dict(_start(network, setting.seed, task, device, epochs, checkpoint))
         elif not at_end:
             for learner in learners:
                 learner.take(*lasting(task.train, device))
-                if not done:
+                if not place.epochs:
                     learner.restart()
-            _train(learners, number, done, epochs, memories, checkpoint)
-            done = 0
+            place.task = number
+            _train(learners, place, start, epochs, memories, checkpoint)
+            place.epochs = 0
         begin = time.perf_counter()
-        for place, memory in enumerate(memories):
-            module = learners.learners[place].network
+        for which, memory in enumerate(memories):
+            module = learners.learners[which].network
             model = None if shared else Noisy(module) if noisy else module.eval()
             memory.add_task(task.train.x, task.train.y, context=context_of(selector, model, device))
-        picking += time.perf_counter() - begin
+        place.picking += time.perf_counter() - begin
         _rehearse(learners, [] if at_end else memories, shared, device)
     if at_end:
         rows = _rows(memories[0], device)
         for learner in learners:
             learner.take(rows.x, rows.y)
         learners.train(epochs)
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": place.picking / len(betas)}
     spent |= {
         "epochs": epochs,
         "precision": learners.precision,
@@ -190,15 +192,18 @@ def run(
 
 
 def _train(
-    learners: Cohort[Learner], task: int, done: int, epochs: int, memories: Sequence[ReplayMemory], checkpoint: Checkpoint | None
-) -> None:
+    learners: Cohort[Learner], place: Place, start: float, epochs: int, memories: Sequence[ReplayMemory],
+    checkpoint: Checkpoint | None,
+) -> None:  # fmt: skip
     """The epochs of a task that are left; with a checkpoint, in stretches after each of which the state is written."""
-    while done < epochs:
-        stretch = epochs - done if checkpoint is None else min(checkpoint.every, epochs - done)
+    while place.epochs < epochs:
+        left = epochs - place.epochs
+        stretch = left if checkpoint is None else min(checkpoint.every, left)
         learners.train(stretch)
-        done += stretch
-        if checkpoint is not None and done < epochs:
-            checkpoint.save(task, done, learners.learners, memories)
+        place.epochs += stretch
+        place.seconds = time.perf_counter() - start
+        if checkpoint is not None and place.epochs < epochs:
+            checkpoint.save(place, learners.learners, memories)
 
 
 def _rehearse(learners: Cohort[Learner], memories: Sequence[ReplayMemory], shared: bool, device: str) -> None:

@@ -80,9 +80,10 @@ def text(folder: Path = FOLDER) -> str | None:
         hardware = sorted({record["machine"]["gpu"] or record["machine"]["processor"] for record in records})
         minutes = sum(record["seconds"] for record in records) / 60
         done, wanted = progress(name, folder)
+        least = "at least " if any(record.get("resumed") for record in records) else ""  # of some the time before is not known
         parts.append(
             f"## {experiment.title}\n\n`python -m experiments run {name} --data DIR`: {done} of {wanted} runs; "
-            f"{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
+            f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
         )
         parts.append(table(name, records))
         if name not in ("runtime", "picks", "cifar-penalty", "cifar-betas", "cifar-stream-betas"):

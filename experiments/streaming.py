@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from bicore import MergeReduce
@@ -31,7 +32,15 @@ METHODS = {
 }
 OWN = {"Streaming coreset, squared error": "coreset-squared", "Streaming coreset, weights kept": "coreset-weighted"}
 IMBALANCED = {"Reservoir": "reservoir", "CBRS": "cbrs", "Coreset": "coreset"}
-IMBALANCED_OWN = {"Coreset, squared error": "coreset-squared", "Coreset, weights kept": "coreset-weighted"}
+#: A class-balanced reservoir that is rehearsed in the proportions of the stream.
+STREAM_WEIGHTS = ", weights of the stream"
+IMBALANCED_OWN = {
+    "Coreset, squared error": "coreset-squared",
+    "Coreset, weights kept": "coreset-weighted",
+    f"CBRS{STREAM_WEIGHTS}": "cbrs",
+}
+#: Rows as the authors' code runs them: every batch of the stream begins with a fresh optimiser.
+FRESH = {"Reservoir sampling, fresh optimiser": "reservoir", "Streaming coreset, fresh optimiser": "coreset"}
 #: λ of the imbalanced stream.
 IMBALANCED_LAMBDA = 1e-4
 #: GSS sees the stream in batches of its own.
@@ -46,12 +55,14 @@ def setting_of(dataset: str, method: str, memory: int, seed: int, betas: Sequenc
 
 @dataclass(frozen=True)
 class Flow:
-    """How a stream is run: steps and rows a batch, slots of a merge-reduce buffer, and λ."""
+    """How a stream is run: steps and rows a batch, slots of a merge-reduce buffer, λ, and whether every batch begins with a fresh
+    optimiser, as in the authors' code."""
 
     steps: int = 40
     rows: int = BATCH
     slots: int = 10
     penalty: float = LAMBDA
+    fresh: bool = False
 
 
 def buffer_of(word: str, setting: Setting, flow: Flow, device: str) -> Buffer:
@@ -82,6 +93,8 @@ def run(
     for batch in batches(tasks, size):
         for learner in learners:
             learner.take(*tensors(batch, device))
+            if flow.fresh:
+                learner.restart()
         learners.train(steps)
         begin = time.perf_counter()
         for place, buffer in enumerate(buffers):
@@ -90,7 +103,7 @@ def run(
             buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
-            learner.rehearse(_rows(buffers[0 if shared else place], device))
+            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method.endswith(STREAM_WEIGHTS)))
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
@@ -107,10 +120,12 @@ def _from_scratch(network: Callable[[], Network], seed: int, rows: Memory, devic
     return learner
 
 
-def _rows(buffer: Buffer, device: str) -> Memory:
+def _rows(buffer: Buffer, device: str, weighted: bool = False) -> Memory:
+    """Coresets and prototypes are rehearsed with the weights they have; sampled rows equally, unless the stream's are asked for."""
     kept = buffer.snapshot()
     assert kept.y is not None
-    weight = torch.from_numpy(kept.weights / kept.weights.sum()).float()
+    told = kept.weights if weighted or isinstance(buffer, (MergeReduce, Prototypes)) else np.ones(len(kept.weights))
+    weight = torch.from_numpy(told / told.sum()).float()
     return Memory(
         torch.from_numpy(kept.x).float().to(device), torch.from_numpy(kept.y.astype("int64")).to(device), weight.to(device)
     )

@@ -19,7 +19,7 @@ from experiments.checkpoints import checkpoint_folder, once
 from experiments.networks import ConvNet, Network, ResNet18
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
-from experiments.training import RATE, Cohort, Learner, accuracy, build, tensors
+from experiments.training import BATCH, RATE, Cohort, Learner, accuracy, build, tensors
 
 METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
 OWN = {"Coreset, squared error": "squared"}
@@ -47,12 +47,15 @@ class Recipe:
     decay: float = 0.0
     rows: int = 0
     precision: torch.dtype = torch.float64  # of the kernel
+    batch: int = BATCH
 
 
 #: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six thousand.
 RECIPES = {
     "MNIST": Recipe(tuple(range(75, 251, 25)), 10_000, 4000, 1e-7, 10, True, ConvNet, cnn),
-    "CIFAR-10": Recipe(tuple(range(30, 211, 30)), 10_000, 60, 1e-4, 1, False, ResNet18, resnet18, 5e-5, 1e-4, 6000, torch.float32),
+    "CIFAR-10": Recipe(
+        tuple(range(30, 211, 30)), 10_000, 60, 1e-4, 10, False, ResNet18, resnet18, 5e-5, 1e-4, 6000, torch.float32, 64
+    ),
 }
 #: Of MNIST, for the tasks' sizes.
 SIZES, POOL, EPOCHS = RECIPES["MNIST"].sizes, RECIPES["MNIST"].pool, RECIPES["MNIST"].epochs
@@ -118,7 +121,7 @@ def _learner(recipe: Recipe, points: Part, weights: np.ndarray, seed: int, devic
     """The points again and again, until an epoch is long enough."""
     rows = np.resize(np.arange(len(points)), max(len(points), recipe.rows))
     network = build(recipe.network, seed, device)
-    learner = Learner(network, 0.0, len(rows), 1, recipe.epochs, rate=recipe.rate, seed=seed, decay=recipe.decay)
+    learner = Learner(network, 0.0, len(rows), 1, recipe.epochs, recipe.batch, recipe.rate, seed, recipe.decay)
     learner.take(*tensors(points[rows], device), torch.from_numpy((weights / weights.mean())[rows]).float().to(device))
     return learner
 

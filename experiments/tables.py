@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.catalogue import EXPERIMENTS, PAPER, QUICK_SHARE
-from experiments.records import FOLDER, Records
+from experiments.records import FOLDER, RecordError, Records
 from experiments.settings import Setting
 
 #: Seeds behind every number of the paper.
@@ -36,6 +36,7 @@ class Row:
     best_std: float
     paper: dict[str, float] | None
     minutes: float
+    choices: int
 
     @property
     def difference(self) -> tuple[float, float] | None:
@@ -175,6 +176,11 @@ def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
 
 
 def _row(setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict[str, float] | None) -> Row:
+    """Choices are compared where they have the most seeds; records of several λ do not mix."""
+    if len({run["lambda"] for runs in tried.values() for run in runs if "lambda" in run}) > 1:
+        raise RecordError(f"{setting.method} on {setting.dataset}: its records have several λ; keep those of one.")
+    most = max(len(runs) for runs in tried.values())
+    tried = {choice: runs for choice, runs in tried.items() if len(runs) == most}
     held = {choice: np.mean([np.mean(run["held"]) for run in runs]) for choice, runs in tried.items()}
     tested = {choice: 100 * np.array([np.mean(run["test"]) for run in runs]) for choice, runs in tried.items()}
     chosen, best = max(held, key=lambda choice: held[choice]), max(tested, key=lambda choice: tested[choice].mean())
@@ -182,7 +188,7 @@ def _row(setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict
     return Row(
         setting.dataset, setting.method, setting.memory, len(tested[chosen]),
         chosen, float(tested[chosen].mean()), float(tested[chosen].std()),
-        best, float(tested[best].mean()), float(tested[best].std()), paper, minutes,
+        best, float(tested[best].mean()), float(tested[best].std()), paper, minutes, len(tried),
     )  # fmt: skip
 
 
@@ -204,7 +210,7 @@ def told(found: list[Row]) -> str:
         gap = row.difference
         cells = [
             row.dataset, row.method, str(row.memory), str(row.seeds), f"{row.chosen:g}", f"{row.mean:.2f} ± {row.std:.2f}",
-            f"{row.best_mean:.2f} ± {row.best_std:.2f} ({row.best_chosen:g})",
+            f"{row.best_mean:.2f} ± {row.best_std:.2f} ({row.best_chosen:g})" if row.choices > 1 else "",
             "" if row.paper is None else f"{row.paper['mean']:.2f} ± {row.paper['std']:.2f}",
             "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
         ]  # fmt: skip

@@ -12,16 +12,17 @@ import torch
 from scipy import stats
 from torch import nn
 
-from bicore import Context, Dataset
+from bicore import Context, Dataset, MergeReduce
 from bicore.selection import as_selector
-from experiments import cifar, continual, page, penalties
+from bicore.stream import ClassBalancedReservoir
+from experiments import cifar, continual, page, penalties, streaming, summary
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, PAPER
 from experiments.checkpoints import Checkpoint, once
 from experiments.continual import Noisy, started
 from experiments.masked import masked_sum
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
-from experiments.records import Records
+from experiments.records import RecordError, Records
 from experiments.tables import gathered, rows, table
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
@@ -205,15 +206,23 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
 def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "chosen.json")
-    assert cifar.beta_of("continual", "Coreset") == 10
+    assert np.isnan(cifar.beta_of("continual", "Coreset"))
     assert cifar.penalty("Coreset, λ by the proxy") == 1e-3
     assert main(["choose", "--records", str(tmp_path)]) == 2
-    for beta, held, tested in ((1.0, 0.5, 0.1), (10.0, 0.4, 0.9)):
-        key = {"dataset": cifar.DATASET, "memory": 200, "beta": beta, "seed": 0}
-        result = {"test": [tested], "held": [held], "seconds": 1.0, "quick": False}
-        Records("cifar-betas", tmp_path).write({**key, "method": "Coreset"}, result)
-        Records("cifar-stream-betas", tmp_path).write({**key, "method": "CBRS"}, {**result, "held": [1 - held]})
-        Records("cifar-stream-betas", tmp_path).write({**key, "method": "Streaming coreset"}, result)
+    assert (
+        main(["run", "cifar-continual", "--data", str(data_folder(tmp_path)), "--only", "Coreset", "--records", str(tmp_path)]) == 1
+    )
+    assert "has no β yet" in capsys.readouterr().err
+
+    def tell(experiment, method, beta, held, tested):
+        key = {"dataset": cifar.DATASET, "method": method, "memory": 200, "beta": beta, "seed": 0}
+        Records(experiment, tmp_path).write(key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False})
+
+    for beta in cifar.EVERY:
+        tell("cifar-betas", "Coreset", beta, 0.5 - 0.01 * abs(beta - 1), 0.01 * beta)
+        tell("cifar-stream-betas", "CBRS", beta, 0.001 * beta if beta <= 100 else 0, 0.1)
+        tell("cifar-stream-betas", "Streaming coreset", beta, 0.4 - 0.01 * abs(beta - 10), 0.1)
+    tell("cifar-stream-betas", "Reservoir", 1.0, 0.9, 0.9)  # of several
     for value, loss in ((1e-4, 0.7), (1e-2, 0.6)):
         key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 100, "penalty": value, "seed": 0}
         Records("cifar-penalty", tmp_path).write(key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False})
@@ -222,15 +231,138 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert cifar.penalty("Coreset") == 1e-3
     assert cifar.beta_of("continual", "Coreset") == 1
     assert cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
-    assert cifar.beta_of("continual", "Uniform sampling") == 10
-    assert cifar.beta_of("imbalanced", "CBRS") == 10
-    assert cifar.beta_of("imbalanced", "Reservoir") == 10
-    assert cifar.beta_of("streaming", "Streaming coreset RBF") == 1
+    assert np.isnan(cifar.beta_of("continual", "Uniform sampling"))
+    assert cifar.beta_of("imbalanced", "CBRS") == 100
+    assert np.isnan(cifar.beta_of("imbalanced", "Reservoir"))
+    assert cifar.beta_of("streaming", "Streaming coreset") == 10
+    assert np.isnan(cifar.beta_of("streaming", "Streaming coreset RBF"))
     assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
     assert cifar.tried("continual", "iCaRL's selection") == (1.0, 10.0, 100.0)
     assert cifar.tried("continual", "Coreset, normalised network, its embedding as the proxy") == ()
-    assert cifar.tried("imbalanced", "Coreset, λ by the proxy") == (1.0, 10.0, 100.0)
-    assert "| 0.01 | 0.5500 |" in table("cifar-penalty", gathered("cifar-penalty", tmp_path))
+    assert "| Coreset | 0.01 | 0.5500 |" in table("cifar-penalty", gathered("cifar-penalty", tmp_path))
+    assert "**50.00**" in table("cifar-betas", gathered("cifar-betas", tmp_path))
+
+
+def data_folder(path):
+    """One that looks like a data set's; nothing in it is read."""
+    (path / "data" / "cifar-10-batches-py").mkdir(parents=True)
+    return path / "data"
+
+
+def test_flows_on_cifar_are_those_of_the_protocol():
+    def flow(experiment, method, monkeypatch):
+        seen = []
+        monkeypatch.setattr(streaming, "run", lambda *given: seen.append(given[5]) or iter(()))
+        group = next(group for group in EXPERIMENTS[experiment].groups(0) if group.setting.method == method)
+        group.run(group.setting, [], [1.0], "cpu", False)
+        return seen[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        assert flow("cifar-imbalanced", "Coreset", patch) == streaming.Flow(150, slots=1, penalty=1e-3, fresh=True)
+        assert flow("cifar-imbalanced", "Coreset, one optimiser", patch) == streaming.Flow(150, slots=1, penalty=1e-3)
+        assert flow("cifar-streaming", "Streaming coreset", patch) == streaming.Flow(40, slots=10, penalty=1e-3, fresh=True)
+        assert flow("cifar-stream-betas", "Coreset", patch) == streaming.Flow(50, slots=1, penalty=1e-3, fresh=True)
+        assert flow("streaming", "Streaming coreset", patch) == streaming.Flow()
+        assert flow("streaming-fresh", "Streaming coreset, fresh optimiser", patch) == streaming.Flow(fresh=True)
+
+
+def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [20, 180])
+    x = rng.normal(size=(200, 1, 28, 28)).astype(np.float32)
+    buffer = ClassBalancedReservoir(10, 0)
+    buffer.update(x, y)
+    equal, told = streaming._rows(buffer, "cpu"), streaming._rows(buffer, "cpu", True)
+    torch.testing.assert_close(equal.weight, torch.full((10,), 0.1))
+    assert float(told.weight[told.y == 1].sum()) == pytest.approx(0.9)
+    slots = MergeReduce(as_selector("uniform"), 6, 2, "equal", 0)
+    for _ in range(3):
+        slots.update(x[:50], y[:50])
+    assert len(set(streaming._rows(slots, "cpu").weight.tolist())) == 2  # a slot of two batches, one of one
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 1, 28, 28)).astype(np.float32), rng.integers(0, 3, 24)
+    task = Task(Part(x, y), Part(x, y), Part(x, y))
+
+    class Plain(FullyConnected):
+        """Without dropout, so that nothing is drawn."""
+
+        def forward(self, x):
+            return self.eval().head(self.body(x))
+
+    setting = streaming.setting_of("PermMNIST", "Reservoir sampling", 24, 0, (2.0,))
+    flow = streaming.Flow(steps=3, rows=12, fresh=fresh)
+    with pytest.MonkeyPatch.context() as patch:
+        made = []
+        patch.setattr(streaming, "scores", lambda network, *_: made.append(network) or {"test": [0.0], "held": [0.0]})
+        list(streaming.run(setting, "reservoir", [task], (2.0,), "cpu", flow, 1, Plain))
+    network = build(Plain, 0, "cpu")
+    optimiser = torch.optim.Adam(network.parameters(), 5e-4)
+    for number in range(2):
+        if fresh:
+            optimiser = torch.optim.Adam(network.parameters(), 5e-4)
+        rows, kept = slice(12 * number, 12 * number + 12), slice(0, 12 * number)
+        for _ in range(3):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(network(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
+            if number:
+                loss = loss + 2 * nn.functional.cross_entropy(network(torch.from_numpy(x[kept])), torch.from_numpy(y[kept]))
+            loss.backward()
+            optimiser.step()
+    for ours, plain in zip(made[0].parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_that_begins_with_a_kept_network_ends_in_the_same_numbers(tmp_path):
+    train, test = load(None)
+    made = split(train, test[:60], 2, 40)
+    setting = continual.setting_of("SplitMNIST", "uniform", 6, 0)
+    found = []
+    for start in (None, tmp_path / "start.pt", tmp_path / "start.pt"):
+        torch.manual_seed(0)
+        checkpoint = Checkpoint(tmp_path / "state", 100, start)
+        found.append(dict(continual.run(setting, "uniform", made, [1.0], "cpu", 6, FullyConnected, checkpoint))[1.0]["test"])
+        continual.started.cache_clear()
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_residual_network_is_post_activation_with_plain_shortcuts():
+    network = build(lambda: ResNet18(width=4), 0, "cpu").double()
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)).double()
+    convolve = nn.functional.conv2d
+    maps = convolve(x, network.stem.weight, padding=1).relu()
+    for number, block in enumerate(network.blocks):
+        stride = 2 if number in (2, 4, 6) else 1
+        inner = convolve(maps, block.first.weight, stride=stride, padding=1).relu()
+        beside = convolve(maps, block.shortcut[0].weight, stride=2) if stride == 2 else maps
+        maps = (convolve(inner, block.second.weight, padding=1) + beside).relu()
+    expected = nn.functional.linear(nn.functional.avg_pool2d(maps, 4).flatten(1), network.head.weight, network.head.bias)
+    torch.testing.assert_close(network(x), expected)
+
+
+def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
+    recipe = summary.RECIPES["CIFAR-10"]
+    assert (recipe.rows * recipe.epochs, recipe.batch, recipe.rate, recipe.decay) == (360_000, 64, 5e-5, 1e-4)
+    rng = np.random.default_rng(0)
+    points = Part(rng.normal(size=(7, 3, 32, 32)).astype(np.float32), np.arange(7))
+    small = replace(recipe, network=lambda: ResNet18(width=2), rows=20, batch=8)
+    learner = summary._learner(small, points, np.ones(7), 0, "cpu")
+    assert learner.sizes == [8, 8, 4]
+    assert learner.y.tolist() == [*range(7), *range(7), *range(6)]
+    assert learner.optimiser.param_groups[0]["weight_decay"] == 1e-4
+
+
+def test_choices_with_fewer_seeds_do_not_win():
+    given = [record("Coreset", 100.0, seed, 0.9, 0.5) for seed in range(5)] + [record("Coreset", 1000.0, 0, 0.95, 0.6)]
+    (row,) = rows("continual", given)
+    assert (row.chosen, row.seeds, row.choices) == (100.0, 5, 1)
+    mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
+    with pytest.raises(RecordError, match="several λ"):
+        rows("continual", mixed)
 
 
 def test_the_network_after_the_first_task_is_made_once(tmp_path):
