@@ -241,6 +241,17 @@ def _imbalanced_groups(seed: int) -> list[Group]:
     ]
 
 
+def _imbalanced_fresh_groups(seed: int) -> list[Group]:
+    flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA, fresh=True)
+    return [
+        _streaming(
+            "SplitMNIST", f"{method}{streaming.FRESH_WORDS}", word, 100, seed,
+            _table("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True, flow=flow,
+        )
+        for method, word in streaming.IMBALANCED.items()
+    ]  # fmt: skip
+
+
 def _summary_groups(seed: int) -> list[Group]:
     return [_summary(method, word, seed) for method, word in {**summary.METHODS, **summary.OWN}.items()]
 
@@ -357,6 +368,7 @@ EXPERIMENTS = {
         Experiment("streaming", "Streams with a memory of 100 (figure 4)", _streaming_groups),
         Experiment("streaming-fresh", "Streams with a fresh optimiser a batch, as the authors' code has it", _fresh_groups),
         Experiment("imbalanced", "An imbalanced stream of SplitMNIST", _imbalanced_groups),
+        Experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser a batch", _imbalanced_fresh_groups),
         Experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", _summary_groups),
         Experiment("picks", "The 40 picks of figure 5 and what the paper says of them", _picks_groups),
         Experiment("runtime", "Seconds of kernels and coresets of 1000 points", _runtime_groups),

@@ -40,7 +40,8 @@ IMBALANCED_OWN = {
     f"CBRS{STREAM_WEIGHTS}": "cbrs",
 }
 #: Rows as the authors' code runs them: every batch of the stream begins with a fresh optimiser.
-FRESH = {"Reservoir sampling, fresh optimiser": "reservoir", "Streaming coreset, fresh optimiser": "coreset"}
+FRESH_WORDS = ", fresh optimiser"
+FRESH = {f"Reservoir sampling{FRESH_WORDS}": "reservoir", f"Streaming coreset{FRESH_WORDS}": "coreset"}
 #: λ of the imbalanced stream.
 IMBALANCED_LAMBDA = 1e-4
 #: GSS sees the stream in batches of its own.

@@ -446,7 +446,7 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
 
 
 #: Those whose parts the others go through as well.
-LONGER = {name for name in EXPERIMENTS if name.startswith("cifar")}
+LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endswith("fresh")}
 
 
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
