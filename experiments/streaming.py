@@ -41,7 +41,13 @@ IMBALANCED_OWN = {
 }
 #: Rows as the authors' code runs them: every batch of the stream begins with a fresh optimiser.
 FRESH_WORDS = ", fresh optimiser"
-FRESH = {f"Reservoir sampling{FRESH_WORDS}": "reservoir", f"Streaming coreset{FRESH_WORDS}": "coreset"}
+#: And their slots count for the batches they stand for, not for their share of them: β grows with the stream.
+COUNTED = ", slots by their batches"
+FRESH = {
+    f"Reservoir sampling{FRESH_WORDS}": "reservoir",
+    f"Streaming coreset{FRESH_WORDS}": "coreset",
+    f"Streaming coreset{FRESH_WORDS}{COUNTED}": "coreset",
+}
 #: λ of the imbalanced stream.
 IMBALANCED_LAMBDA = 1e-4
 #: GSS sees the stream in batches of its own.
@@ -104,7 +110,7 @@ def run(
             buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
-            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method.endswith(STREAM_WEIGHTS)))
+            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method))
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
@@ -121,12 +127,17 @@ def _from_scratch(network: Callable[[], Network], seed: int, rows: Memory, devic
     return learner
 
 
-def _rows(buffer: Buffer, device: str, weighted: bool = False) -> Memory:
+def _rows(buffer: Buffer, device: str, method: str = "") -> Memory:
     """Coresets and prototypes are rehearsed with the weights they have; sampled rows equally, unless the stream's are asked for."""
     kept = buffer.snapshot()
     assert kept.y is not None
-    told = kept.weights if weighted or isinstance(buffer, (MergeReduce, Prototypes)) else np.ones(len(kept.weights))
-    weight = torch.from_numpy(told / told.sum()).float()
+    weighted = method.endswith(STREAM_WEIGHTS) or isinstance(buffer, (MergeReduce, Prototypes))
+    told = kept.weights if weighted else np.ones(len(kept.weights))
+    total = 1
+    if method.endswith(COUNTED):
+        assert isinstance(buffer, MergeReduce)
+        total = sum(slot.level for slot in buffer.slots)
+    weight = torch.from_numpy(total * told / told.sum()).float()
     return Memory(
         torch.from_numpy(kept.x).float().to(device), torch.from_numpy(kept.y.astype("int64")).to(device), weight.to(device)
     )

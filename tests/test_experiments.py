@@ -272,13 +272,16 @@ def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_w
     x = rng.normal(size=(200, 1, 28, 28)).astype(np.float32)
     buffer = ClassBalancedReservoir(10, 0)
     buffer.update(x, y)
-    equal, told = streaming._rows(buffer, "cpu"), streaming._rows(buffer, "cpu", True)
+    equal, told = streaming._rows(buffer, "cpu"), streaming._rows(buffer, "cpu", "CBRS, weights of the stream")
     torch.testing.assert_close(equal.weight, torch.full((10,), 0.1))
     assert float(told.weight[told.y == 1].sum()) == pytest.approx(0.9)
     slots = MergeReduce(as_selector("uniform"), 6, 2, "equal", 0)
     for _ in range(3):
         slots.update(x[:50], y[:50])
-    assert len(set(streaming._rows(slots, "cpu").weight.tolist())) == 2  # a slot of two batches, one of one
+    share, counted = streaming._rows(slots, "cpu").weight, streaming._rows(slots, "cpu", "Any, slots by their batches").weight
+    assert len(set(share.tolist())) == 2  # a slot of two batches, one of one
+    assert float(share.sum()) == pytest.approx(1)
+    torch.testing.assert_close(counted, 3 * share)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
