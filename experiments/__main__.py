@@ -16,8 +16,9 @@ from pathlib import Path
 
 from bicore import InputError
 from experiments import cifar, page, training
-from experiments.catalogue import EXPERIMENTS, QUICK_SHARE, Data, Group
+from experiments.catalogue import EXPERIMENTS, Data
 from experiments.figures import FIGURES, draw
+from experiments.groups import QUICK_SHARE, Group
 from experiments.records import FOLDER, RecordError, Records
 from experiments.streaming import IMBALANCED
 from experiments.tables import gathered, progress, table

@@ -11,7 +11,7 @@ import numpy as np
 
 from bicore import MergeReduce
 from bicore.selection import as_selector
-from experiments.catalogue import PAPER
+from experiments.groups import PAPER
 from experiments.tables import rows
 from experiments.tasks import load
 

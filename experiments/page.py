@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.catalogue import EXPERIMENTS, PAPER
+from experiments.catalogue import EXPERIMENTS
+from experiments.groups import PAPER
 from experiments.records import FOLDER, Records
 from experiments.tables import Row, gathered, progress, rows, table
 

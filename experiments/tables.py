@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from experiments.catalogue import EXPERIMENTS, PAPER, QUICK_SHARE
+from experiments.catalogue import EXPERIMENTS
+from experiments.groups import PAPER, QUICK_SHARE
 from experiments.records import FOLDER, RecordError, Records
 from experiments.settings import Setting
 

@@ -17,9 +17,10 @@ from bicore.selection import as_selector
 from bicore.stream import ClassBalancedReservoir
 from experiments import cifar, continual, page, penalties, streaming, summary
 from experiments.__main__ import main
-from experiments.catalogue import EXPERIMENTS, PAPER
+from experiments.catalogue import EXPERIMENTS
 from experiments.checkpoints import Checkpoint, once
 from experiments.continual import Noisy, started
+from experiments.groups import PAPER
 from experiments.masked import masked_sum
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import RecordError, Records
