@@ -16,6 +16,7 @@ from typing import Any
 from experiments import cifar, continual, penalties, picks, runtime, streaming, summary, training, variational
 from experiments.checkpoints import Checkpoint, checkpoint_folder
 from experiments.networks import NORMALISED, TOYS
+from experiments.records import file_name
 from experiments.settings import Setting
 from experiments.tasks import Task
 
@@ -67,7 +68,7 @@ def _with_quick(setting: Setting) -> Setting:
 def _checkpoint(setting: Setting, epochs: int, normalised: bool, penalty: float) -> Checkpoint:
     """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
     kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
-    name = f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}".replace(" ", "-")
+    name = file_name(f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}")
     start = f"start-{setting.dataset}-{'normalised-' * normalised}{setting.seed}-{kind}.pt"
     folder = checkpoint_folder()
     return Checkpoint(folder / name, CHECKPOINT_EPOCHS, folder / start)

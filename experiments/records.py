@@ -23,6 +23,11 @@ class RecordError(Exception):
     """A file that no run of ours has written."""
 
 
+def file_name(words: str) -> str:
+    """The same words as the name of a file."""
+    return re.sub(r"[^A-Za-z0-9=.+-]+", "-", words)
+
+
 class Records:
     """The runs of one experiment: a file for each configuration and seed."""
 
@@ -31,7 +36,7 @@ class Records:
 
     def path(self, key: Mapping[str, Any]) -> Path:
         words = [f"{name}={value}" if not isinstance(value, str) else value for name, value in key.items()]
-        return self.folder / (re.sub(r"[^A-Za-z0-9=.+-]+", "-", "--".join(words)) + ".json")
+        return self.folder / (file_name("--".join(words)) + ".json")
 
     def has(self, key: Mapping[str, Any]) -> bool:
         return self.path(key).exists()

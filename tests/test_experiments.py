@@ -213,7 +213,7 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert (
         main(["run", "cifar-continual", "--data", str(data_folder(tmp_path)), "--only", "Coreset", "--records", str(tmp_path)]) == 1
     )
-    assert "has no β yet" in capsys.readouterr().err
+    assert "Coreset, seed 0: it has no β yet" in capsys.readouterr().err
 
     def tell(experiment, method, beta, held, tested):
         key = {"dataset": cifar.DATASET, "method": method, "memory": 200, "beta": beta, "seed": 0}
@@ -332,6 +332,18 @@ def test_a_run_that_begins_with_a_kept_network_ends_in_the_same_numbers(tmp_path
         found.append(dict(continual.run(setting, "uniform", made, [1.0], "cpu", 6, FullyConnected, checkpoint))[1.0]["test"])
         continual.started.cache_clear()
     assert found[0] == found[1] == found[2]
+
+
+def test_the_state_of_every_row_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(continual, "run", lambda *given: seen.append(given[7]) or iter(()))
+    for name in ("cifar-continual", "cifar-betas"):
+        for group in EXPERIMENTS[name].groups(0):
+            group.run(group.setting, [], [1.0], "cpu", False)
+    assert {state.folder.parent for state in seen} == {tmp_path}  # "w/o" is no folder
+    assert len({state.folder for state in seen}) == len(seen)
+    assert len({state.start for state in seen}) == 3  # of the tables, of those that look for β, of the normalised network
 
 
 def test_the_residual_network_is_post_activation_with_plain_shortcuts():
