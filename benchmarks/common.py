@@ -57,6 +57,19 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def device_seconds(work: Callable[[], Any], repeats: int = 3) -> float:
+    """The least of several times, the GPU idle before and after; one turn first for the compiler."""
+    work()
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
 def best(work: Callable[[], Any], repeats: int) -> float:
     """The least of several times: on a shared machine the others measure the neighbours."""
     times = []

@@ -9,7 +9,6 @@ and bytes a second of memory. A floor is what the work must at least do, divided
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, device_seconds, machine
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.cuda import function
 from bicore.errors import InputError
@@ -57,30 +56,17 @@ def run(arguments: Any) -> dict[str, Any]:
     return {"benchmark": "gpu", "machine": machine(), "ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
 
 
-def _timed(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of several times, the device idle before and after; one turn first for the compiler."""
-    work()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def _ceilings() -> dict[str, float]:
     found = {}
     for name, dtype in (("float", torch.float32), ("double", torch.float64)):
         spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
-        seconds = _timed(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS]))
+        seconds = device_seconds(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS]))
         found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * TURNS / seconds
     source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
-    found["bytes_a_second"] = 2 * source.nbytes / _timed(lambda: target.copy_(source))
+    found["bytes_a_second"] = 2 * source.nbytes / device_seconds(lambda: target.copy_(source))
     return found
 
 
@@ -103,7 +89,7 @@ def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[st
         pairs = len(images) * (len(images) + 1) / 2
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images.to(dtype)
-            seconds = _timed(lambda kernel=kernel, given=given: kernel(given), 1 if len(images) > 1000 else repeats)
+            seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 1 if len(images) > 1000 else repeats)
             floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
             rows.append(_row(f"{what}, {given.dtype}".replace("torch.", ""), seconds, goal, floor, "multiply-adds"))
     return rows
@@ -123,7 +109,7 @@ def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
             pairs, kernel = len(given) * (len(given) + 1) / 2, pooled_cntk(depth)
-            seconds = _timed(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
+            seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
             work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
             floor = work / ceilings[f"{name}_multiply_adds_a_second"]
             told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {given.dtype}".replace("torch.", "")

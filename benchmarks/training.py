@@ -9,15 +9,14 @@ what the convolutions must compute, or the maps they must read and write, divide
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common import machine
+from benchmarks.common import device_seconds, machine
 from bicore.errors import InputError
 from experiments import training
 from experiments.networks import ResNet18
@@ -46,24 +45,12 @@ def run(arguments: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _timed(work: Callable[[], Any], repeats: int) -> float:
-    """The least of several times, the device idle before and after."""
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def _ceilings(side: int = 8192, turns: int = 10) -> dict[str, float]:
     a, b = (torch.randn(side, side, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     source = torch.randn(2**28, device="cuda")
     target = torch.empty_like(source)
-    products = _timed(lambda: [a @ b for _ in range(turns)], 4)
-    copies = _timed(lambda: [target.copy_(source) for _ in range(turns)], 4)
+    products = device_seconds(lambda: [a @ b for _ in range(turns)], 4)
+    copies = device_seconds(lambda: [target.copy_(source) for _ in range(turns)], 4)
     return {
         "operations_a_second": turns * 2 * side**3 / products,
         "bytes_a_second": turns * 2 * source.numel() * source.element_size() / copies,
@@ -121,7 +108,7 @@ def _learner(searched: bool) -> Learner:
 def _recorded(learners: list[Learner], repeats: int) -> float:
     cohort = Cohort(learners)
     cohort.train(3)  # launched once, recorded, replayed
-    return _timed(lambda: cohort.train(EPOCHS), repeats) / (EPOCHS * BATCHES * len(learners))
+    return device_seconds(lambda: cohort.train(EPOCHS), repeats) / (EPOCHS * BATCHES * len(learners))
 
 
 def _launched(learner: Learner, repeats: int) -> float:
@@ -131,4 +118,4 @@ def _launched(learner: Learner, repeats: int) -> float:
             learner.epoch()
 
     epoch()
-    return _timed(epoch, repeats) / BATCHES
+    return device_seconds(epoch, repeats) / BATCHES
