@@ -32,7 +32,9 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("name", choices=[*EXPERIMENTS, "all"])
     run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    run.add_argument("--data", default=os.environ.get("BICORE_DATA") or None, help="folder with MNIST in torchvision's layout")
+    run.add_argument(
+        "--data", default=os.environ.get("BICORE_DATA") or None, help="folder with MNIST or CIFAR-10 in torchvision's layout"
+    )
     run.add_argument("--quick", action="store_true", help="a toy of the same shape on digits, end to end, in seconds")
     run.add_argument("--only", help="methods, separated by semicolons")
     run.add_argument("--precision", choices=("fast", "float32"), default="fast", help="of products on a GPU; float32 to check by")
@@ -173,7 +175,7 @@ def _one_by_one(given: argparse.Namespace, names: list[str], folder: Path, devic
                 try:
                     _group(group, data, records, device, given.quick)
                 except InputError as refusal:
-                    print(f"experiments: {refusal}", file=sys.stderr, flush=True)
+                    print(f"experiments: {group.setting.method}, seed {seed}: {refusal}", file=sys.stderr, flush=True)
                     failed = 1
                 except Exception:
                     print(f"experiments: {group.setting} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
@@ -190,7 +192,7 @@ def _group(group: Group, data: Data, records: Records, device: str, quick: bool)
         setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
     betas = setting.quick if quick else setting.betas
     if any(math.isnan(beta) for beta in betas):
-        raise InputError(f"{setting.method} has no β yet: run cifar-betas and cifar-stream-betas, then `experiments choose`.")
+        raise InputError("it has no β yet; run cifar-betas and cifar-stream-betas, then `python -m experiments choose`.")
     with records.claim(setting.key(betas[0])) as mine:
         missing = [beta for beta in betas if not records.has(setting.key(beta))]
         if not mine or not missing:

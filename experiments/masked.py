@@ -31,7 +31,7 @@ def launched(below: Tensor, beside: Tensor, maps: Tensor) -> Tensor:
 if triton is not None:
 
     @triton.jit
-    def _kernel(below, beside, maps, out, count, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _kernel(below, beside, maps, out, count, block: tl.constexpr):
         at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         there = at < count
         both = tl.load(below + at, there).to(tl.float32) + tl.load(beside + at, there).to(tl.float32)

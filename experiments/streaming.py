@@ -1,7 +1,8 @@
 """Streams (section 6.3, figure 4, and the imbalanced ones): batches of 125, 40 steps each, with a buffer that is rehearsed.
 
-A row of the buffer counts in proportion to how much of the stream it stands for, the sum over the buffer being 1. The paper scales
-a slot's loss by its count of batches: its β for a merge-reduce buffer and ours differ by the number of batches seen.
+The weights of a buffer's rows add up to 1. Rows of coresets and prototypes count for as much of the stream as they stand for, those
+of reservoirs equally. The paper scales a slot's loss by its count of batches: its β for a merge-reduce buffer and ours differ by
+the number of batches seen, but in the rows that weigh slots as it does.
 """
 
 from __future__ import annotations

@@ -123,10 +123,8 @@ def _betas(name: str, records: list[dict[str, Any]]) -> str:
     body = []
     for method in sorted(held, key=lambda one: order.index(one) if one in order else len(order)):
         best = max(held[method].values())
-        shown = [(held[method].get(beta), beta) for beta in betas]
-        body.append(
-            [method, *("" if value is None else f"**{value:.2f}**" if value == best else f"{value:.2f}" for value, _ in shown)]
-        )
+        shown = [held[method].get(beta) for beta in betas]
+        body.append([method, *("" if one is None else f"**{one:.2f}**" if one == best else f"{one:.2f}" for one in shown)])
     return _markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 

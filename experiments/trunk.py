@@ -38,7 +38,7 @@ class Trunk(torch.autograd.Function):
             x = _rectified(inner, second, 1, shortcut)
             maps += [inner, x]
         ctx.save_for_backward(*maps, *rounded)
-        ctx.shapes, ctx.kinds = shapes, [weight.dtype for weight in weights]
+        ctx.shapes, ctx.kind = shapes, weights[0].dtype
         return x
 
     @staticmethod
@@ -52,7 +52,7 @@ class Trunk(torch.autograd.Function):
             shortcut = weights.pop() if reshaped else None
             second, first = weights.pop(), weights.pop()
             of_output = _masked(below, beside, output)
-            below, beside = None, of_output
+            beside = of_output
             if shortcut is not None:
                 beside, of_shortcut = _gradients(of_output, x, shortcut, stride, 0)
                 found.append(of_shortcut)
@@ -60,7 +60,7 @@ class Trunk(torch.autograd.Function):
             below, of_first = _gradients(_masked(of_inner, None, inner), x, first, stride, 1)
             found += [of_second, of_first]
         of_stem = _gradients(_masked(below, beside, maps[1]), maps[0], weights.pop(), 1, 1, images=True)[1]
-        return None, None, *_converted([of_stem, *reversed(found)], ctx.kinds[0])
+        return None, None, *_converted([of_stem, *reversed(found)], ctx.kind)
 
 
 def _converted(values: Weights, kind: torch.dtype) -> list[Tensor]:
