@@ -195,13 +195,16 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
     with pytest.raises(KeyboardInterrupt):
         run(Cut(folder, 2))
-    assert (folder / "state.pt").exists()
+    state = torch.load(folder / "state.pt", weights_only=True)
+    torch.save({**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}}, folder / "state.pt")
     torch.manual_seed(99)  # another process
     continual.started.cache_clear()
     found = dict(continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, Checkpoint(folder, 2)))
     for beta in whole:
         assert found[beta]["test"] == whole[beta]["test"]
         assert found[beta]["held"] == whole[beta]["held"]
+        assert found[beta]["seconds"] > 2500  # of two β, with the time before the cut
+        assert found[beta]["selection_seconds"] > 350
     assert not folder.exists()
 
 
@@ -402,6 +405,8 @@ def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
     told = {value: penalties.held_out_loss(inner, outer, value, setting) for value in (1e-3, 1e3)}
     assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
     assert told[1e-3] < told[1e3]
+    wrong = Dataset(outer.x, 1 - np.asarray(outer.y))  # the coreset never saw them: only its judgement changes
+    assert penalties.held_out_loss(inner, wrong, 1e-3, setting) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
