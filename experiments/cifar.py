@@ -32,13 +32,18 @@ NORMALISED = {
     "Uniform sampling, normalised network": "uniform",
     "Coreset, normalised network, its embedding as the proxy": "coreset-embedding",
 }
+#: The authors' code scales gradients to length 1 before it matches them.
+SCALED = {"Gradient matching, normalised": "gradient-matching"}
 OWN = {
     f"Per task coreset{BY_PROXY}, train at the end": "coreset",
     f"Coreset{BY_PROXY}": "coreset",
+    **SCALED,
     **NORMALISED,
 }
 RBF = {"Coreset RBF": "coreset-rbf"}
 IMBALANCED_OWN = {
+    "Coreset RBF": "coreset-rbf",
+    "Coreset, squared error": "coreset-squared",
     f"Reservoir{ONE_OPTIMISER}": "reservoir",
     f"CBRS{ONE_OPTIMISER}{STREAM_WEIGHTS}": "cbrs",
     f"Coreset{ONE_OPTIMISER}": "coreset",
@@ -64,7 +69,7 @@ CHOSEN = Path(__file__).with_name("chosen.json")
 
 def tried(table: str, method: str) -> tuple[float, ...]:
     """The β to try; none where none is rehearsed, and where a row goes with another."""
-    if method == "Training w/o replay" or method.endswith("at the end") or method in NORMALISED:
+    if method == "Training w/o replay" or method.endswith("at the end") or method in {**NORMALISED, **SCALED}:
         return ()
     return TRIED[table].get(method, OTHERS)
 

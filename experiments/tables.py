@@ -191,6 +191,11 @@ def _row(setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict
     )  # fmt: skip
 
 
+def _spread(mean: float, std: float, seeds: int) -> str:
+    """One seed has none."""
+    return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
+
+
 def told(found: list[Row]) -> str:
     """The rows as a Markdown table."""
     head = [
@@ -208,8 +213,8 @@ def told(found: list[Row]) -> str:
     for row in found:
         gap = row.difference
         cells = [
-            row.dataset, row.method, str(row.memory), str(row.seeds), f"{row.chosen:g}", f"{row.mean:.2f} ± {row.std:.2f}",
-            f"{row.best_mean:.2f} ± {row.best_std:.2f} ({row.best_chosen:g})" if row.choices > 1 else "",
+            row.dataset, row.method, str(row.memory), str(row.seeds), f"{row.chosen:g}", _spread(row.mean, row.std, row.seeds),
+            f"{_spread(row.best_mean, row.best_std, row.seeds)} ({row.best_chosen:g})" if row.choices > 1 else "",
             "" if row.paper is None else f"{row.paper['mean']:.2f} ± {row.paper['std']:.2f}",
             "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
         ]  # fmt: skip

@@ -17,14 +17,14 @@ from bicore.selection import as_selector
 from bicore.stream import ClassBalancedReservoir
 from experiments import cifar, continual, page, penalties, streaming, summary
 from experiments.__main__ import main
-from experiments.catalogue import EXPERIMENTS
+from experiments.catalogue import EXPERIMENTS, Data
 from experiments.checkpoints import Checkpoint, once
 from experiments.continual import Noisy, started
 from experiments.groups import PAPER
 from experiments.masked import masked_sum
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import RecordError, Records
-from experiments.tables import gathered, rows, table
+from experiments.tables import gathered, rows, table, told
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
 
@@ -382,6 +382,27 @@ def test_choices_with_fewer_seeds_do_not_win():
     mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
     with pytest.raises(RecordError, match="several λ"):
         rows("continual", mixed)
+
+
+def test_one_seed_has_no_spread():
+    (row,) = rows("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
+    assert "| 50.00 |" in told([row])
+    (row,) = rows("continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)])
+    assert "| 50.50 ± 0.50 |" in told([row])
+
+
+def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        continual, "as_selector", lambda word, **options: seen.update({word: options}) or as_selector(word, **options)
+    )
+    monkeypatch.setattr(cifar, "_chosen", lambda: {"continual": {"Gradient matching": 7.0}})
+    group = next(one for one in EXPERIMENTS["cifar-continual"].groups(0) if one.setting.method == "Gradient matching, normalised")
+    assert group.setting.betas == (7.0,)
+    assert all(one.setting.method != group.setting.method for one in EXPERIMENTS["cifar-betas"].groups(0))
+    data = Data(None, True)
+    next(iter(group.run(replace(group.setting, memory=8), data.tasks(group.tasks), [7.0], "cpu", True)))
+    assert seen == {"gradient-matching": {"normalise": True}}
 
 
 def test_the_network_after_the_first_task_is_made_once(tmp_path):
