@@ -94,10 +94,10 @@ def _page() -> int:
 
 
 def _choose(folder: Path) -> int:
-    streams = list(Records("cifar-stream-betas", folder).all())
+    streams = gathered("cifar-stream-betas", folder)
     imbalanced = [record for record in streams if record["method"] in {**IMBALANCED, **cifar.IMBALANCED_OWN}]
     betas = {
-        "continual": Records("cifar-betas", folder).all(),
+        "continual": gathered("cifar-betas", folder),
         "imbalanced": imbalanced,
         "streaming": [record for record in streams if record not in imbalanced],
     }

@@ -86,7 +86,7 @@ class Data:
             return make(train, test, 2, few) if self.quick else make(train, test)
         if kind.startswith("pool"):  # a pool, what is held out, and behind it a task of everything else
             size, rest = (few, 2 * few) if self.quick else (summary.POOL, summary.POOL + tasks.POINTS)
-            held = train[size:rest] if self.quick else train[summary.POOL : rest]
+            held = train[size:rest]
             whole = Part(np.concatenate([train.x[:size], train.x[rest:]]), np.concatenate([train.y[:size], train.y[rest:]]))
             return [Task(train[:size], held, test), Task(whole, held, test)]
         return tasks.split(train, test, 2, (few // 2, 2 * few)) if self.quick else tasks.split(train, test, points=tasks.IMBALANCED)

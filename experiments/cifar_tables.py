@@ -9,12 +9,12 @@ from experiments.groups import Group, continual_runs, penalty_runs, published, s
 
 
 def continual_rows(seed: int) -> list[Group]:
-    """One β a row: the one that ``cifar-betas`` found."""
+    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
     rows = {**continual.METHODS, **cifar.OWN}
     return [
         continual_runs(
             cifar.DATASET, method, word, cifar.MEMORY, seed, published("continual_learning", method, cifar.DATASET),
-            (cifar.beta_of("continual", method),), penalty=cifar.penalty(method),
+            cifar.betas_of("continual", method), penalty=cifar.penalty(method),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def imbalanced_rows(seed: int) -> list[Group]:
     return [
         streaming_runs(
             cifar.DATASET, method, word, cifar.MEMORY, seed, published("imbalanced_streaming", method, cifar.DATASET), True,
-            (cifar.beta_of("imbalanced", method),), _flow(method, True),
+            cifar.betas_of("imbalanced", method), _flow(method, True),
         )
         for method, word in rows.items()
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def streaming_rows(seed: int) -> list[Group]:
     """The balanced stream: the paper's negative result; and the RBF kernel, which it says fails."""
     return [
         streaming_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=(cifar.beta_of("streaming", method),),
+            cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=cifar.betas_of("streaming", method),
             flow=_flow(method, False),
         )
         for method, word in cifar.BALANCED.items()
@@ -90,7 +90,7 @@ def proxy_rows(seed: int) -> list[Group]:
             cifar.MEMORY,
             seed,
             None,
-            (cifar.beta_of("continual", method),),
+            cifar.betas_of("continual", method),
             penalty=cifar.penalty(method),
         )
         for method, word in rows.items()

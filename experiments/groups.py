@@ -120,7 +120,7 @@ def runtime_runs(method: str) -> Group:
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
 
-    return Group(setting, run, "pool of MNIST", None)
+    return Group(setting, run, f"pool of {setting.dataset}", None)
 
 
 def penalty_runs(method: str, word: str) -> Group:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.catalogue import EXPERIMENTS
 from experiments.groups import PAPER
 from experiments.records import FOLDER, Records
-from experiments.tables import Row, gathered, progress, rows, table
+from experiments.tables import Row, gathered, progress, rows, table, welch
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 #: Why a row falls short of the paper, as far as it has been found out; by experiment, then "data: method".
@@ -26,9 +26,9 @@ Every number here comes from a record under `experiments/records`, one file a ru
 Percent of test points, mean over tasks, mean ± standard deviation (over n, as in the paper) over seeds 0 … 4, which were fixed in
 advance; all runs are kept. **The number we stand by** is the one whose β was chosen on held-out training points; the next column
 chooses β on the test set, as the paper did. The difference is ours (held-out) minus the paper's, with Welch's 95% interval. Below a
-table, the paper's method is compared with the other rows as we measured them: gaps in brackets, and a ranking only where the gap
-exceeds twice its standard error. A table says how many of its runs are done; seeds that are missing are still to be run. Minutes
-are added up over processes, of which up to 15 shared the card at a time.
+table, the paper's method is compared with the other rows as we measured them: gaps in brackets, and a ranking only where Welch's
+95% interval of the gap leaves out zero. A table says how many of its runs are done; seeds that are missing are still to be run.
+Minutes are added up over processes, of which up to 15 shared the card at a time.
 """
 #: What the reader of a table must know.
 NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
@@ -122,14 +122,14 @@ def _shortfall(name: str, row: Row) -> str:
 
 
 def _rankings(found: list[Row]) -> Iterator[str]:
-    """The paper's coreset against every other row of its table; a ranking is claimed beyond two standard errors of the gap."""
+    """The paper's coreset against every other row of its table; a ranking only where the interval of the gap leaves out zero."""
     for dataset, memory in dict.fromkeys((row.dataset, row.memory) for row in found):
         table = [row for row in found if (row.dataset, row.memory) == (dataset, memory) and row.seeds > 1]
         for ours in (row for row in table if row.method.lower() in REFERENCES):
             above, level, below = [], [], []
             for other in (row for row in table if row is not ours):
-                gap, error = ours.mean - other.mean, math.hypot(ours.error, other.error)
-                (above if gap > 2 * error else below if gap < -2 * error else level).append(f"{other.method} ({gap:+.2f})")
+                gap, half = welch(ours.measured, other.measured)
+                (above if gap > half else below if gap < -half else level).append(f"{other.method} ({gap:+.2f})")
             told = (("above", above), ("not told apart from", level), ("below", below))
             shown = "; ".join(f"{words} {', '.join(names)}" for words, names in told if names)
             yield f"{dataset}, memory {memory}: {ours.method} is {shown}."
@@ -144,9 +144,10 @@ def _precision(name: str, folder: Path) -> str:
     gaps = np.array([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
     error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
     kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
+    which = "; ".join(dict.fromkeys(exact["method"] for exact, _ in pairs))
     return (
-        f"Products are computed in {kinds}, weights and sums in float32. The same {len(pairs)} runs with products in float32 "
-        f"(`--precision float32`) differ by {gaps.mean():+.2f} ± {error:.2f} points (mean and its standard error).\n"
+        f"Products are computed in {kinds}, weights and sums in float32. {len(pairs)} of these runs with products in float32 "
+        f"(`--precision float32`: {which}) differ by {gaps.mean():+.2f} ± {error:.2f} points (mean and its standard error).\n"
     )
 
 

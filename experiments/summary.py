@@ -23,20 +23,19 @@ from experiments.training import BATCH, RATE, Cohort, Learner, accuracy, build, 
 
 METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
 OWN = {"Coreset, squared error": "squared"}
-#: Accuracy is averaged over this many last epochs.
-LAST = 5
+#: Images of the pool that coresets come from; the last epochs over which accuracy is averaged.
+POOL, LAST = 10_000, 5
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a summary is chosen and judged.
 
-    Coresets come from a ``pool``, uniform samples from all images. ``starts`` random points begin; weights are learnt by Adam where
+    Coresets come from a pool, uniform samples from all images. ``starts`` random points begin; weights are learnt by Adam where
     the paper learns them. Where ``rows`` an epoch are more than the points, these are repeated; each time they look different.
     """
 
     sizes: tuple[int, ...]
-    pool: int
     epochs: int
     penalty: float
     starts: int
@@ -52,13 +51,9 @@ class Recipe:
 
 #: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six thousand.
 RECIPES = {
-    "MNIST": Recipe(tuple(range(75, 251, 25)), 10_000, 4000, 1e-7, 10, True, ConvNet, cnn),
-    "CIFAR-10": Recipe(
-        tuple(range(30, 211, 30)), 10_000, 60, 1e-4, 10, False, ResNet18, resnet18, 5e-5, 1e-4, 6000, torch.float32, 64
-    ),
+    "MNIST": Recipe(tuple(range(75, 251, 25)), 4000, 1e-7, 10, True, ConvNet, cnn),
+    "CIFAR-10": Recipe(tuple(range(30, 211, 30)), 60, 1e-4, 10, False, ResNet18, resnet18, 5e-5, 1e-4, 6000, torch.float32, 64),
 }
-#: Of MNIST, for the tasks' sizes.
-SIZES, POOL, EPOCHS = RECIPES["MNIST"].sizes, RECIPES["MNIST"].pool, RECIPES["MNIST"].epochs
 
 
 def setting_of(method: str, seed: int, dataset: str = "MNIST") -> Setting:

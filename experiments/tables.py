@@ -19,6 +19,8 @@ from experiments.settings import Setting
 
 #: Seeds behind every number of the paper.
 PAPER_SEEDS = 5
+#: A mean, its standard deviation over n as the paper has it, and n.
+Measured = tuple[float, float, int]
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,21 @@ class Row:
         """Ours minus the paper's, with the half-width of Welch's 95% interval."""
         if self.paper is None or self.seeds < 2:
             return None
-        ours, theirs = self._variance(self.std, self.seeds), self._variance(self.paper["std"], PAPER_SEEDS)
-        error = math.sqrt(ours + theirs)
-        if error == 0:
-            return self.mean - self.paper["mean"], 0.0
-        freedom = (ours + theirs) ** 2 / (ours**2 / (self.seeds - 1) + theirs**2 / (PAPER_SEEDS - 1))
-        return self.mean - self.paper["mean"], float(stats.t.ppf(0.975, freedom)) * error
+        return welch(self.measured, (self.paper["mean"], self.paper["std"], PAPER_SEEDS))
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean."""
-        return math.sqrt(self._variance(self.std, self.seeds))
+    def measured(self) -> Measured:
+        return self.mean, self.std, self.seeds
 
-    @staticmethod
-    def _variance(std: float, seeds: int) -> float:
-        """Of the mean, from a standard deviation over n."""
-        return std**2 / (seeds - 1)
+
+def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
+    """The difference of two means with the half-width of its 95% interval."""
+    (mean, std, seeds), (other, spread, count) = ours, theirs
+    first, second = std**2 / (seeds - 1), spread**2 / (count - 1)  # of the means, from deviations over n
+    if first + second == 0:
+        return mean - other, 0.0
+    freedom = (first + second) ** 2 / (first**2 / (seeds - 1) + second**2 / (count - 1))
+    return mean - other, float(stats.t.ppf(0.975, freedom)) * math.sqrt(first + second)
 
 
 def table(name: str, records: Iterable[dict[str, Any]]) -> str:
@@ -121,7 +122,7 @@ def _betas(name: str, records: list[dict[str, Any]]) -> str:
     betas = sorted({beta for found in held.values() for beta in found})
     order = [group.setting.method for group in EXPERIMENTS[name].groups(0)]
     body = []
-    for method in sorted(held, key=lambda one: order.index(one) if one in order else len(order)):
+    for method in sorted(held, key=order.index):
         best = max(held[method].values())
         shown = [held[method].get(beta) for beta in betas]
         body.append([method, *("" if one is None else f"**{one:.2f}**" if one == best else f"{one:.2f}" for one in shown)])
@@ -130,10 +131,12 @@ def _betas(name: str, records: list[dict[str, Any]]) -> str:
 
 def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """The records of an experiment, with those that other experiments hold for it, under its own names."""
-    found = list(Records(name, folder).all())
+    groups = EXPERIMENTS[name].groups(0)
+    methods = {group.setting.method for group in groups}
+    found = [record for record in Records(name, folder).all() if record["method"] in methods]  # not of rows there are no more
     borrowed = {
         (group.source, group.setting.dataset, group.setting.memory): group.setting.method
-        for group in EXPERIMENTS[name].groups(0)
+        for group in groups
         if group.source is not None
     }
     for experiment in dict.fromkeys(source[0] for source, _, _ in borrowed):

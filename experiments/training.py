@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -234,7 +234,7 @@ class Cohort(Generic[Trained]):
 
 @contextmanager
 def products(tf32: bool, searched: bool) -> Iterator[None]:
-    """For the training alone; what selects computes in full."""
+    """For the training alone; everything else goes by torch's own switches."""
     switches = ((torch.backends.cuda.matmul, "allow_tf32", tf32), (torch.backends.cudnn, "allow_tf32", tf32),
                 (torch.backends.cudnn, "benchmark", searched))  # fmt: skip
     before = [getattr(place, name) for place, name, _ in switches]
@@ -251,7 +251,7 @@ def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[flo
     """The share of right answers on each part."""
     network.eval()
     scores = []
-    with torch.no_grad():
+    with torch.no_grad(), nullcontext() if FAST else products(False, False):
         for part in parts:
             x, y = lasting(part, device)
             right = [(network(x[k : k + 2000]).argmax(1) == y[k : k + 2000]).sum() for k in range(0, len(x), 2000)]
