@@ -170,7 +170,7 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
     assert small(x[:2]).shape == (2, 10)
 
 
-@pytest.mark.parametrize("word", ["uniform", "hardest"])
+@pytest.mark.parametrize("word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding"])
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
