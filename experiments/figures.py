@@ -58,7 +58,7 @@ def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
 
 
 def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
-    """Figure 3a: accuracy against size, with the two points that BatchBALD's authors publish."""
+    """Figures 3a and 3c: accuracy against size; of MNIST with the two points that BatchBALD's authors publish."""
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in records:
         scores[one["method"]][one["memory"]].append(100 * one["test"][0])
@@ -66,7 +66,8 @@ def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
     for method, by_size in scores.items():
         sizes = sorted(by_size)
         means, spread = (np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std))
-        place.plot(sizes, means, marker="o", markersize=3, label=method)
+        seeds = min(len(found) for found in by_size.values())
+        place.plot(sizes, means, marker="o", markersize=3, label=f"{method} ({seeds} seed{'s' * (seeds > 1)})")
         place.fill_between(sizes, means - spread, means + spread, alpha=0.15)
     if records and records[0]["dataset"] == "MNIST":
         published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
