@@ -17,10 +17,10 @@ from pathlib import Path
 from bicore import InputError
 from experiments import cifar, page, training
 from experiments.catalogue import EXPERIMENTS, Data
+from experiments.cifar_tables import STREAMS
 from experiments.figures import FIGURES, draw
 from experiments.groups import QUICK_SHARE, Group
 from experiments.records import FOLDER, RecordError, Records
-from experiments.streaming import IMBALANCED
 from experiments.tables import gathered, progress, table
 
 
@@ -95,11 +95,9 @@ def _page() -> int:
 
 def _choose(folder: Path) -> int:
     streams = gathered("cifar-stream-betas", folder)
-    imbalanced = [record for record in streams if record["method"] in {**IMBALANCED, **cifar.IMBALANCED_OWN}]
     betas = {
         "continual": gathered("cifar-betas", folder),
-        "imbalanced": imbalanced,
-        "streaming": [record for record in streams if record not in imbalanced],
+        **{table: [record for record in streams if record["method"] in rows] for table, rows in STREAMS.items()},
     }
     found = cifar.choose(betas, (one for one in Records("cifar-penalty", folder).all() if one["method"] == "Coreset"))
     if not found:

@@ -7,13 +7,17 @@ from dataclasses import replace
 from experiments import cifar, continual, penalties, streaming, summary
 from experiments.groups import Group, continual_runs, penalty_runs, published, streaming_runs, summary_runs
 
+#: The rows of both streams.
+STREAMS = {"imbalanced": {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}, "streaming": cifar.BALANCED}
+
 
 def continual_rows(seed: int) -> list[Group]:
     """The β that ``cifar-betas`` found; of the rows that matter most one more."""
     rows = {**continual.METHODS, **cifar.OWN}
     return [
         continual_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed, published("continual_learning", method, cifar.DATASET),
+            cifar.DATASET, method, word, cifar.MEMORY, seed,
+            published("continual_learning", method.removesuffix(", normalised"), cifar.DATASET),
             cifar.betas_of("continual", method), penalty=cifar.penalty(method),
         )
         for method, word in rows.items()
@@ -42,26 +46,25 @@ def _flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:
 
 def stream_beta_rows(seed: int) -> list[Group]:
     """The same for the streams, with fewer steps a batch."""
-    tables = (("imbalanced", {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}), ("streaming", cifar.BALANCED))
     return [
         streaming_runs(
             cifar.DATASET, method, word, cifar.MEMORY, 0, None, table == "imbalanced", betas,
             _flow(method, table == "imbalanced", cifar.FEWER_STEPS),
         )
-        for table, rows in tables
+        for table, rows in STREAMS.items()
         for method, word in rows.items()
         if seed == 0 and (betas := cifar.tried(table, method))
     ]  # fmt: skip
 
 
 def imbalanced_rows(seed: int) -> list[Group]:
-    rows = {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}
     return [
         streaming_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed, published("imbalanced_streaming", method, cifar.DATASET), True,
+            cifar.DATASET, method, word, cifar.MEMORY, seed,
+            published("imbalanced_streaming", method.removesuffix(streaming.COUNTED), cifar.DATASET), True,
             cifar.betas_of("imbalanced", method), _flow(method, True),
         )
-        for method, word in rows.items()
+        for method, word in STREAMS["imbalanced"].items()
     ]  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def streaming_rows(seed: int) -> list[Group]:
             cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=cifar.betas_of("streaming", method),
             flow=_flow(method, False),
         )
-        for method, word in cifar.BALANCED.items()
+        for method, word in STREAMS["streaming"].items()
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.catalogue import EXPERIMENTS
 from experiments.groups import PAPER
 from experiments.records import FOLDER, Records
-from experiments.tables import Row, gathered, progress, rows, table, welch
+from experiments.tables import OTHERS, Row, gathered, progress, rows, table, welch
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 #: Why a row falls short of the paper, as far as it has been found out; by experiment, then "data: method".
@@ -87,7 +87,7 @@ def text(folder: Path = FOLDER) -> str | None:
             f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
         )
         parts.append(table(name, records))
-        if name not in ("runtime", "picks", "cifar-penalty", "cifar-betas", "cifar-stream-betas"):
+        if name not in OTHERS:
             parts.append(_verdicts(name, records))
         if name in NOTES:
             parts.append(NOTES[name] + "\n")
@@ -142,12 +142,13 @@ def _precision(name: str, folder: Path) -> str:
     if not pairs:
         return ""
     gaps = np.array([100 * (np.mean(one["test"]) - np.mean(other["test"])) for one, other in pairs])
-    error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+    error = f" ± {gaps.std(ddof=1) / math.sqrt(len(gaps)):.2f} points (mean and its standard error)" if len(gaps) > 1 else " points"
+    runs = f"{len(gaps)} of these runs" if len(gaps) > 1 else "One of these runs"
     kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
     which = "; ".join(dict.fromkeys(exact["method"] for exact, _ in pairs))
     return (
-        f"Products are computed in {kinds}, weights and sums in float32. {len(pairs)} of these runs with products in float32 "
-        f"(`--precision float32`: {which}) differ by {gaps.mean():+.2f} ± {error:.2f} points (mean and its standard error).\n"
+        f"Products are computed in {kinds}, weights and sums in float32. {runs} with products in float32 (`--precision "
+        f"float32`: {which}): a difference of {gaps.mean():+.2f}{error}.\n"
     )
 
 

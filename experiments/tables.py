@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,7 @@ def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
 
 def table(name: str, records: Iterable[dict[str, Any]]) -> str:
     """The table of an experiment in Markdown."""
-    if name == "runtime":
-        return _runtime(list(records))
-    if name == "picks":
-        return _picks(list(records))
-    if name == "cifar-penalty":
-        return _penalties(list(records))
-    if name.endswith("betas"):
-        return _betas(name, list(records))
-    return told(rows(name, records))
+    return OTHERS[name](list(records)) if name in OTHERS else told(rows(name, records))
 
 
 def _markdown(head: list[str], body: list[list[str]]) -> str:
@@ -127,6 +120,15 @@ def _betas(name: str, records: list[dict[str, Any]]) -> str:
         shown = [held[method].get(beta) for beta in betas]
         body.append([method, *("" if one is None else f"**{one:.2f}**" if one == best else f"{one:.2f}" for one in shown)])
     return _markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
+
+
+#: Tables that do not compare methods by their accuracy.
+OTHERS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+    "runtime": _runtime,
+    "picks": _picks,
+    "cifar-penalty": _penalties,
+    **{name: partial(_betas, name) for name in ("cifar-betas", "cifar-stream-betas")},
+}
 
 
 def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:

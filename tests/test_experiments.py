@@ -15,7 +15,7 @@ from torch import nn
 from bicore import Context, Dataset, MergeReduce
 from bicore.selection import as_selector
 from bicore.stream import ClassBalancedReservoir
-from experiments import cifar, continual, page, penalties, streaming, summary
+from experiments import cifar, continual, page, penalties, streaming, summary, training
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, Data
 from experiments.checkpoints import Checkpoint, once
@@ -487,6 +487,53 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     error = (ours**2 / 3 + theirs**2 / 5) ** 0.5
     freedom = (ours**2 / 3 + theirs**2 / 5) ** 2 / ((ours**2 / 3) ** 2 / 2 + (theirs**2 / 5) ** 2 / 4)
     assert row.difference == pytest.approx((91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error))
+
+
+@pytest.mark.parametrize(("gap", "told"), [(0.03, "not told apart from"), (0.04, "above")])
+def test_a_ranking_of_two_seeds_needs_the_interval_of_two_seeds(gap, told):
+    """The gap's standard error is 0.71 points, with two degrees of freedom: three points are four of them, and not enough."""
+    given = [record("Coreset", 1.0, seed, 0.90 + gap + 0.01 * seed, 0.9) for seed in range(2)]
+    given += [record("Uniform sampling", 1.0, seed, 0.90 + 0.01 * seed, 0.9) for seed in range(2)]
+    assert f"Coreset is {told} Uniform sampling (+{100 * gap:.2f})" in page._verdicts("continual", given)
+
+
+def test_one_run_in_float32_has_a_difference_and_no_error(tmp_path):
+    def write(name, seed, tested):
+        key = {"dataset": "SplitMNIST", "method": "Coreset", "memory": 100, "beta": 1.0, "seed": seed}
+        Records(name, tmp_path).write(key, {"test": [tested], "held": [0.5], "seconds": 1.0, "precision": "bfloat16"})
+
+    assert page._precision("continual", tmp_path) == ""
+    for name, tested in (("continual", 0.5), ("continual-float32", 0.51)):
+        write(name, 0, tested)
+    assert "One of these runs with products in float32 (`--precision float32`: Coreset): a difference of +1.00 points." in (
+        page._precision("continual", tmp_path)
+    )
+    for name, tested in (("continual", 0.5), ("continual-float32", 0.53)):
+        write(name, 1, tested)
+    assert "2 of these runs" in page._precision("continual", tmp_path)
+    assert "+2.00 ± 1.00 points" in page._precision("continual", tmp_path)
+
+
+def test_records_of_rows_that_are_no_more_are_not_shown(tmp_path):
+    for method in ("Coreset", "Coreset of old"):
+        key = {"dataset": "SplitMNIST", "method": method, "memory": 100, "beta": 1.0, "seed": 0}
+        Records("continual", tmp_path).write(key, {"test": [0.5], "held": [0.5], "seconds": 1.0})
+    assert [one["method"] for one in gathered("continual", tmp_path)] == ["Coreset"]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
+    class Seen(nn.Module):
+        def forward(self, x):
+            switches.append(torch.backends.cudnn.allow_tf32)
+            return x.flatten(1)[:, :2]
+
+    switches = []
+    monkeypatch.setattr(training, "FAST", fast)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    accuracy(Seen(), [Part(np.zeros((3, 1, 2, 2), np.float32), np.zeros(3))], "cpu")
+    assert switches == [fast]
+    assert torch.backends.cudnn.allow_tf32
 
 
 #: Those whose parts the others go through as well.
