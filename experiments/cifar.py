@@ -57,13 +57,20 @@ BALANCED = {
     f"Streaming coreset{COUNTED}": "coreset",
 }
 SUMMARY_OWN = {f"Uniform{LARGE_BATCHES}": "uniform", f"Coreset{BY_PROXY}{LARGE_BATCHES}": "coreset"}
-#: β tried: everything for the rows that matter most; three for the others. The rows that were run first were best at 10, above the
-#: published best of most, so that what is tried of others begins at it and not below.
-EVERY, OTHERS, LOW, HIGH = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0), (0.01, 0.1, 1.0), (10.0, 100.0, 1000.0)
+#: β tried: everything for the rows that matter most; for the others the published best (1 for most, 10, 100 for k-means of grads)
+#: and its neighbours, and on beyond an end that was best.
+EVERY, OTHERS, LOW = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0), (0.01, 0.1, 1.0)
 TRIED: dict[str, dict[str, tuple[float, ...]]] = {
     "continual": {
-        "Uniform sampling": EVERY, "Coreset": EVERY, f"Coreset{BY_PROXY}": EVERY, "k-means of grads": HIGH,
-        "k-center of embeddings": (0.1, *OTHERS), "iCaRL's selection": (0.1, *OTHERS),
+        "Uniform sampling": EVERY, "Coreset": EVERY, f"Coreset{BY_PROXY}": EVERY, "Coreset RBF": OTHERS, "Gradient matching": OTHERS,
+        "k-means of grads": (*OTHERS, 1000.0), "k-center of features": (*OTHERS, 1000.0),
+        **{
+            method: (0.1, *OTHERS)
+            for method in (
+                "k-means of features", "k-means of embeddings", "k-center of embeddings", "k-center of grads",
+                "Max entropy samples", "Hardest samples", "FRCL's selection", "iCaRL's selection",
+            )
+        },
     },
     "imbalanced": {
         "Reservoir": (0.1, *OTHERS), "CBRS": (0.1, *OTHERS), "Coreset": (*OTHERS, 1000.0), f"Coreset{COUNTED}": (0.1, 1.0, 10.0),

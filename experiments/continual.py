@@ -140,10 +140,7 @@ def run(
     learners = Cohort(
         [Learner(build(network, setting.seed, device), beta, size, setting.memory, epochs, seed=setting.seed) for beta in betas]
     )
-    options = {"normalise": True} if setting.method.endswith("normalised") else {}
-    selector = None if word is None else selector_of(word, setting.dataset, device, penalty, **options)
-    if selector is not None and setting.method.endswith("from the first point"):
-        selector = FromTheFirst(selector)
+    selector = None if word is None else _variant(setting, word, device, penalty)
     noisy = setting.method in TRAPS
     kept = "learnt" if word == "coreset-weighted" else "equal"
     shared = selector is None or not selector.needs_model
@@ -189,6 +186,13 @@ def run(
         yield beta, {**scores(learner.network, tasks, device), **spent}
     if checkpoint is not None:
         checkpoint.remove()
+
+
+def _variant(setting: Setting, word: str, device: str, penalty: float) -> Selector:
+    """The selector of a row, as its name asks for it."""
+    options = {"normalise": True} if setting.method.endswith("normalised") else {}
+    selector = selector_of(word, setting.dataset, device, penalty, **options)
+    return FromTheFirst(selector) if setting.method.endswith("from the first point") else selector
 
 
 def _train(

@@ -241,7 +241,9 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert cifar.beta_of("streaming", "Streaming coreset") == 10
     assert np.isnan(cifar.beta_of("streaming", "Streaming coreset RBF"))
     assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
-    assert cifar.tried("continual", "FRCL's selection") == (1.0, 10.0, 100.0)
+    assert cifar.tried("continual", "FRCL's selection") == (0.1, 1.0, 10.0, 100.0)  # published: 1
+    assert cifar.tried("continual", "k-means of grads") == (1.0, 10.0, 100.0, 1000.0)  # published: 100
+    assert cifar.tried("streaming", "Reservoir sampling") == (1.0, 10.0, 100.0)
     assert cifar.betas_of("continual", "Coreset") == (1.0, 100.0)
     assert cifar.betas_of("imbalanced", "CBRS") == (100.0,)
     assert cifar.tried("continual", "Coreset, normalised network, its embedding as the proxy") == ()
