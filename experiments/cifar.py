@@ -60,17 +60,14 @@ SUMMARY_OWN = {f"Uniform{LARGE_BATCHES}": "uniform", f"Coreset{BY_PROXY}{LARGE_B
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most, 10, 100 for k-means of grads)
 #: and its neighbours, and on beyond an end that was best.
 EVERY, OTHERS, LOW = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0), (0.01, 0.1, 1.0)
+BEST_AT_ONE = (
+    "k-means of features", "k-means of embeddings", "k-center of embeddings", "k-center of grads", "Max entropy samples",
+    "Hardest samples", "FRCL's selection", "iCaRL's selection",
+)  # fmt: skip
 TRIED: dict[str, dict[str, tuple[float, ...]]] = {
     "continual": {
-        "Uniform sampling": EVERY, "Coreset": EVERY, f"Coreset{BY_PROXY}": EVERY, "Coreset RBF": OTHERS, "Gradient matching": OTHERS,
-        "k-means of grads": (*OTHERS, 1000.0), "k-center of features": (*OTHERS, 1000.0),
-        **{
-            method: (0.1, *OTHERS)
-            for method in (
-                "k-means of features", "k-means of embeddings", "k-center of embeddings", "k-center of grads",
-                "Max entropy samples", "Hardest samples", "FRCL's selection", "iCaRL's selection",
-            )
-        },
+        "Uniform sampling": EVERY, "Coreset": EVERY, f"Coreset{BY_PROXY}": EVERY,
+        "k-means of grads": (*OTHERS, 1000.0), "k-center of features": (*OTHERS, 1000.0), **dict.fromkeys(BEST_AT_ONE, (0.1, *OTHERS)),
     },
     "imbalanced": {
         "Reservoir": (0.1, *OTHERS), "CBRS": (0.1, *OTHERS), "Coreset": (*OTHERS, 1000.0), f"Coreset{COUNTED}": (0.1, 1.0, 10.0),
