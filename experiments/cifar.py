@@ -67,7 +67,8 @@ BEST_AT_ONE = (
 TRIED: dict[str, dict[str, tuple[float, ...]]] = {
     "continual": {
         "Uniform sampling": EVERY, "Coreset": EVERY, f"Coreset{BY_PROXY}": EVERY,
-        "k-means of grads": (*OTHERS, 1000.0), "k-center of features": (*OTHERS, 1000.0), **dict.fromkeys(BEST_AT_ONE, (0.1, *OTHERS)),
+        "k-means of grads": (*OTHERS, 1000.0), "k-center of features": (*OTHERS, 1000.0),
+        **dict.fromkeys(BEST_AT_ONE, (0.1, *OTHERS)),
     },
     "imbalanced": {
         "Reservoir": (0.1, *OTHERS), "CBRS": (0.1, *OTHERS), "Coreset": (*OTHERS, 1000.0), f"Coreset{COUNTED}": (0.1, 1.0, 10.0),
