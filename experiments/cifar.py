@@ -25,8 +25,6 @@ BETA_EPOCHS, FEWER_STEPS = 80, 3
 PENALTY, BY_PROXY = 1e-3, ", λ by the proxy"
 #: Rows of a stream whose optimiser lasts to its end; in the others every batch begins with a fresh one, as in the authors' code.
 ONE_OPTIMISER = ", one optimiser"
-#: Rows of a summary trained in batches of 256, not 64.
-LARGE_BATCHES = ", batches of 256"
 #: Rows of our own with a network as one would train it today: normalised, and its own embedding as the proxy.
 NORMALISED = {
     "Uniform sampling, normalised network": "uniform",
@@ -56,7 +54,6 @@ BALANCED = {
     "Streaming coreset RBF": "coreset-rbf",
     f"Streaming coreset{COUNTED}": "coreset",
 }
-SUMMARY_OWN = {f"Uniform{LARGE_BATCHES}": "uniform", f"Coreset{BY_PROXY}{LARGE_BATCHES}": "coreset"}
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most, 10, 100 for k-means of grads)
 #: and its neighbours, and on beyond an end that was best.
 EVERY, OTHERS, LOW = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0), (0.01, 0.1, 1.0)

@@ -102,10 +102,6 @@ def variational_runs(dataset: str, method: str, word: str, seed: int, paper: Num
 
 def summary_runs(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group:
     setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
-    if cifar.BY_PROXY in method:
-        recipe = replace(recipe, penalty=cifar.penalty(method))
-    if method.endswith(cifar.LARGE_BATCHES):
-        recipe = replace(recipe, batch=training.BATCH, starts=1)
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:

@@ -13,7 +13,8 @@ import numpy as np
 from experiments.catalogue import EXPERIMENTS
 from experiments.groups import PAPER
 from experiments.records import FOLDER, Records
-from experiments.tables import OTHERS, Row, gathered, progress, rows, table, welch
+from experiments.streaming import FRESH_WORDS
+from experiments.tables import OTHERS, PAPER_SEEDS, Row, gathered, progress, rows, table, welch
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 #: Why a row falls short of the paper, as far as it has been found out; by experiment, then "data: method".
@@ -125,14 +126,29 @@ def _rankings(found: list[Row]) -> Iterator[str]:
     """The paper's coreset against every other row of its table; a ranking only where the interval of the gap leaves out zero."""
     for dataset, memory in dict.fromkeys((row.dataset, row.memory) for row in found):
         table = [row for row in found if (row.dataset, row.memory) == (dataset, memory) and row.seeds > 1]
-        for ours in (row for row in table if row.method.lower() in REFERENCES):
+        for ours in (row for row in table if row.method.removesuffix(FRESH_WORDS).lower() in REFERENCES):
             above, level, below = [], [], []
             for other in (row for row in table if row is not ours):
                 gap, half = welch(ours.measured, other.measured)
                 (above if gap > half else below if gap < -half else level).append(f"{other.method} ({gap:+.2f})")
             told = (("above", above), ("not told apart from", level), ("below", below))
             shown = "; ".join(f"{words} {', '.join(names)}" for words, names in told if names)
-            yield f"{dataset}, memory {memory}: {ours.method} is {shown}."
+            yield f"{dataset}, memory {memory}: {ours.method} is {shown}.{_agreement(ours, table)}"
+
+
+def _agreement(ours: Row, table: list[Row]) -> str:
+    """Whether our means have the order of the paper's where those differ by more than twice the standard error of their gap."""
+    told, turned = 0, []
+    for row in table:
+        if ours.paper is None or row.paper is None:
+            continue
+        gap = ours.paper["mean"] - row.paper["mean"]
+        error = math.hypot(ours.paper["std"], row.paper["std"]) / math.sqrt(PAPER_SEEDS - 1)  # deviations are over n
+        if abs(gap) > 2 * error:
+            told += 1
+            turned += [row.method] if gap * (ours.mean - row.mean) <= 0 else []
+    order = f"in the same order here: {told - len(turned)}" + (f", not {', '.join(turned)}" if turned else "")
+    return f" Rows that the paper tells apart from it by two standard errors: {told}; {order}." if told else ""
 
 
 def _precision(name: str, folder: Path) -> str:
