@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from bicore import ReplayMemory, Selector
-from experiments.training import Learner
+from experiments.training import Cohort, Learner
 
 
 def checkpoint_folder() -> Path:
@@ -99,6 +100,25 @@ class Checkpoint:
 
     def _memory(self, tasks: int, number: int) -> Path:
         return self.folder / f"memory-{tasks}-{number}.npz"
+
+
+def train_on(
+    learners: Cohort[Learner],
+    place: Place,
+    start: float,
+    epochs: int,
+    memories: Sequence[ReplayMemory],
+    checkpoint: Checkpoint | None,
+) -> None:
+    """The epochs that are left; with a checkpoint, in stretches after each of which the state is written."""
+    while place.epochs < epochs:
+        left = epochs - place.epochs
+        stretch = left if checkpoint is None else min(checkpoint.every, left)
+        learners.train(stretch)
+        place.epochs += stretch
+        place.seconds = time.perf_counter() - start
+        if checkpoint is not None and place.epochs < epochs:
+            checkpoint.save(place, learners.learners, memories)
 
 
 def _taken(learner: Learner) -> dict[str, Any]:

@@ -55,7 +55,7 @@ BALANCED = {
     f"Streaming coreset{COUNTED}": "coreset",
 }
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most, 10, 100 for k-means of grads)
-#: and its neighbours, and on beyond an end that was best.
+#: and its neighbours; in continual learning on beyond an end that was best.
 EVERY, OTHERS, LOW = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0), (0.01, 0.1, 1.0)
 BEST_AT_ONE = (
     "k-means of features", "k-means of embeddings", "k-center of embeddings", "k-center of grads", "Max entropy samples",

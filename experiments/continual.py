@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, ReplayMemory, Runtime, Selector
 from bicore.representations import observe
 from bicore.selection import as_selector
-from experiments.checkpoints import Checkpoint, Place, once
+from experiments.checkpoints import Checkpoint, Place, once, train_on
 from experiments.networks import NETWORKS, Network
 from experiments.proxies import proxy
 from experiments.settings import Setting
@@ -107,6 +107,11 @@ def setting_of(dataset: str, method: str, memory: int, seed: int, betas: Sequenc
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
+def penalised(word: str | None) -> bool:
+    """Whether a row's proxy has the paper's λ; squared errors have the library's own regulariser."""
+    return word is not None and word.startswith("coreset") and word not in ("coreset-squared", "coreset-embedding")
+
+
 def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA, **options: Any) -> Selector:
     """The selector of a row. Coresets use the kernel of the network that is trained, or an RBF; ``penalty`` is the paper's λ."""
     if not word.startswith("coreset"):
@@ -162,7 +167,7 @@ def run(
                 if not place.epochs:
                     learner.restart()
             place.task = number
-            _train(learners, place, start, epochs, memories, checkpoint)
+            train_on(learners, place, start, epochs, memories, checkpoint)
             place.epochs = 0
         begin = time.perf_counter()
         for which, memory in enumerate(memories):
@@ -180,7 +185,7 @@ def run(
     spent |= {
         "epochs": epochs,
         "precision": learners.precision,
-        **({"lambda": penalty} if (word or "").startswith("coreset") else {}),
+        **({"lambda": penalty} if penalised(word) else {}),
     }
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
@@ -193,21 +198,6 @@ def _variant(setting: Setting, word: str, device: str, penalty: float) -> Select
     options = {"normalise": True} if setting.method.endswith("normalised") else {}
     selector = selector_of(word, setting.dataset, device, penalty, **options)
     return FromTheFirst(selector) if setting.method.endswith("from the first point") else selector
-
-
-def _train(
-    learners: Cohort[Learner], place: Place, start: float, epochs: int, memories: Sequence[ReplayMemory],
-    checkpoint: Checkpoint | None,
-) -> None:  # fmt: skip
-    """The epochs of a task that are left; with a checkpoint, in stretches after each of which the state is written."""
-    while place.epochs < epochs:
-        left = epochs - place.epochs
-        stretch = left if checkpoint is None else min(checkpoint.every, left)
-        learners.train(stretch)
-        place.epochs += stretch
-        place.seconds = time.perf_counter() - start
-        if checkpoint is not None and place.epochs < epochs:
-            checkpoint.save(place, learners.learners, memories)
 
 
 def _rehearse(learners: Cohort[Learner], memories: Sequence[ReplayMemory], shared: bool, device: str) -> None:

@@ -23,8 +23,10 @@ from experiments.tasks import Task
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 #: What a toy has less of: rows of memory, rows a batch of a stream.
 QUICK_SHARE, QUICK_BATCH = 10, 24
-#: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs.
-LONG, CHECKPOINT_EPOCHS = (cifar.DATASET,), 100
+#: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs; and of a summary.
+LONG, CHECKPOINT_EPOCHS, SUMMARY_EPOCHS = (cifar.DATASET, "CIFAR-10"), 100, 10
+#: In the names of rows whose network is normalised.
+NORMALISED_WORDS = "normalised network"
 Number = dict[str, float]
 Results = Iterator[tuple[float, dict[str, Any]]]
 
@@ -52,9 +54,8 @@ def continual_runs(
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
-        normalised = "normalised network" in method
-        checkpoint = _checkpoint(setting, epochs, normalised, penalty) if dataset in LONG else None
-        network = NORMALISED[dataset] if normalised else None
+        checkpoint = _checkpoint(setting, epochs, penalty) if dataset in LONG else None
+        network = NORMALISED[dataset] if NORMALISED_WORDS in method else None
         return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
 
     return Group(setting, run, dataset, paper)
@@ -65,13 +66,13 @@ def _with_quick(setting: Setting) -> Setting:
     return replace(setting, quick=(1.0,)) if math.isnan(setting.betas[0]) else setting
 
 
-def _checkpoint(setting: Setting, epochs: int, normalised: bool, penalty: float) -> Checkpoint:
+def _checkpoint(setting: Setting, epochs: int, penalty: float, every: int = CHECKPOINT_EPOCHS, sizes: str = "") -> Checkpoint:
     """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
     kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
-    name = file_name(f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}")
-    start = f"start-{setting.dataset}-{'normalised-' * normalised}{setting.seed}-{kind}.pt"
+    name = file_name(f"{setting.dataset}-{setting.method}-{sizes or setting.memory}-{setting.seed}-{penalty:g}-{kind}")
+    start = f"start-{setting.dataset}-{'normalised-' * (NORMALISED_WORDS in setting.method)}{setting.seed}-{kind}.pt"
     folder = checkpoint_folder()
-    return Checkpoint(folder / name, CHECKPOINT_EPOCHS, folder / start)
+    return Checkpoint(folder / name, every, folder / start)
 
 
 def streaming_runs(
@@ -105,7 +106,11 @@ def summary_runs(method: str, word: str, seed: int, dataset: str = "MNIST") -> G
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
-        return summary.run(setting, word, made, betas, device, made[1].train, toy if quick else recipe)
+        if quick:
+            return summary.run(setting, word, made, betas, device, made[1].train, toy)
+        sizes = ",".join(f"{size:g}" for size in betas)
+        checkpoint = _checkpoint(setting, recipe.epochs, recipe.penalty, SUMMARY_EPOCHS, sizes) if dataset in LONG else None
+        return summary.run(setting, word, made, betas, device, made[1].train, recipe, checkpoint)
 
     return Group(setting, run, f"pool of {dataset}", None)
 

@@ -17,7 +17,7 @@ import torch
 
 from bicore import MergeReduce
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
-from experiments.continual import BETAS, LAMBDA, context_of, selector_of
+from experiments.continual import BETAS, LAMBDA, context_of, penalised, selector_of
 from experiments.networks import NETWORKS, Network
 from experiments.settings import Setting
 from experiments.tasks import BATCH, Task, batches
@@ -98,7 +98,7 @@ def run(
         ]
     )
     buffers, picking = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]], 0.0
-    for batch in batches(tasks, size):
+    for number, batch in enumerate(batches(tasks, size), 1):
         for learner in learners:
             learner.take(*tensors(batch, device))
             if flow.fresh:
@@ -111,11 +111,11 @@ def run(
             buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
         picking += time.perf_counter() - begin
         for place, learner in enumerate(learners):
-            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method))
+            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method, number))
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
-    spent |= {"lambda": flow.penalty} if word.startswith("coreset") else {}
+    spent |= {"lambda": flow.penalty} if penalised(word) else {}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
 
@@ -128,16 +128,14 @@ def _from_scratch(network: Callable[[], Network], seed: int, rows: Memory, devic
     return learner
 
 
-def _rows(buffer: Buffer, device: str, method: str = "") -> Memory:
-    """Coresets and prototypes are rehearsed with the weights they have; sampled rows equally, unless the stream's are asked for."""
+def _rows(buffer: Buffer, device: str, method: str = "", seen: int = 1) -> Memory:
+    """Coresets and prototypes are rehearsed with the weights they have; sampled rows equally, unless the stream's are asked for.
+    The weights add up to 1, or to the batches that were ``seen``."""
     kept = buffer.snapshot()
     assert kept.y is not None
     weighted = method.endswith(STREAM_WEIGHTS) or isinstance(buffer, (MergeReduce, Prototypes))
     told = kept.weights if weighted else np.ones(len(kept.weights))
-    total = 1
-    if method.endswith(COUNTED):
-        assert isinstance(buffer, MergeReduce)
-        total = sum(slot.level for slot in buffer.slots)
+    total = seen if method.endswith(COUNTED) else 1
     weight = torch.from_numpy(total * told / told.sum()).float()
     return Memory(
         torch.from_numpy(kept.x).float().to(device), torch.from_numpy(kept.y.astype("int64")).to(device), weight.to(device)

@@ -15,7 +15,7 @@ import torch
 from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
 from bicore.bilevel import Adam
 from bicore.kernels import cnn, resnet18
-from experiments.checkpoints import checkpoint_folder, once
+from experiments.checkpoints import Checkpoint, Place, checkpoint_folder, once, train_on
 from experiments.networks import ConvNet, Network, ResNet18
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
@@ -63,7 +63,7 @@ def setting_of(method: str, seed: int, dataset: str = "MNIST") -> Setting:
 
 def run(
     setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, everything: Part,
-    recipe: Recipe | None = None,
+    recipe: Recipe | None = None, checkpoint: Checkpoint | None = None,
 ) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each size; one selection, grown from size to size, serves all."""
     recipe = recipe or RECIPES[setting.dataset]
@@ -79,12 +79,17 @@ def run(
             subsets.append((task.train[coreset.indices], coreset.weights, coreset.indices))
     picking = time.perf_counter() - start
     learners = Cohort([_learner(recipe, points, weights, setting.seed, device) for points, weights, _ in subsets])
-    found = _last_scores(learners, task, device, recipe.epochs)
+    place = Place() if checkpoint is None else checkpoint.restore(learners.learners, [], None)
+    start -= place.seconds
+    train_on(learners, place, start, max(recipe.epochs - LAST, 0), [], checkpoint)
+    found = _last_scores(learners, task, device, min(LAST, recipe.epochs))
     spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
     spent |= {"epochs": recipe.epochs, "precision": learners.precision}
     spent |= {"lambda": recipe.penalty} if word == "coreset" else {}
     for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):  # a point whose weight is zero leaves
         yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
+    if checkpoint is not None:
+        checkpoint.remove()
 
 
 def chosen(word: str, recipe: Recipe, pool: Part, size: int, seed: int, device: str, before: Coreset | None) -> Coreset:
@@ -122,10 +127,9 @@ def _learner(recipe: Recipe, points: Part, weights: np.ndarray, seed: int, devic
 
 
 def _last_scores(learners: Cohort, task: Task, device: str, epochs: int) -> list[list[float]]:
-    """Accuracy on test and held-out points of each learner, averaged over the last epochs."""
-    learners.train(max(epochs - LAST, 0))
+    """Accuracy on test and held-out points of each learner, averaged over so many more epochs."""
     found = []
-    for _ in range(min(LAST, epochs)):
+    for _ in range(epochs):
         learners.train(1)
         found.append([accuracy(learner.network, [task.test, task.held], device) for learner in learners])
     scores: list[list[float]] = np.mean(found, 0).tolist()

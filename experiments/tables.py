@@ -39,7 +39,6 @@ class Row:
     best_mean: float
     best_std: float
     paper: dict[str, float] | None
-    minutes: float
     choices: int
 
     @property
@@ -134,8 +133,9 @@ OTHERS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
 def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """The records of an experiment, with those that other experiments hold for it, under its own names."""
     groups = EXPERIMENTS[name].groups(0)
-    methods = {group.setting.method for group in groups}
-    found = [record for record in Records(name, folder).all() if record["method"] in methods]  # not of rows there are no more
+    shown = {(group.setting.dataset, group.setting.method) for group in groups}
+    everything = Records(name, folder).all()
+    found = [record for record in everything if (record["dataset"], record["method"]) in shown]  # not of rows there are no more
     borrowed = {
         (group.source, group.setting.dataset, group.setting.memory): group.setting.method
         for group in groups
@@ -188,11 +188,10 @@ def _row(setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict
     held = {choice: np.mean([np.mean(run["held"]) for run in runs]) for choice, runs in tried.items()}
     tested = {choice: 100 * np.array([np.mean(run["test"]) for run in runs]) for choice, runs in tried.items()}
     chosen, best = max(held, key=lambda choice: held[choice]), max(tested, key=lambda choice: tested[choice].mean())
-    minutes = sum(run["seconds"] for runs in tried.values() for run in runs) / 60
     return Row(
         setting.dataset, setting.method, setting.memory, len(tested[chosen]),
         chosen, float(tested[chosen].mean()), float(tested[chosen].std()),
-        best, float(tested[best].mean()), float(tested[best].std()), paper, minutes, len(tried),
+        best, float(tested[best].mean()), float(tested[best].std()), paper, len(tried),
     )  # fmt: skip
 
 
