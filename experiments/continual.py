@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -86,9 +87,10 @@ class FromTheFirst(Selector):
 
 @dataclass(frozen=True)
 class OverEmbedding(Selector):
-    """A selector whose points are what the current network makes of them in front of its last layer."""
+    """A selector whose points are what the current network makes of them in front of its last layer; or their directions alone."""
 
     selector: Selector
+    directions: bool = False
 
     needs_model = True
     needs_labels = True
@@ -96,6 +98,8 @@ class OverEmbedding(Selector):
     def select(self, data: Dataset, size: int | float | str, *, context: Context | None = None, **options: Any) -> Coreset:
         assert context is not None
         embedding = observe(context.model, data.x).embedding.double().cpu().numpy()
+        if self.directions:
+            embedding = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny)
         seen = Dataset(embedding, data.y, data.weight, data.ids)
         runtime = Runtime("cpu", threads=1, progress=False)
         return self.selector.select(seen, size, context=Context(runtime=runtime), **options)
@@ -118,14 +122,15 @@ def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA, *
         return as_selector(word, **options)
     if word == "coreset-embedding":
         return OverEmbedding(BilevelSelector(kernel="linear"))
-    kernel = proxy(dataset, word, device)
+    kernel = "linear" if word == "coreset-directions" else proxy(dataset, word, device)
     if word == "coreset-squared":
         return BilevelSelector(kernel=kernel)
     candidates = None if word == "coreset-all" else CANDIDATES[dataset]
     weights = "final" if word == "coreset-weighted" else "binary"
-    return BilevelSelector(
+    selector = BilevelSelector(
         kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(penalty), candidates=candidates, first="random", weights=weights
     )
+    return OverEmbedding(selector, directions=True) if word == "coreset-directions" else selector
 
 
 def context_of(selector: Selector | None, model: nn.Module | None, device: str) -> Context:

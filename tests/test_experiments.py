@@ -171,7 +171,7 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
     assert small(x[:2]).shape == (2, 10)
 
 
-@pytest.mark.parametrize("word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding"])
+@pytest.mark.parametrize("word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding", "coreset-directions"])
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
@@ -207,6 +207,21 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
         assert found[beta]["seconds"] > 2500  # of two β, with the time before the cut
         assert found[beta]["selection_seconds"] > 350
     assert not folder.exists()
+
+
+def test_directions_of_an_embedding_have_no_length():
+    class Seen(as_selector("uniform").__class__):
+        def select(self, data, size, **options):
+            found.append(data.x)
+            return super().select(data, size, **options)
+
+    x, y = np.random.default_rng(0).normal(size=(20, 1, 28, 28)).astype(np.float32), np.arange(20) % 2
+    network, found = build(FullyConnected, 0, "cpu").eval(), []
+    for directions in (False, True):
+        continual.OverEmbedding(Seen(), directions).select(Dataset(x, y), 3, context=Context(network, classes=range(10)))
+    lengths = np.linalg.norm(found[0], axis=1)
+    assert lengths.std() > 0
+    np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
 
 
 def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
