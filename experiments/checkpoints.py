@@ -1,4 +1,4 @@
-"""The state of a run in the middle of a task, so that a run that was cut off goes on where it stood.
+"""The state of a run in the middle of a task or a stream, so that a run that was cut off goes on where it stood.
 
 A file of tensors, written beside and renamed; read without running anything that is in it. It is removed when the run is recorded.
 """
@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
-from bicore import ReplayMemory, Selector
 from experiments.training import Cohort, Learner
 
 
@@ -37,9 +36,18 @@ def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, t
     return found
 
 
+class Kept(Protocol):
+    """A memory or a buffer."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path: ...
+
+
+Keeper = TypeVar("Keeper", bound=Kept)
+
+
 @dataclass
 class Place:
-    """How far a run is: the task, the epochs of it that are done, and the seconds spent, on everything and on selections."""
+    """How far a run is: tasks or batches that are done, epochs of the next, and the seconds spent, in all and on selections."""
 
     task: int = 0
     epochs: int = 0
@@ -49,10 +57,10 @@ class Place:
 
 @dataclass
 class Checkpoint:
-    """Where a run of several learners stands: the task, the epochs of it that are done, and everything that changes."""
+    """Where a run of several learners stands, and everything that changes."""
 
     folder: Path
-    every: int  # epochs
+    every: int  # epochs of a task, or batches of a stream
     #: Where the network after the first task is kept for all runs that begin with it.
     start: Path | None = None
 
@@ -60,36 +68,39 @@ class Checkpoint:
     def path(self) -> Path:
         return self.folder / "state.pt"
 
-    def save(self, place: Place, learners: Sequence[Learner], memories: Sequence[ReplayMemory]) -> None:
-        """Everything as it is at this place."""
+    def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Kept] = ()) -> None:
+        """Everything as it is at this place; what is kept changes from task to task or batch to batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for number, memory in enumerate(memories):
-            if memory.tasks:
-                memory.save(self._memory(len(memory.tasks), number))
+        for number, one in enumerate(kept):
+            one.save(self._kept(place.task, number))
         state: dict[str, Any] = {
             "place": asdict(place), "betas": [learner.beta for learner in learners],
-            "kept": len(memories[0].tasks) if memories else 0,
             "learners": [_taken(learner) for learner in learners], "random": _random(),
         }  # fmt: skip
         beside = self.path.with_suffix(".part")
         torch.save(state, beside)
         beside.replace(self.path)
+        for old in set(self.folder.glob("kept-*")) - {self._kept(place.task, number) for number in range(len(kept))}:
+            old.unlink()
 
-    def restore(self, learners: Sequence[Learner], memories: list[ReplayMemory], selector: Selector | None) -> Place:
+    def restore(
+        self, learners: Sequence[Learner], kept: list[Keeper] | None = None, load: Callable[[Path], Keeper] | None = None
+    ) -> Place:
         """Put everything back; the beginning, where there is nothing."""
         if not self.path.exists():
             return Place()
         state = torch.load(self.path, map_location="cpu", weights_only=True)
         if state["betas"] != [learner.beta for learner in learners]:  # some have been recorded since, or β is another: begin anew
             return Place()
+        place = Place(**state["place"])
         for learner, taken in zip(learners, state["learners"], strict=True):
             _put(learner, taken)
-        if selector is not None and state["kept"]:
-            memories[:] = [ReplayMemory.load(self._memory(state["kept"], number), selector) for number in range(len(memories))]
+        if kept and load is not None:
+            kept[:] = [load(self._kept(place.task, number)) for number in range(len(kept))]
         torch.set_rng_state(state["random"][0])
         if torch.cuda.is_available() and len(state["random"]) > 1:
             torch.cuda.set_rng_state(state["random"][1])
-        return Place(**state["place"])
+        return place
 
     def remove(self) -> None:
         """The run is recorded."""
@@ -98,8 +109,8 @@ class Checkpoint:
         if self.folder.exists():
             self.folder.rmdir()
 
-    def _memory(self, tasks: int, number: int) -> Path:
-        return self.folder / f"memory-{tasks}-{number}.npz"
+    def _kept(self, done: int, number: int) -> Path:
+        return self.folder / f"kept-{done}-{number}.npz"
 
 
 def train_on(
@@ -107,7 +118,7 @@ def train_on(
     place: Place,
     start: float,
     epochs: int,
-    memories: Sequence[ReplayMemory],
+    memories: Sequence[Kept],
     checkpoint: Checkpoint | None,
 ) -> None:
     """The epochs that are left; with a checkpoint, in stretches after each of which the state is written."""

@@ -159,7 +159,7 @@ def run(
     )
     place = Place()
     if checkpoint is not None and not at_end:
-        place = checkpoint.restore(learners.learners, memories, selector)
+        place = checkpoint.restore(learners.learners, memories, lambda path: ReplayMemory.load(path, selector))
         _rehearse(learners, memories if place.task else [], shared, device)
     start -= place.seconds
     for number, task in list(enumerate(tasks))[place.task :]:

@@ -23,8 +23,8 @@ from experiments.tasks import Task
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 #: What a toy has less of: rows of memory, rows a batch of a stream.
 QUICK_SHARE, QUICK_BATCH = 10, 24
-#: Data sets whose runs are long enough to be kept in the middle of a task, every so many epochs; and of a summary.
-LONG, CHECKPOINT_EPOCHS, SUMMARY_EPOCHS = (cifar.DATASET, "CIFAR-10"), 100, 10
+#: Data sets whose runs are long enough to be kept in the middle: every so many epochs of a task, epochs of a summary, batches.
+LONG, TASK_EPOCHS, SUMMARY_EPOCHS, BATCHES = (cifar.DATASET, "CIFAR-10"), 100, 10, 8
 #: In the names of rows whose network is normalised.
 NORMALISED_WORDS = "normalised network"
 Number = dict[str, float]
@@ -54,7 +54,7 @@ def continual_runs(
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
-        checkpoint = _checkpoint(setting, epochs, penalty) if dataset in LONG else None
+        checkpoint = _checkpoint(setting, f"{epochs}", penalty, TASK_EPOCHS) if dataset in LONG else None
         network = NORMALISED[dataset] if NORMALISED_WORDS in method else None
         return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
 
@@ -66,10 +66,10 @@ def _with_quick(setting: Setting) -> Setting:
     return replace(setting, quick=(1.0,)) if math.isnan(setting.betas[0]) else setting
 
 
-def _checkpoint(setting: Setting, epochs: int, penalty: float, every: int = CHECKPOINT_EPOCHS, sizes: str = "") -> Checkpoint:
+def _checkpoint(setting: Setting, kind: str, penalty: float, every: int) -> Checkpoint:
     """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
-    kind = f"{epochs}-{'fast' if training.FAST else 'float32'}"
-    name = file_name(f"{setting.dataset}-{setting.method}-{sizes or setting.memory}-{setting.seed}-{penalty:g}-{kind}")
+    kind = f"{kind}-{'fast' if training.FAST else 'float32'}"
+    name = file_name(f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}")
     start = f"start-{setting.dataset}-{'normalised-' * (NORMALISED_WORDS in setting.method)}{setting.seed}-{kind}.pt"
     folder = checkpoint_folder()
     return Checkpoint(folder / name, every, folder / start)
@@ -87,7 +87,9 @@ def streaming_runs(
         if quick:
             toy = replace(flow, steps=1, rows=QUICK_BATCH)
             return streaming.run(setting, word, made, betas, device, toy, 1, TOYS[dataset])
-        return streaming.run(setting, word, made, betas, device, flow)
+        kind = f"{'imbalanced' if imbalanced else 'balanced'}-{flow.steps}"
+        checkpoint = _checkpoint(setting, kind, flow.penalty, BATCHES) if dataset in LONG else None
+        return streaming.run(setting, word, made, betas, device, flow, checkpoint=checkpoint)
 
     return Group(setting, run, f"{dataset} imbalanced" if imbalanced else dataset, paper)
 
@@ -108,8 +110,8 @@ def summary_runs(method: str, word: str, seed: int, dataset: str = "MNIST") -> G
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return summary.run(setting, word, made, betas, device, made[1].train, toy)
-        sizes = ",".join(f"{size:g}" for size in betas)
-        checkpoint = _checkpoint(setting, recipe.epochs, recipe.penalty, SUMMARY_EPOCHS, sizes) if dataset in LONG else None
+        kind = f"{recipe.epochs}-" + ",".join(f"{size:g}" for size in betas)
+        checkpoint = _checkpoint(setting, kind, recipe.penalty, SUMMARY_EPOCHS) if dataset in LONG else None
         return summary.run(setting, word, made, betas, device, made[1].train, recipe, checkpoint)
 
     return Group(setting, run, f"pool of {dataset}", None)

@@ -10,6 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ import torch
 
 from bicore import MergeReduce
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from experiments.checkpoints import Checkpoint, Place
 from experiments.continual import BETAS, LAMBDA, context_of, penalised, selector_of
 from experiments.networks import NETWORKS, Network
 from experiments.settings import Setting
@@ -84,7 +88,7 @@ def buffer_of(word: str, setting: Setting, flow: Flow, device: str) -> Buffer:
 
 def run(
     setting: Setting, word: str, tasks: Sequence[Task], betas: Sequence[float], device: str, flow: Flow, epochs: int = EPOCHS,
-    network: Callable[[], Network] | None = None,
+    network: Callable[[], Network] | None = None, checkpoint: Checkpoint | None = None,
 ) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each β. A buffer that looks at no network is fed once for all of them."""
     start, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
@@ -97,27 +101,46 @@ def run(
             for beta in betas[: 0 if only else None]
         ]
     )
-    buffers, picking = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]], 0.0
-    for number, batch in enumerate(batches(tasks, size), 1):
+    buffers, place = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]], Place()
+
+    def rehearse() -> None:
+        for which, learner in enumerate(learners if place.task else ()):
+            learner.rehearse(_rows(buffers[0 if shared else which], device, setting.method, place.task))
+
+    if checkpoint is not None:
+        place = checkpoint.restore(learners.learners, buffers, partial(_loaded, buffers[0]))
+        rehearse()
+    start -= place.seconds
+    for batch in islice(batches(tasks, size), place.task, None):
         for learner in learners:
             learner.take(*tensors(batch, device))
             if flow.fresh:
                 learner.restart()
         learners.train(steps)
         begin = time.perf_counter()
-        for place, buffer in enumerate(buffers):
-            model = None if shared else learners.learners[place].network.eval()
+        for which, buffer in enumerate(buffers):
+            model = None if shared else learners.learners[which].network.eval()
             selector = buffer.selector if isinstance(buffer, MergeReduce) else None
             buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
-        picking += time.perf_counter() - begin
-        for place, learner in enumerate(learners):
-            learner.rehearse(_rows(buffers[0 if shared else place], device, setting.method, number))
+        place.picking += time.perf_counter() - begin
+        place.task += 1
+        rehearse()
+        if checkpoint is not None and place.task % checkpoint.every == 0:
+            place.seconds = time.perf_counter() - start
+            checkpoint.save(place, learners.learners, buffers)
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": picking / len(betas)}
+    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": place.picking / len(betas)}
     spent |= {"steps": flow.steps, "precision": learners.precision}
     spent |= {"lambda": flow.penalty} if penalised(word) else {}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
+    if checkpoint is not None:
+        checkpoint.remove()
+
+
+def _loaded(buffer: Buffer, path: Path) -> Buffer:
+    """A buffer like the one given, as it was written."""
+    return MergeReduce.load(path, buffer.selector) if isinstance(buffer, MergeReduce) else type(buffer).load(path)
 
 
 def _from_scratch(network: Callable[[], Network], seed: int, rows: Memory, device: str, epochs: int) -> Learner:

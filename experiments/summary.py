@@ -79,7 +79,7 @@ def run(
             subsets.append((task.train[coreset.indices], coreset.weights, coreset.indices))
     picking = time.perf_counter() - start
     learners = Cohort([_learner(recipe, points, weights, setting.seed, device) for points, weights, _ in subsets])
-    place = Place() if checkpoint is None else checkpoint.restore(learners.learners, [], None)
+    place = Place() if checkpoint is None else checkpoint.restore(learners.learners)
     start -= place.seconds
     train_on(learners, place, start, max(recipe.epochs - LAST, 0), [], checkpoint)
     found = _last_scores(learners, task, device, min(LAST, recipe.epochs))

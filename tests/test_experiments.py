@@ -276,7 +276,7 @@ def data_folder(path):
 def test_flows_on_cifar_are_those_of_the_protocol():
     def flow(experiment, method, monkeypatch):
         seen = []
-        monkeypatch.setattr(streaming, "run", lambda *given: seen.append(given[5]) or iter(()))
+        monkeypatch.setattr(streaming, "run", lambda *given, **_: seen.append(given[5]) or iter(()))
         group = next(group for group in EXPERIMENTS[experiment].groups(0) if group.setting.method == method)
         group.run(group.setting, [], [1.0], "cpu", False)
         return seen[0]
@@ -556,6 +556,46 @@ def test_rows_with_another_network_are_compared_with_each_other():
     told = page._verdicts("cifar-continual", given)
     assert "Coreset is above Uniform sampling (+20.00)." in told
     assert "Coreset, normalised network, its embedding as the proxy is below Uniform sampling, normalised network (-20.00)." in told
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("word", ["reservoir", "cbrs", "coreset-rbf", "gss"])
+def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_path):
+    train, test = load(None)
+    made = split(train, test[:60], 2, 50)
+    setting = streaming.setting_of("SplitMNIST", f"Any{streaming.COUNTED}", 12, 0)
+    flow = streaming.Flow(steps=2, rows=10, slots=3, fresh=fresh)
+
+    def run(checkpoint):
+        torch.manual_seed(0)
+        return dict(streaming.run(setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, checkpoint))
+
+    class Cut(Checkpoint):
+        """Stops the run when it is written for the second time."""
+
+        left = 2
+
+        def save(self, *state):
+            super().save(*state)
+            type(self).left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+    whole, folder = run(None), tmp_path / "state"
+    with pytest.raises(KeyboardInterrupt):
+        run(Cut(folder, 3))
+    state = torch.load(folder / "state.pt", weights_only=True)
+    assert state["place"]["task"] == 6
+    assert all(path.name.startswith("kept-6-") for path in folder.glob("kept-*"))  # no older ones
+    torch.save({**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}}, folder / "state.pt")
+    torch.manual_seed(99)  # another process
+    found = dict(streaming.run(setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, Checkpoint(folder, 3)))
+    for beta in whole:
+        assert found[beta]["test"] == whole[beta]["test"]
+        assert found[beta]["held"] == whole[beta]["held"]
+        assert found[beta]["seconds"] > 2500
+        assert found[beta]["selection_seconds"] > 350
+    assert not folder.exists()
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
