@@ -598,6 +598,24 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
     assert not folder.exists()
 
 
+def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
+    """But those that look for λ, which take seconds."""
+    seen = []
+
+    def caught(*given, checkpoint=None):
+        seen.append(next((one for one in (*given, checkpoint) if isinstance(one, Checkpoint)), None))
+        return iter(())
+
+    for module in (continual, streaming, summary):
+        monkeypatch.setattr(module, "run", caught)
+    names = [name for name in EXPERIMENTS if name.startswith("cifar-") and name != "cifar-penalty"]
+    groups = [group for name in names for seed in range(2) for group in EXPERIMENTS[name].groups(seed) if group.source is None]
+    for group in groups:
+        group.run(group.setting, [Task(*(Part(np.zeros((1, 1)), np.zeros(1)),) * 3)] * 2, group.setting.betas, "cpu", False)
+    assert len(seen) == len(groups) > 100
+    assert len({one.folder for one in seen}) == len(groups)
+
+
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     train, test = load(None)
     task, everything = Task(train[:200], test[:60], train[200:260]), train[260:500]
