@@ -3,7 +3,7 @@
 import ast
 import json
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +171,19 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
     assert small(x[:2]).shape == (2, 10)
 
 
+@dataclass
+class Cut(Checkpoint):
+    """Stops the run once it has been written so often."""
+
+    left: int = 1
+
+    def save(self, *state):
+        super().save(*state)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding", "coreset-directions"])
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
     train, test = load(None)
@@ -183,19 +196,8 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
     whole, folder = run(None), tmp_path / "state"
 
-    class Cut(Checkpoint):
-        """Stops the run once it has been written so often."""
-
-        left = 3
-
-        def save(self, *state):
-            super().save(*state)
-            type(self).left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(Cut(folder, 2))
+        run(Cut(folder, 2, left=3))
     state = torch.load(folder / "state.pt", weights_only=True)
     torch.save({**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}}, folder / "state.pt")
     torch.manual_seed(99)  # another process
@@ -570,20 +572,9 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
         torch.manual_seed(0)
         return dict(streaming.run(setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, checkpoint))
 
-    class Cut(Checkpoint):
-        """Stops the run when it is written for the second time."""
-
-        left = 2
-
-        def save(self, *state):
-            super().save(*state)
-            type(self).left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
     whole, folder = run(None), tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
-        run(Cut(folder, 3))
+        run(Cut(folder, 3, left=2))
     state = torch.load(folder / "state.pt", weights_only=True)
     assert state["place"]["task"] == 6
     assert all(path.name.startswith("kept-6-") for path in folder.glob("kept-*"))  # no older ones
@@ -626,16 +617,9 @@ def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
         torch.manual_seed(0)
         return dict(summary.run(setting, "uniform", [task], (10.0, 20.0), "cpu", everything, recipe, checkpoint))
 
-    class Cut(Checkpoint):
-        """Stops the run when it is written for the first time."""
-
-        def save(self, *state):
-            super().save(*state)
-            raise KeyboardInterrupt
-
     whole, folder = run(None), tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
-        run(Cut(folder, 2))
+        run(Cut(folder, 2, left=1))
     state = torch.load(folder / "state.pt", weights_only=True)
     assert state["place"]["epochs"] == 2
     torch.save({**state, "place": {**state["place"], "seconds": 5000.0}}, folder / "state.pt")
