@@ -855,14 +855,14 @@ def test_fused_convolutions_have_the_gradients_of_plain_ones():
 
 
 @pytest.mark.gpu
-def test_a_recorded_training_on_images_learns():
+def test_a_recorded_training_on_images_learns_what_arrives_and_what_it_rehearses():
     torch.manual_seed(0)
-    y = np.arange(24) % 2
-    x = np.repeat(2 * y - 1, 3072).reshape(24, 3, 32, 32).astype(np.float32)  # dark and light, ten steps are enough
-    learner = Learner(build(ResNet18, 0, "cuda"), 1.0, 20, 4, 40)
+    y = np.r_[np.arange(20) % 2, np.full(4, 2)]  # dark and light ones arrive, red ones stand in the memory alone
+    x = np.array([[-1, -1, -1], [1, 1, 1], [2, -2, -2]], np.float32)[y][:, :, None, None] * np.ones((32, 32), np.float32)
+    learner = Learner(build(ResNet18, 0, "cuda"), 1.0, 20, 4, 80)
     learner.take(torch.from_numpy(x[:20]).cuda(), torch.from_numpy(y[:20]).cuda())
     learner.rehearse(Memory(torch.from_numpy(x[20:]).cuda(), torch.from_numpy(y[20:]).cuda(), torch.full((4,), 1 / 4).cuda()))
-    Cohort([learner]).train(40)
+    Cohort([learner]).train(80)
     assert accuracy(learner.network, [Part(x, y)], "cuda") == [1.0]
 
 
