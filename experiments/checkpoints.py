@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from experiments.training import Cohort, Learner
+from experiments.training import Learner
 
 
 def checkpoint_folder() -> Path:
@@ -60,7 +59,7 @@ class Checkpoint:
     """Where a run of several learners stands, and everything that changes."""
 
     folder: Path
-    every: int  # epochs of a task, or batches of a stream
+    every: int  # epochs of a task or a summary, or batches of a stream
     #: Where the network after the first task is kept for all runs that begin with it.
     start: Path | None = None
 
@@ -111,25 +110,6 @@ class Checkpoint:
 
     def _kept(self, done: int, number: int) -> Path:
         return self.folder / f"kept-{done}-{number}.npz"
-
-
-def train_on(
-    learners: Cohort[Learner],
-    place: Place,
-    start: float,
-    epochs: int,
-    memories: Sequence[Kept],
-    checkpoint: Checkpoint | None,
-) -> None:
-    """The epochs that are left; with a checkpoint, in stretches after each of which the state is written."""
-    while place.epochs < epochs:
-        left = epochs - place.epochs
-        stretch = left if checkpoint is None else min(checkpoint.every, left)
-        learners.train(stretch)
-        place.epochs += stretch
-        place.seconds = time.perf_counter() - start
-        if checkpoint is not None and place.epochs < epochs:
-            checkpoint.save(place, learners.learners, memories)
 
 
 def _taken(learner: Learner) -> dict[str, Any]:

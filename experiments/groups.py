@@ -17,14 +17,15 @@ from experiments import cifar, continual, penalties, picks, runtime, streaming, 
 from experiments.checkpoints import Checkpoint, checkpoint_folder
 from experiments.networks import NORMALISED, TOYS
 from experiments.records import file_name
+from experiments.selectors import LAMBDA
 from experiments.settings import Setting
 from experiments.tasks import Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 #: What a toy has less of: rows of memory, rows a batch of a stream.
 QUICK_SHARE, QUICK_BATCH = 10, 24
-#: Data sets whose runs are long enough to be kept in the middle: every so many epochs of a task, epochs of a summary, batches.
-LONG, TASK_EPOCHS, SUMMARY_EPOCHS, BATCHES = (cifar.DATASET, "CIFAR-10"), 100, 10, 8
+#: Data sets whose runs are long enough to be kept in the middle: so often in a task, every so many epochs of a summary or batches.
+LONG, TASK_PARTS, SUMMARY_EPOCHS, BATCHES = (cifar.DATASET, "CIFAR-10"), 4, 10, 8
 #: In the names of rows whose network is normalised.
 NORMALISED_WORDS = "normalised network"
 Number = dict[str, float]
@@ -47,14 +48,14 @@ class Group:
 
 def continual_runs(
     dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None,
-    betas: Sequence[float] = continual.BETAS, epochs: int = training.EPOCHS, penalty: float = continual.LAMBDA,
+    betas: Sequence[float] = continual.BETAS, epochs: int = training.EPOCHS, penalty: float = LAMBDA,
 ) -> Group:  # fmt: skip
     setting = _with_quick(continual.setting_of(dataset, method, memory, seed, betas))
 
     def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
-        checkpoint = _checkpoint(setting, f"{epochs}", penalty, TASK_EPOCHS) if dataset in LONG else None
+        checkpoint = _checkpoint(setting, f"{epochs}", penalty, max(1, epochs // TASK_PARTS)) if dataset in LONG else None
         network = NORMALISED[dataset] if NORMALISED_WORDS in method else None
         return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
 

@@ -20,11 +20,13 @@ import torch
 
 from bicore import MergeReduce
 from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
-from experiments.checkpoints import Checkpoint, Place
-from experiments.continual import BETAS, LAMBDA, context_of, penalised, selector_of
+from experiments.checkpoints import Checkpoint
+from experiments.continual import BETAS
+from experiments.courses import Course
 from experiments.networks import NETWORKS, Network
+from experiments.selectors import LAMBDA, context_of, penalised, selector_of
 from experiments.settings import Setting
-from experiments.tasks import BATCH, Task, batches
+from experiments.tasks import BATCH, Part, Task, batches
 from experiments.training import EPOCHS, Cohort, Learner, Memory, build, scores, tensors
 
 METHODS = {
@@ -91,51 +93,46 @@ def run(
     network: Callable[[], Network] | None = None, checkpoint: Checkpoint | None = None,
 ) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each β. A buffer that looks at no network is fed once for all of them."""
-    start, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
-    size = flow.rows if shared else GSS_BATCH
+    begun, only, shared = time.perf_counter(), setting.method.endswith("only"), word != "gss"
+    size, network = flow.rows if shared else GSS_BATCH, network or NETWORKS[setting.dataset]
     steps = max(1, flow.steps * size // flow.rows)
-    network = network or NETWORKS[setting.dataset]
     learners = Cohort(
         [
             Learner(build(network, setting.seed, device), beta, size, setting.memory, steps, seed=setting.seed)
             for beta in betas[: 0 if only else None]
         ]
     )
-    buffers, place = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]], Place()
-
-    def rehearse() -> None:
-        for which, learner in enumerate(learners if place.task else ()):
-            learner.rehearse(_rows(buffers[0 if shared else which], device, setting.method, place.task))
-
-    if checkpoint is not None:
-        place = checkpoint.restore(learners.learners, buffers, partial(_loaded, buffers[0]))
-        rehearse()
-    start -= place.seconds
-    for batch in islice(batches(tasks, size), place.task, None):
-        for learner in learners:
-            learner.take(*tensors(batch, device))
-            if flow.fresh:
-                learner.restart()
-        learners.train(steps)
-        begin = time.perf_counter()
-        for which, buffer in enumerate(buffers):
-            model = None if shared else learners.learners[which].network.eval()
-            selector = buffer.selector if isinstance(buffer, MergeReduce) else None
-            buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
-        place.picking += time.perf_counter() - begin
-        place.task += 1
-        rehearse()
-        if checkpoint is not None and place.task % checkpoint.every == 0:
-            place.seconds = time.perf_counter() - start
-            checkpoint.save(place, learners.learners, buffers)
+    buffers = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]]
+    course = Course(learners, checkpoint, buffers, begun=begun)
+    course.rows = lambda buffer: _rows(buffer, device, setting.method, course.place.task)
+    course.resume(partial(_loaded, buffers[0]))
+    _follow(course, batches(tasks, size), steps, flow.fresh, shared, device)
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
-    spent = {"seconds": (time.perf_counter() - start) / len(betas), "selection_seconds": place.picking / len(betas)}
-    spent |= {"steps": flow.steps, "precision": learners.precision}
-    spent |= {"lambda": flow.penalty} if penalised(word) else {}
+    spent = {**course.spent(len(betas)), "steps": flow.steps, **({"lambda": flow.penalty} if penalised(word) else {})}
     for beta, learner in zip(betas, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
-    if checkpoint is not None:
-        checkpoint.remove()
+    course.end()
+
+
+def _follow(course: Course[Buffer], stream: Iterator[Part], steps: int, fresh: bool, shared: bool, device: str) -> None:
+    """Train on every batch that is left, then show it to the buffers and rehearse what they hold."""
+    if course.place.task:
+        course.rehearse()
+    for batch in islice(stream, course.place.task, None):
+        for learner in course.learners:
+            learner.take(*tensors(batch, device))
+            if fresh:
+                learner.restart()
+        course.learners.train(steps)
+        with course.choosing():
+            for which, buffer in enumerate(course.kept):
+                model = None if shared else course.learners.learners[which].network.eval()
+                selector = buffer.selector if isinstance(buffer, MergeReduce) else None
+                buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
+        course.place.task += 1
+        course.rehearse()
+        if course.checkpoint is not None and course.place.task % course.checkpoint.every == 0:
+            course.save()
 
 
 def _loaded(buffer: Buffer, path: Path) -> Buffer:

@@ -15,7 +15,8 @@ import torch
 from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
 from bicore.bilevel import Adam
 from bicore.kernels import cnn, resnet18
-from experiments.checkpoints import Checkpoint, Place, checkpoint_folder, once, train_on
+from experiments.checkpoints import Checkpoint, checkpoint_folder, once
+from experiments.courses import Course
 from experiments.networks import ConvNet, Network, ResNet18
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
@@ -66,30 +67,34 @@ def run(
     recipe: Recipe | None = None, checkpoint: Checkpoint | None = None,
 ) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
     """Results for each size; one selection, grown from size to size, serves all."""
-    recipe = recipe or RECIPES[setting.dataset]
-    start, task, subsets = time.perf_counter(), tasks[0], []
+    recipe, begun, task = recipe or RECIPES[setting.dataset], time.perf_counter(), tasks[0]
     sizes = sorted(int(beta) for beta in betas)
-    coreset: Coreset | None = None
-    for size in sizes:
-        if word == "uniform":  # from all images, as in the paper
-            rows = np.random.default_rng(setting.seed).permutation(len(everything))[:size]
-            subsets.append((everything[rows], np.ones(size), rows))
-        else:
-            coreset = chosen(word, recipe, task.train, size, setting.seed, device, coreset)
-            subsets.append((task.train[coreset.indices], coreset.weights, coreset.indices))
-    picking = time.perf_counter() - start
+    subsets = list(_subsets(word, recipe, task, everything, sizes, setting.seed, device))
+    picking = time.perf_counter() - begun
     learners = Cohort([_learner(recipe, points, weights, setting.seed, device) for points, weights, _ in subsets])
-    place = Place() if checkpoint is None else checkpoint.restore(learners.learners)
-    start -= place.seconds
-    train_on(learners, place, start, max(recipe.epochs - LAST, 0), [], checkpoint)
+    course: Course[Any] = Course(learners, checkpoint, begun=begun)
+    course.resume()
+    course.place.picking = picking
+    course.train(max(recipe.epochs - LAST, 0))
     found = _last_scores(learners, task, device, min(LAST, recipe.epochs))
-    spent = {"selection_seconds": picking / len(subsets), "seconds": (time.perf_counter() - start) / len(subsets)}
-    spent |= {"epochs": recipe.epochs, "precision": learners.precision}
-    spent |= {"lambda": recipe.penalty} if word == "coreset" else {}
+    spent = {**course.spent(len(sizes)), "epochs": recipe.epochs, **({"lambda": recipe.penalty} if word == "coreset" else {})}
     for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):  # a point whose weight is zero leaves
         yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
-    if checkpoint is not None:
-        checkpoint.remove()
+    course.end()
+
+
+def _subsets(
+    word: str, recipe: Recipe, task: Task, everything: Part, sizes: Sequence[int], seed: int, device: str
+) -> Iterator[tuple[Part, np.ndarray, np.ndarray]]:
+    """Points, weights and rows of each size: uniform samples of all images, as in the paper, or one coreset that grows."""
+    coreset: Coreset | None = None
+    for size in sizes:
+        if word == "uniform":
+            rows = np.random.default_rng(seed).permutation(len(everything))[:size]
+            yield everything[rows], np.ones(size), rows
+        else:
+            coreset = chosen(word, recipe, task.train, size, seed, device, coreset)
+            yield task.train[coreset.indices], coreset.weights, coreset.indices
 
 
 def chosen(word: str, recipe: Recipe, pool: Part, size: int, seed: int, device: str, before: Coreset | None) -> Coreset:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bicore import Selector
 from bicore.selection import as_selector
-from experiments.continual import context_of, selector_of
+from experiments.selectors import context_of, selector_of
 from experiments.settings import Setting
 from experiments.tasks import Part, Task
 from experiments.vcl import Training, VariationalLearner

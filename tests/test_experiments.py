@@ -16,15 +16,16 @@ from bicore import Context, Dataset, MergeReduce
 from bicore.kernels import cnn
 from bicore.selection import as_selector
 from bicore.stream import ClassBalancedReservoir
-from experiments import cifar, continual, page, penalties, streaming, summary, training
+from experiments import cifar, continual, page, penalties, selectors, streaming, summary, training
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, Data
 from experiments.checkpoints import Checkpoint, once
-from experiments.continual import Noisy, started
+from experiments.continual import started
 from experiments.groups import PAPER
 from experiments.masked import masked_sum
 from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
 from experiments.records import RecordError, Records
+from experiments.selectors import Noisy, OverEmbedding
 from experiments.tables import Row, gathered, rows, table, told
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
@@ -211,6 +212,37 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("method", ["uniform", "uniform, train at the end"])
+@pytest.mark.parametrize("cuts", [1, 2])
+def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(method, cuts, tmp_path, monkeypatch):
+    """In the first task, whose network all rows of a seed share, or on the memory alone."""
+    train, test = load(None)
+    made = split(train, test[:60], 3, 40)
+    setting = continual.setting_of("SplitMNIST", method, 6, 0, [1.0])
+    trained = []
+    monkeypatch.setattr(Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self))
+
+    def run(checkpoint):
+        trained.clear()
+        return dict(continual.run(setting, "uniform", made, setting.betas, "cpu", 6, FullyConnected, checkpoint))
+
+    torch.manual_seed(0)
+    ((_, whole),), epochs = run(None).items(), 6 if "end" in method else 18
+    assert len(trained) == epochs
+    folder, start = tmp_path / "state", tmp_path / "start.pt"
+    continual.started.cache_clear()
+    torch.manual_seed(0)
+    with pytest.raises(KeyboardInterrupt):
+        run(Cut(folder, 2, start, left=cuts))
+    assert not start.exists()
+    assert len(trained) == 2 * cuts
+    torch.manual_seed(99 if "end" in method else 0)  # another process
+    ((_, found),) = run(Checkpoint(folder, 2, start)).items()
+    assert len(trained) == epochs - 2 * cuts
+    assert (found["test"], found["held"]) == (whole["test"], whole["held"])
+    assert [path for path in tmp_path.rglob("*") if path.suffix not in (".pt", ".lock")] == []
+
+
 def test_directions_of_an_embedding_have_no_length():
     class Seen(as_selector("uniform").__class__):
         def select(self, data, size, **options):
@@ -220,7 +252,7 @@ def test_directions_of_an_embedding_have_no_length():
     x, y = np.random.default_rng(0).normal(size=(20, 1, 28, 28)).astype(np.float32), np.arange(20) % 2
     network, found = build(FullyConnected, 0, "cpu").eval(), []
     for directions in (False, True):
-        continual.OverEmbedding(Seen(), directions).select(Dataset(x, y), 3, context=Context(network, classes=range(10)))
+        OverEmbedding(Seen(), directions).select(Dataset(x, y), 3, context=Context(network, classes=range(10)))
     lengths = np.linalg.norm(found[0], axis=1)
     assert lengths.std() > 0
     np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
@@ -419,7 +451,7 @@ def test_one_seed_has_no_spread():
 def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        continual, "as_selector", lambda word, **options: seen.update({word: options}) or as_selector(word, **options)
+        selectors, "as_selector", lambda word, **options: seen.update({word: options}) or as_selector(word, **options)
     )
     monkeypatch.setattr(cifar, "_chosen", lambda: {"continual": {"Gradient matching": 7.0}})
     group = next(one for one in EXPERIMENTS["cifar-continual"].groups(0) if one.setting.method == "Gradient matching, normalised")
@@ -590,7 +622,7 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
 
 
 def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
-    """But those that look for λ, which take seconds."""
+    """But those that look for λ, which train no network. More than once a task, however short."""
     seen = []
 
     def caught(*given, checkpoint=None):
@@ -605,6 +637,8 @@ def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
         group.run(group.setting, [Task(*(Part(np.zeros((1, 1)), np.zeros(1)),) * 3)] * 2, group.setting.betas, "cpu", False)
     assert len(seen) == len(groups) > 100
     assert len({one.folder for one in seen}) == len(groups)
+    kept = {one.every for one, group in zip(seen, groups, strict=True) if group.tasks == "SplitCIFAR-10" and one.start}
+    assert {cifar.BETA_EPOCHS // 4, training.EPOCHS // 4} <= kept
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
