@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from bicore import Context, Dataset, MergeReduce
+from bicore import Context, Dataset, MergeReduce, ReplayMemory
 from bicore.kernels import cnn
 from bicore.selection import as_selector
 from bicore.stream import ClassBalancedReservoir
@@ -219,11 +219,13 @@ def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_number
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
     setting = continual.setting_of("SplitMNIST", method, 6, 0, [1.0])
-    trained = []
+    trained, chosen, add = [], [], ReplayMemory.add_task
     monkeypatch.setattr(Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self))
+    monkeypatch.setattr(ReplayMemory, "add_task", lambda self, *given, **options: chosen.append(1) or add(self, *given, **options))
 
     def run(checkpoint):
         trained.clear()
+        chosen.clear()
         return dict(continual.run(setting, "uniform", made, setting.betas, "cpu", 6, FullyConnected, checkpoint))
 
     torch.manual_seed(0)
@@ -239,6 +241,7 @@ def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_number
     torch.manual_seed(99 if "end" in method else 0)  # another process
     ((_, found),) = run(Checkpoint(folder, 2, start)).items()
     assert len(trained) == epochs - 2 * cuts
+    assert len(chosen) == (0 if "end" in method else 3)  # what was chosen before is read
     assert (found["test"], found["held"]) == (whole["test"], whole["held"])
     assert [path for path in tmp_path.rglob("*") if path.suffix not in (".pt", ".lock")] == []
 
