@@ -67,7 +67,7 @@ class Checkpoint:
     def path(self) -> Path:
         return self.folder / "state.pt"
 
-    def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Kept] = ()) -> None:
+    def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Kept]) -> None:
         """Everything as it is at this place; what is kept changes from task to task or batch to batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, one in enumerate(kept):
@@ -82,9 +82,7 @@ class Checkpoint:
         for old in set(self.folder.glob("kept-*")) - {self._kept(place.task, number) for number in range(len(kept))}:
             old.unlink()
 
-    def restore(
-        self, learners: Sequence[Learner], kept: list[Keeper] | None = None, load: Callable[[Path], Keeper] | None = None
-    ) -> Place:
+    def restore(self, learners: Sequence[Learner], kept: list[Keeper], load: Callable[[Path], Keeper] | None) -> Place:
         """Put everything back; the beginning, where there is nothing."""
         if not self.path.exists():
             return Place()
@@ -94,7 +92,7 @@ class Checkpoint:
         place = Place(**state["place"])
         for learner, taken in zip(learners, state["learners"], strict=True):
             _put(learner, taken)
-        if kept and load is not None:
+        if load is not None:
             kept[:] = [load(self._kept(place.task, number)) for number in range(len(kept))]
         torch.set_rng_state(state["random"][0])
         if torch.cuda.is_available() and len(state["random"]) > 1:

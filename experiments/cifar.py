@@ -26,8 +26,8 @@ PENALTY, BY_PROXY = 1e-3, ", λ by the proxy"
 #: Rows of a stream whose optimiser lasts to its end; in the others every batch begins with a fresh one, as in the authors' code.
 ONE_OPTIMISER = ", one optimiser"
 #: Rows of our own with a network as one would train it today, normalised: on the memory of the paper's rows, and with its own
-#: embedding as the proxy. A network that has fitted a task tells its points apart by what is odd in them; their directions, with a
-#: λ large enough, choose what is common. This λ was found with a narrow network on the first task, by held-out points.
+#: embedding as the proxy. A network that has fitted a task seems to tell its points apart by what is odd in them, and their
+#: directions by what is common. This λ was found with a narrow network on the first task, by held-out points.
 DIRECTIONS, DIRECTIONS_PENALTY = ", directions of its embedding as the proxy", 0.1
 NORMALISED = {
     "Uniform sampling, normalised network": "uniform",

@@ -76,13 +76,13 @@ def run(
     )
     selector = None if word is None else _variant(setting, word, device, penalty)
     memories = [] if selector is None else _memories(setting, word, selector, len(betas))
-    course = Course(learners, checkpoint, memories, partial(_rows, device=device), begun=begun)
+    course = Course(learners, checkpoint, memories, begun=begun)
     course.resume(lambda path: ReplayMemory.load(path, selector))
     if at_end:
-        _train_at_the_end(course, tasks, selector, epochs, device)
+        _train_at_the_end(course, tasks, epochs, device)
     else:
         first = partial(_start, network, setting.seed, tasks[0], device, epochs, checkpoint)
-        _train_on_each(course, tasks, selector, epochs, device, first, setting.method in TRAPS)
+        _train_on_each(course, tasks, epochs, device, first, setting.method in TRAPS)
     spent = {**course.spent(len(betas)), "epochs": epochs, **({"lambda": penalty} if penalised(word) else {})}
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
@@ -103,12 +103,13 @@ def _memories(setting: Setting, word: str | None, selector: Selector, betas: int
 
 
 def _train_on_each(
-    course: Course[ReplayMemory], tasks: Sequence[Task], selector: Selector | None, epochs: int, device: str,
+    course: Course[ReplayMemory], tasks: Sequence[Task], epochs: int, device: str,
     first: Callable[[], dict[str, Tensor]], noisy: bool,
 ) -> None:  # fmt: skip
     """One task after the other, with rehearsal of those before; all networks begin with what the ``first`` has taught."""
+    rows = partial(_rows, device=device)
     if course.place.task:
-        course.rehearse()
+        course.rehearse(rows)
     for number, task in list(enumerate(tasks))[course.place.task :]:
         course.place.task = number
         for learner in course.learners:
@@ -119,16 +120,14 @@ def _train_on_each(
             if not course.place.epochs:
                 learner.restart()
         course.train(epochs if number else 0)
-        _remember(course, task, selector, device, noisy)
-        course.rehearse()
+        _remember(course, task, device, noisy)
+        course.rehearse(rows)
 
 
-def _train_at_the_end(
-    course: Course[ReplayMemory], tasks: Sequence[Task], selector: Selector | None, epochs: int, device: str
-) -> None:
+def _train_at_the_end(course: Course[ReplayMemory], tasks: Sequence[Task], epochs: int, device: str) -> None:
     """Choose from all tasks, then train on the memory alone."""
     for task in tasks[course.place.task :]:
-        _remember(course, task, selector, device)
+        _remember(course, task, device)
     course.place.task = len(tasks)
     rows = _rows(course.kept[0], device)
     for learner in course.learners:
@@ -136,13 +135,12 @@ def _train_at_the_end(
     course.train(epochs)
 
 
-def _remember(course: Course[ReplayMemory], task: Task, selector: Selector | None, device: str, noisy: bool = False) -> None:
+def _remember(course: Course[ReplayMemory], task: Task, device: str, noisy: bool = False) -> None:
     """Let every memory choose from a task; what looks at networks sees them as they are now."""
     with course.choosing():
         for memory, learner in zip(course.kept, course.learners, strict=False):
-            looked_at = selector is not None and selector.needs_model
-            model = None if not looked_at else Noisy(learner.network) if noisy else learner.network.eval()
-            memory.add_task(task.train.x, task.train.y, context=context_of(selector, model, device))
+            seen = None if not memory.selector.needs_model else Noisy(learner.network) if noisy else learner.network.eval()
+            memory.add_task(task.train.x, task.train.y, context=context_of(memory.selector, seen, device))
 
 
 def _start(

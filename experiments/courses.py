@@ -18,12 +18,11 @@ from experiments.training import Cohort, Learner, Memory
 
 @dataclass
 class Course(Generic[Keeper]):
-    """Learners that differ in β or in their points. What is ``kept``, one for all or one for each, is rehearsed as ``rows``."""
+    """Learners that differ in β or in their points, and what is ``kept`` to rehearse: nothing, one for all, or one for each."""
 
     learners: Cohort[Learner]
     checkpoint: Checkpoint | None = None
     kept: list[Keeper] = field(default_factory=list)
-    rows: Callable[[Keeper], Memory] | None = None
     place: Place = field(default_factory=Place)
     begun: float = field(default_factory=time.perf_counter)
 
@@ -50,11 +49,10 @@ class Course(Generic[Keeper]):
                 self.save()
         self.place.epochs = 0
 
-    def rehearse(self) -> None:
-        """What is kept now, from now on."""
+    def rehearse(self, rows: Callable[[Keeper], Memory]) -> None:
+        """From now on the ``rows`` of what is kept now."""
         for which, learner in enumerate(self.learners if self.kept else ()):
-            assert self.rows is not None
-            learner.rehearse(self.rows(self.kept[min(which, len(self.kept) - 1)]))
+            learner.rehearse(rows(self.kept[min(which, len(self.kept) - 1)]))
 
     @contextmanager
     def choosing(self) -> Iterator[None]:

@@ -104,9 +104,8 @@ def run(
     )
     buffers = [buffer_of(word, setting, flow, device) for _ in betas[: 1 if shared else None]]
     course = Course(learners, checkpoint, buffers, begun=begun)
-    course.rows = lambda buffer: _rows(buffer, device, setting.method, course.place.task)
     course.resume(partial(_loaded, buffers[0]))
-    _follow(course, batches(tasks, size), steps, flow.fresh, shared, device)
+    _follow(course, batches(tasks, size), steps, flow.fresh, device, setting.method)
     trained = [_from_scratch(network, setting.seed, _rows(buffers[0], device), device, epochs)] if only else list(learners)
     spent = {**course.spent(len(betas)), "steps": flow.steps, **({"lambda": flow.penalty} if penalised(word) else {})}
     for beta, learner in zip(betas, trained, strict=True):
@@ -114,10 +113,14 @@ def run(
     course.end()
 
 
-def _follow(course: Course[Buffer], stream: Iterator[Part], steps: int, fresh: bool, shared: bool, device: str) -> None:
+def _follow(course: Course[Buffer], stream: Iterator[Part], steps: int, fresh: bool, device: str, method: str) -> None:
     """Train on every batch that is left, then show it to the buffers and rehearse what they hold."""
+
+    def rows(buffer: Buffer) -> Memory:
+        return _rows(buffer, device, method, course.place.task)
+
     if course.place.task:
-        course.rehearse()
+        course.rehearse(rows)
     for batch in islice(stream, course.place.task, None):
         for learner in course.learners:
             learner.take(*tensors(batch, device))
@@ -126,11 +129,12 @@ def _follow(course: Course[Buffer], stream: Iterator[Part], steps: int, fresh: b
         course.learners.train(steps)
         with course.choosing():
             for which, buffer in enumerate(course.kept):
-                model = None if shared else course.learners.learners[which].network.eval()
+                looks = isinstance(buffer, GradientSampling)
+                model = course.learners.learners[which].network.eval() if looks else None
                 selector = buffer.selector if isinstance(buffer, MergeReduce) else None
                 buffer.update(batch.x, batch.y, context=context_of(selector, model, device))
         course.place.task += 1
-        course.rehearse()
+        course.rehearse(rows)
         if course.checkpoint is not None and course.place.task % course.checkpoint.every == 0:
             course.save()
 
