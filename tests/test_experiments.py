@@ -624,6 +624,33 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("words", "totals"), [("", [1, 1, 1, 1]), (streaming.COUNTED, [1, 2, 3, 4])])
+def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(words, totals, monkeypatch):
+    train, test = load(None)
+    made, found = split(train, test[:60], 2, 20), []
+    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: found.append(float(memory.weight.sum())))
+    setting = streaming.setting_of("SplitMNIST", f"Any{words}", 6, 0)
+    dict(streaming.run(setting, "coreset-rbf", made, [1.0], "cpu", streaming.Flow(1, 10, 3), 1, FullyConnected))
+    assert found == pytest.approx(totals)
+
+
+@pytest.mark.parametrize(("word", "memories"), [("uniform", 1), ("hardest", 2)])
+def test_networks_that_choose_rehearse_what_they_have_chosen(word, memories, monkeypatch):
+    """And where none is looked at, all rehearse the same."""
+    train, test = load(None)
+    found, held, add, rehearse = {}, [], ReplayMemory.add_task, Learner.rehearse
+    monkeypatch.setattr(ReplayMemory, "add_task", lambda self, *given, **options: add(self, *given, **options) or held.append(self))
+    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: found.update({self.beta: memory.x}) or rehearse(self, memory))
+    torch.manual_seed(0)
+    setting = continual.setting_of("SplitMNIST", word, 6, 0)
+    dict(continual.run(setting, word, split(train, test[:60], 2, 40), [0.0, 100.0], "cpu", 6, FullyConnected))
+    held = list(dict.fromkeys(held))
+    assert len(held) == memories
+    for which, beta in enumerate((0.0, 100.0)):
+        torch.testing.assert_close(found[beta], held[min(which, memories - 1)].tensors()[0].float())
+    assert torch.equal(found[0.0], found[100.0]) == (memories == 1)
+
+
 def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
     """But those that look for λ, which train no network. More than once a task, however short."""
     seen = []
