@@ -24,7 +24,7 @@ from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
-from bicore.selection import as_selector
+from bicore.selectors import as_selector
 from bicore.sources import mnist
 
 POOL, TEST, FIRST, BATCH, LAST = 3000, 4000, 20, 20, 200

@@ -16,7 +16,7 @@ from sklearn.datasets import load_diabetes
 from benchmarks.common import machine
 from bicore import RBF, BilevelSelector, Context, Dataset, Kernel, Laplace, Polynomial, Runtime
 from bicore.kernels import fully_connected
-from bicore.selection import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
+from bicore.selectors import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.sources import digits
 
 POOL, JOINT, SIZES = 1200, 60, (20, 50, 100, 200)

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.common import read_record, table, told
 from bicore import BilevelSelector, Dataset
-from bicore.selection import quality_curve
+from bicore.selectors import quality_curve
 from bicore.sources import digits
 
 NAMES = {

@@ -24,7 +24,7 @@ from bicore.comparison.judges import as_judge
 from bicore.comparison.pools import Pools, make_pools
 from bicore.comparison.records import Records, Row
 from bicore.runtime import Runtime
-from bicore.selection.methods import METHODS, as_selector
+from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
 SIZES, POOL, JUDGE, STEPS = [50, 100, 250], 1000, "cnn", 1000

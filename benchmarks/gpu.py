@@ -18,9 +18,9 @@ from torch import Tensor
 
 from benchmarks.common import data_folder, device_seconds, machine
 from bicore import BilevelSelector, Context, Dataset, Runtime
-from bicore.cuda import function
 from bicore.errors import InputError
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
+from bicore.kernels.gpu import function
 from bicore.sources import cifar10, mnist
 
 FMA = """

@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import RBF, BilevelSelector, MergeReduce
+from bicore.memory import Reservoir
 from bicore.report.rows import draw_rows
 from bicore.sources.mnist import MEAN, STD
-from bicore.stream import Reservoir
 
 FIGURE = Path(__file__).parents[1] / "docs" / "images" / "stream.png"
 RARE, FREQUENT, CAPACITY, BATCH = 20, 400, 60, 58

@@ -19,9 +19,9 @@ from torch import nn
 
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Dataset, Runtime
-from bicore.bilevel.network import ConjugateGradients, NeumannSeries, Stochastic
 from bicore.kernels import cnn, fully_connected
-from bicore.selection import NetworkSelector, Selector, Uniform
+from bicore.networks.problem import ConjugateGradients, NeumannSeries, Stochastic
+from bicore.selectors import NetworkSelector, Selector, Uniform
 from bicore.sources import mnist
 
 POOL, TEST, SIZE, STARTS = 300, 4000, 40, 5

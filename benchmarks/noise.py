@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, CustomLoss, Dataset, Runtime
 from bicore.kernels import fully_connected
-from bicore.selection import Selector, Uniform, trusted
+from bicore.selectors import Selector, Uniform, trusted
 from bicore.sources import digits, mnist
 
 POOL, CLEAN, TEST, SIZE, SHARE = 1000, 200, 500, 100, 0.2

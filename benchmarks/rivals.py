@@ -18,10 +18,10 @@ from benchmarks.common import data_folder, machine
 from benchmarks.comparison import mnist_pools
 from bicore import Context, Dataset, Runtime
 from bicore.comparison.judges import convolutional, perceptron
-from bicore.representations import observe
-from bicore.selection.batchbald import BatchBALD
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.methods import METHODS, as_selector
+from bicore.networks.observe import observe
+from bicore.selectors.baselines.batchbald import BatchBALD
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.registry import METHODS, as_selector
 
 #: BatchBALD scores every joint label for every point at every step: at 10 000 points that is minutes, and it needs the network.
 LARGE = [name for name in METHODS if name != "batchbald"]

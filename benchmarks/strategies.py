@@ -18,7 +18,7 @@ import torch
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Coreset, Dataset, Runtime
 from bicore.kernels import fully_connected
-from bicore.selection import Batches, Elimination, Exchange, Simplex, Strategy, Uniform
+from bicore.selectors import Batches, Elimination, Exchange, Simplex, Strategy, Uniform
 from bicore.sources import mnist
 
 POOL, SIZES = 10_000, (100, 500, 2000, 5000)

@@ -18,7 +18,7 @@ import torch
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import RBF, BilevelSelector
 from bicore.comparison.judges import RidgeJudge, as_sample
-from bicore.stream import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
+from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
 
 BATCH, CAPACITY, SLOTS = 125, 100, 10
 UPDATES = 400

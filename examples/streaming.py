@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import bicore
+from bicore.memory import Reservoir
 from bicore.sources import digits
-from bicore.stream import Reservoir
 
 x, y = digits()
 rare = np.concatenate([np.flatnonzero(y == label)[:8] for label in range(4)])

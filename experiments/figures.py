@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bicore import MergeReduce
-from bicore.selection import as_selector
+from bicore.selectors import as_selector
 from experiments.groups import PAPER
 from experiments.tables import rows
 from experiments.tasks import load

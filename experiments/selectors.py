@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime, Selector
-from bicore.representations import observe
-from bicore.selection import as_selector
+from bicore.networks.observe import observe
+from bicore.selectors import as_selector
 from experiments.proxies import proxy
 
 #: The paper's λ, in its per-point form, and its candidates a step.

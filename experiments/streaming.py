@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from bicore import MergeReduce
-from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from bicore.memory import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
 from experiments.checkpoints import Checkpoint
 from experiments.continual import BETAS
 from experiments.courses import Course

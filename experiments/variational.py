@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from bicore import Selector
-from bicore.selection import as_selector
+from bicore.selectors import as_selector
 from experiments.selectors import context_of, selector_of
 from experiments.settings import Setting
 from experiments.tasks import Part, Task

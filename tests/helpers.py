@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bicore import BilevelSelector, CustomLoss, Dataset, Runtime
-from bicore.bilevel.implicit import ImplicitForward
+from bicore.bilevel.engines.implicit import ImplicitForward
 from bicore.bilevel.problem import Problem
 
 

@@ -8,8 +8,8 @@ import bicore
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Linear, Nystrom, Runtime
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
-from bicore.selection import JointSelector, Reconstruction, trusted
-from bicore.selection.reconstruction import principal_axes
+from bicore.selectors import JointSelector, Reconstruction, trusted
+from bicore.selectors.reconstruction import principal_axes
 from tests.helpers import blobs, line
 
 OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bicore import InputError
-from bicore.selection import Uniform
-from bicore.stream import MergeReduce
-from bicore.stream.store import StateFolder
+from bicore.memory import MergeReduce
+from bicore.memory.store import StateFolder
+from bicore.selectors import Uniform
 from tests.helpers import blobs
 
 WORDS = ["--capacity", "12", "--slots", "3", "--batch", "7", "--every", "2", "--kernel", "rbf", "--inner-reg", "0.1"]
@@ -48,7 +48,7 @@ def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
 
 def kill_and_resume(folder, kills: int, seed: int) -> None:
     """Kill -9 at random moments while it works, resume, and compare with a run that was never interrupted, bit for bit."""
-    slow = "import sys, time, bicore.stream.merge_reduce as m\n"
+    slow = "import sys, time, bicore.memory.merge_reduce as m\n"
     slow += "plain = m.MergeReduce._take\n"
     slow += "def late(self, batch, context):\n    time.sleep(0.004)\n    plain(self, batch, context)\n"
     slow += "m.MergeReduce._take = late\nfrom bicore.cli.app import main\nmain()\n"
@@ -92,7 +92,7 @@ def test_fifty_kills(tmp_path):
 
 @pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
-    words = [sys.executable, "-c", "import time, bicore.stream.merge_reduce as m\nplain = m.MergeReduce._take\n"
+    words = [sys.executable, "-c", "import time, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
              "def late(self, b, c):\n    time.sleep(0.05)\n    plain(self, b, c)\nm.MergeReduce._take = late\n"
              "from bicore.cli.app import main\nmain()", "stream", "data.npz", *WORDS, "--out", "kept.npz", "--state", "state"]  # fmt: skip
     process = subprocess.Popen(
@@ -172,7 +172,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     assert "of another source" in bicore("stream", "other.npz", *WORDS, "--state", "state", cwd=folder).stderr
     assert state_of(folder) == before
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
-    import bicore.stream.base as base
+    import bicore.memory.buffer as base
 
     old, base.FORMAT = base.FORMAT, 99
     try:

@@ -15,7 +15,7 @@ from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import smallest_detectable, summarise
 from bicore.kernels import fully_connected
-from bicore.selection import as_selector
+from bicore.selectors import as_selector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from tests.helpers import blobs
@@ -322,7 +322,7 @@ def test_targets_without_spread_are_refused():
 
 
 def test_a_partial_selection_is_never_judged(tmp_path, monkeypatch):
-    from bicore.selection.cover import KCenter
+    from bicore.selectors.baselines.cover import KCenter
 
     run = comparison(tmp_path, methods=("k-center-features",))
     take = KCenter._grow

@@ -14,8 +14,8 @@ from torch import nn
 
 from bicore import Context, Dataset, MergeReduce, ReplayMemory
 from bicore.kernels import cnn
-from bicore.selection import as_selector
-from bicore.stream import ClassBalancedReservoir
+from bicore.memory import ClassBalancedReservoir
+from bicore.selectors import as_selector
 from experiments import cifar, continual, page, penalties, selectors, streaming, summary, training
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS, Data
@@ -35,10 +35,10 @@ PUBLIC = {
     "bicore",
     "bicore.bilevel",
     "bicore.kernels",
-    "bicore.representations",
-    "bicore.selection",
+    "bicore.networks.observe",
+    "bicore.selectors",
     "bicore.sources",
-    "bicore.stream",
+    "bicore.memory",
 }
 
 

@@ -10,7 +10,7 @@ import torch
 
 from bicore import BilevelSelector, Context, Dataset, InputError, MemoryLimitError, Runtime, TangentKernel
 from bicore.kernels import Conv, Dense, Flatten, GlobalAverage, ReLU, Residual, cnn, fully_connected, pooled_cntk, resnet18
-from bicore.selection import METHODS, as_selector
+from bicore.selectors import METHODS, as_selector
 from tests.helpers import blobs
 
 needs_gpu = pytest.mark.gpu
@@ -250,5 +250,5 @@ def test_nothing_of_cuda_is_imported_on_a_machine_without_one():
         pytest.skip("this machine has a GPU")
     program = "import sys, numpy as np, bicore\n"
     program += "bicore.select(np.random.default_rng(0).normal(size=(9, 6, 6)), np.arange(9) % 3, size=3, kernel='cntk')\n"
-    program += "print([name for name in sys.modules if name.startswith(('bicore.cuda', 'bicore.kernels.fused', 'triton'))])"
+    program += "print([name for name in sys.modules if name.startswith(('bicore.kernels.gpu', 'bicore.kernels.gpu.fused', 'triton'))])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"

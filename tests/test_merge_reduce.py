@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from bicore import RBF, BilevelSelector, Dataset, InputError
-from bicore.selection import KCenter, Uniform
-from bicore.stream import MergeReduce
-from bicore.stream.merge_reduce import fingerprint, nearest_pair, select_index
+from bicore.memory import MergeReduce
+from bicore.memory.merge_reduce import fingerprint, nearest_pair, select_index
+from bicore.selectors import KCenter, Uniform
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 
@@ -230,7 +230,7 @@ def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
 
 @pytest.mark.parametrize("where", ["in a selection", "after it"])
 def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
-    from bicore.bilevel.explicit import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
     before = buffer._state()
@@ -280,8 +280,8 @@ def test_impossible_buffers_are_refused(make, words):
 
 def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_some():
     """Digits 0 … 4, the last twenty times as often as each of the others, 30 rows kept, five seeds."""
+    from bicore.memory import Reservoir
     from bicore.sources import digits
-    from bicore.stream import Reservoir
 
     x, y = digits()
     lost = {"merge-reduce": 0, "reservoir": 0}

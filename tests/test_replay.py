@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from bicore import RBF, BilevelSelector, Coreset, InputError
-from bicore.replay import ReplayMemory
-from bicore.selection import InducingPoints, Uniform
-from bicore.selection.base import finished
+from bicore.memory.replay import ReplayMemory
+from bicore.selectors import InducingPoints, Uniform
+from bicore.selectors.base import finished
 from bicore.sources import digits
 
 
@@ -34,7 +34,7 @@ def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
 
 def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_path):
     from bicore.errors import DamagedFileError
-    from bicore.stream import Reservoir
+    from bicore.memory import Reservoir
 
     memory = ReplayMemory(Uniform(), 4)
     memory.add_task(*task(0))
@@ -103,7 +103,7 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
 
 
 def test_an_interrupted_task_changes_nothing(monkeypatch):
-    from bicore.bilevel.explicit import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
     memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
     plain, calls = ExplicitRidge.add, []

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from bicore import Context, Dataset, InputError, NumericalError, Runtime
-from bicore.representations import Observed, observe
-from bicore.selection import (
+from bicore.networks.observe import Observed, observe
+from bicore.selectors import (
     METHODS,
     BatchBALD,
     BilevelSelector,
@@ -27,8 +27,8 @@ from bicore.selection import (
     Uniform,
     as_selector,
 )
-from bicore.selection.batchbald import Joint
-from bicore.selection.pursue import non_negative_least_squares
+from bicore.selectors.baselines.batchbald import Joint
+from bicore.selectors.baselines.sparse_sums import non_negative_least_squares
 
 
 def seen(outputs, embedding=None) -> Context:
@@ -502,7 +502,7 @@ def test_batchbald_scores_are_the_joint_mutual_information():
 
 
 def test_batchbald_takes_the_most_informative_point_each_time_and_counts_those_given():
-    from bicore.dropout import dropout_probabilities
+    from bicore.networks.dropout import dropout_probabilities
 
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 3))
@@ -529,7 +529,7 @@ def test_long_batches_do_not_underflow():
 
 
 def test_dropout_draws_use_one_mask_for_all_points():
-    from bicore.dropout import dropout_probabilities
+    from bicore.networks.dropout import dropout_probabilities
 
     module = nn.Sequential(nn.Linear(2, 6), nn.Dropout(0.5), nn.Linear(6, 3))
     x = np.repeat(np.ones((1, 2)), 9, axis=0)
@@ -541,7 +541,7 @@ def test_dropout_draws_use_one_mask_for_all_points():
 
 
 def test_dropout_keeps_the_mean_whole_channels_and_a_mask_for_each_use():
-    from bicore.dropout import _Masks
+    from bicore.networks.dropout import _Masks
 
     masks = _Masks(0)
     masks.start(0)

@@ -17,7 +17,7 @@ from bicore import (
     influence,
     select,
 )  # fmt: skip
-from bicore.selection.base import lowest
+from bicore.selectors.base import lowest
 from bicore.sources import digits
 from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
 
@@ -47,7 +47,7 @@ def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
 @pytest.mark.parametrize("name", ["squared", "squared gain", "cross-entropy"])
 def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
     """A coreset of the same problem costs no product with the whole matrix for its points; of another one, the truth is told."""
-    from bicore.operators import Gram
+    from bicore.kernels.operators import Gram
 
     data, calls, plain = blobs(80), [], Gram.transposed_matmul
     selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
@@ -64,7 +64,7 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("with_outer", [False, True])
 def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_outer):
-    from bicore.bilevel.ridge import RidgeForward
+    from bicore.bilevel.engines.ridge import RidgeForward
     from tests.helpers import problem_of
 
     data, outer = blobs(50), blobs(20, seed=3) if with_outer else None
@@ -85,7 +85,7 @@ def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_ou
 @pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"candidates": 20}])
 def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
     """A dense posterior kernel in plain arrays, and the factored one in tensors."""
-    from bicore.bilevel import explicit
+    from bicore.bilevel.engines import dense_ridge as explicit
 
     weights = np.linspace(0.2, 2, 60)
     data, outer = Dataset(blobs(60).x, blobs(60).y, weights), blobs(25, seed=3) if with_outer else None
@@ -100,8 +100,8 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
 @pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}])
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
-    from bicore.bilevel import explicit
-    from bicore.bilevel.ridge import RidgeForward
+    from bicore.bilevel.engines import dense_ridge as explicit
+    from bicore.bilevel.engines.ridge import RidgeForward
 
     monkeypatch.setattr(explicit, "LARGEST", 0)
     rng = np.random.default_rng(0)
@@ -121,9 +121,9 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
 
 def resident(selector, data, size, outer=None, seed=0):
     """A cross-entropy selection by the engine of the GPU, on the CPU."""
-    from bicore.bilevel.resident import SoftmaxResident
+    from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
+    from bicore.bilevel.greedy import Plan, Pursuit
     from bicore.runtime import Clock, ProgressLine
-    from bicore.selection.pursuit import Plan, Pursuit
 
     runtime = Runtime("cpu")
     with runtime.applied():
@@ -137,7 +137,7 @@ def resident(selector, data, size, outer=None, seed=0):
 @pytest.mark.parametrize("with_outer", [False, True])
 @pytest.mark.parametrize(("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3))])
 def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, monkeypatch):
-    from bicore.bilevel.resident import SoftmaxResident
+    from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
 
     monkeypatch.setattr(SoftmaxResident, "on_device", True)
     data, outer = blobs(90, classes=4), blobs(40, classes=4, seed=5) if with_outer else None
@@ -151,8 +151,8 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
 
 
 def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch):
-    from bicore.bilevel import resident as module
-    from bicore.bilevel.implicit import ImplicitForward
+    from bicore.bilevel.engines import recorded_softmax as module
+    from bicore.bilevel.engines.implicit import ImplicitForward
 
     monkeypatch.setattr(module.SoftmaxResident, "on_device", True)
     monkeypatch.setattr(module, "TRIES", 1)
@@ -167,8 +167,8 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch
 
 
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
-    from bicore.bilevel import explicit
-    from bicore.bilevel.ridge import RidgeForward
+    from bicore.bilevel.engines import dense_ridge as explicit
+    from bicore.bilevel.engines.ridge import RidgeForward
 
     monkeypatch.setattr(explicit, "LARGEST", 0)
     monkeypatch.setattr(RidgeForward, "on_device", True)
@@ -260,7 +260,7 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 
 
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
-    from bicore.bilevel.explicit import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
     data, plain, calls = blobs(60), ExplicitRidge.scores, []
 
@@ -278,7 +278,7 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(m
 
 
 def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
-    from bicore.bilevel.explicit import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
     def scores(self, columns=None):
         raise KeyboardInterrupt
@@ -303,7 +303,7 @@ def test_a_time_limit_also_ends_the_search_for_weights():
 
 
 def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
-    from bicore.bilevel.weights import ProjectedGradient
+    from bicore.bilevel.solvers.weights import ProjectedGradient
 
     clocks = []
     monkeypatch.setattr(ProjectedGradient, "optimise", lambda self, state, final=False, clock=None: clocks.append(clock))
@@ -319,8 +319,8 @@ def test_initial_points_of_full_size_have_their_weights_learnt():
 
 @pytest.mark.parametrize("stage", ["selecting", "fit", "search"])
 def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch):
-    from bicore.bilevel.implicit import ImplicitForward
-    from bicore.bilevel.weights import ProjectedGradient
+    from bicore.bilevel.engines.implicit import ImplicitForward
+    from bicore.bilevel.solvers.weights import ProjectedGradient
 
     def stop(*args, **kwargs):
         raise KeyboardInterrupt

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from bicore import Context, InputError
-from bicore.representations import Observed, observe
-from bicore.stream import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from bicore.memory import ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from bicore.networks.observe import Observed, observe
 
 
 def test_reservoir_is_a_uniform_sample_at_any_time():

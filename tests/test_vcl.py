@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore.selection import KCenter, Uniform
+from bicore.selectors import KCenter, Uniform
 from experiments.vcl import MeanFieldLinear, MeanFieldNetwork, Training, VariationalLearner, fit
 
 

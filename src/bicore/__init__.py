@@ -13,11 +13,11 @@ from bicore.kernels.base import Kernel, Normalised
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
-from bicore.replay import ReplayMemory
+from bicore.memory.merge_reduce import MergeReduce
+from bicore.memory.replay import ReplayMemory
 from bicore.runtime import Context, Runtime
-from bicore.selection.base import Selector
-from bicore.selection.bilevel import BilevelSelector
-from bicore.stream.merge_reduce import MergeReduce
+from bicore.selectors.base import Selector
+from bicore.selectors.bilevel import BilevelSelector
 
 __all__ = [
     "RBF", "BicoreError", "BilevelSelector", "Context", "ConvergenceError", "Coreset", "CrossEntropy", "CustomLoss", "Dataset",

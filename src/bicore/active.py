@@ -20,8 +20,8 @@ from bicore.errors import InputError
 from bicore.kernels.averaged import Averaged, Transformation
 from bicore.kernels.classical import Nystrom
 from bicore.runtime import Context, Runtime
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.names import as_kernel
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.names import as_kernel
 
 
 def query(

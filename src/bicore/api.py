@@ -12,9 +12,9 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context, Runtime
-from bicore.selection.base import Selector
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.methods import as_selector
+from bicore.selectors.base import Selector
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.registry import as_selector
 
 
 def select(
@@ -42,7 +42,7 @@ def select(
     initial : points or a coreset to continue.
     seed : of whatever is drawn at random.
     runtime : device, precision, memory, threads, progress, time limit.
-    method : a method's name (``bicore.selection.METHODS``: "bilevel", "uniform", "k-center-embedding", "icarl", …) or a selector.
+    method : a method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding", "icarl", …) or a selector.
     model : the current network, for methods that look at one.
     **options : parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
 

@@ -8,10 +8,10 @@ import torch
 
 from bicore import BilevelSelector, Dataset, Linear, Nystrom, PerPoint, Runtime
 from bicore.bilevel import Ridge
-from bicore.bilevel.explicit import ExplicitRidge
+from bicore.bilevel.engines.dense_ridge import ExplicitRidge
+from bicore.bilevel.engines.ridge import RidgeForward
 from bicore.bilevel.problem import Constant
-from bicore.bilevel.ridge import RidgeForward
-from bicore.operators import Blocked, Features
+from bicore.kernels.operators import Blocked, Features
 from tests.helpers import blobs, kernel_ridge, line, problem_of, with_reg
 
 RHO = 0.2
@@ -94,9 +94,9 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     data, outer = blobs(60), blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
     stored = selector.select(data, 12, outer=outer)
-    monkeypatch.setattr("bicore.operators.SMALLEST_BLOCK", 7)
-    monkeypatch.setattr("bicore.operators.BLOCK_BYTES", 4000)
-    monkeypatch.setattr("bicore.operators.Gram", None)  # a stored matrix would fail
+    monkeypatch.setattr("bicore.kernels.operators.SMALLEST_BLOCK", 7)
+    monkeypatch.setattr("bicore.kernels.operators.BLOCK_BYTES", 4000)
+    monkeypatch.setattr("bicore.kernels.operators.Gram", None)  # a stored matrix would fail
     from bicore import Context
 
     tight = Context(runtime=Runtime(memory=45_000))
@@ -109,7 +109,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
 def test_blocked_operator_equals_the_stored_one():
     data = blobs(23)
     kernel = BilevelSelector(kernel="rbf").kernel
-    from bicore.selection.names import as_kernel
+    from bicore.selectors.names import as_kernel
 
     fitted = as_kernel(kernel).fitted(data.x)
     x = torch.from_numpy(data.x)

@@ -5,7 +5,7 @@ import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
 from bicore.runtime import Clock
-from bicore.selection import Exchange, Uniform, quality_curve
+from bicore.selectors import Exchange, Uniform, quality_curve
 from tests.helpers import blobs, line
 
 

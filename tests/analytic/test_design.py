@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
-from bicore.bilevel.projection import capped
+from bicore.bilevel.solvers.projection import capped
 from bicore.kernels import Linear
-from bicore.selection import ADesign, VDesign
-from bicore.selection.relaxation import evaluated, relax
+from bicore.selectors import ADesign, VDesign
+from bicore.selectors.baselines.relaxation import evaluated, relax
 
 NOISE, PRIOR = 0.3, 0.7  # σ² and λ
 

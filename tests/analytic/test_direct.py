@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
-from bicore.bilevel.network import ConjugateGradients, FlatModule, NetworkProblem, NeumannSeries, QuasiNewton, Rows, Stochastic
 from bicore.kernels import Linear
-from bicore.selection import NetworkSelector
-from bicore.selection.direct import CRITERIA
+from bicore.networks.problem import ConjugateGradients, FlatModule, NetworkProblem, NeumannSeries, QuasiNewton, Rows, Stochastic
+from bicore.selectors import NetworkSelector
+from bicore.selectors.network import CRITERIA
 from tests.helpers import blobs, line
 
 RHO = 0.2

@@ -6,9 +6,9 @@ import torch
 
 from bicore import BilevelSelector, ConvergenceError, CrossEntropy, InputError, NumericalError, PerPoint, Runtime
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
-from bicore.bilevel.inner import InnerProblem
-from bicore.bilevel.linear import DeviceIteration, NewtonSystem
-from bicore.bilevel.preconditioner import Preconditioner
+from bicore.bilevel.solvers.inner import InnerProblem
+from bicore.bilevel.solvers.linear import DeviceIteration, NewtonSystem
+from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
 from tests.helpers import blobs, problem_of
 
@@ -178,7 +178,7 @@ def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_on
 @pytest.mark.parametrize("rho", [1e-4, 0.05, 10.0])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypatch):
-    from bicore.bilevel import softmax
+    from bicore.bilevel.solvers import softmax
 
     problem = softmax_problem(rho=rho, spread=spread)
     start = torch.zeros(12, C, dtype=torch.float64)
@@ -193,7 +193,7 @@ def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypat
 
 
 def test_what_the_small_solver_cannot_do_is_left_to_the_general_one(monkeypatch):
-    from bicore.bilevel import softmax
+    from bicore.bilevel.solvers import softmax
 
     monkeypatch.setattr(softmax, "ITERATIONS", 1)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))

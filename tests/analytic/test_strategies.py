@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
-from bicore.bilevel.exchange import Chosen
-from bicore.bilevel.projection import capped
-from bicore.bilevel.ridge import RidgeForward
-from bicore.bilevel.sparsity import Sparsity
+from bicore.bilevel.engines.ridge import RidgeForward
+from bicore.bilevel.solvers.projection import capped
+from bicore.bilevel.strategies.sparse_weights import Sparsity
+from bicore.bilevel.strategies.swaps import Chosen
 from bicore.runtime import Clock
-from bicore.selection import Batches, Elimination, Exchange, Simplex, Strategy
+from bicore.selectors import Batches, Elimination, Exchange, Simplex, Strategy
 from tests.helpers import blobs
 
 RHO = 0.1

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import bicore
 from bicore import RBF, BilevelSelector
-from bicore.bilevel.weights import ProjectedGradient
-from bicore.selection import Herding, KCenter
-from bicore.stream import Buffer, ClassBalancedReservoir, GradientSampling, MergeReduce, Prototypes, Reservoir
+from bicore.bilevel.solvers.weights import ProjectedGradient
+from bicore.memory import Buffer, ClassBalancedReservoir, GradientSampling, MergeReduce, Prototypes, Reservoir
+from bicore.selectors import Herding, KCenter
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 LEARNT = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5))

@@ -11,8 +11,8 @@ from torch import nn
 
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
-from bicore.bilevel.network import ConjugateGradients, QuasiNewton
-from bicore.selection import (
+from bicore.networks.problem import ConjugateGradients, QuasiNewton
+from bicore.selectors import (
     ADesign,
     BatchBALD,
     Batches,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bicore import Context, Dataset, InputError, Runtime
-from bicore.representations import observe
+from bicore.networks.observe import observe
 from tests.conformance.selectors import CASES, CHANCE, CONFIGURATIONS, CORRECTED, DRAWS, WEIGHTED, found, network
 
 SIZE = 7

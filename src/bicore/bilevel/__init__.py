@@ -1,9 +1,9 @@
 """The bilevel problem and its solvers; see :mod:`bicore.bilevel.problem` for the two equations."""
 
-from bicore.bilevel.inner import LBFGS, Newton, Ridge
-from bicore.bilevel.linear import Adaptive, Cholesky, ConjugateGradient, Neumann
 from bicore.bilevel.problem import PerPoint
-from bicore.bilevel.weights import Adam, ProjectedGradient
+from bicore.bilevel.solvers.inner import LBFGS, Newton, Ridge
+from bicore.bilevel.solvers.linear import Adaptive, Cholesky, ConjugateGradient, Neumann
+from bicore.bilevel.solvers.weights import Adam, ProjectedGradient
 
 __all__ = [
     "LBFGS",

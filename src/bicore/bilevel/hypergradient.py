@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.linear import LinearSolution, LinearSolver, NewtonSystem
 from bicore.bilevel.problem import Problem
+from bicore.bilevel.solvers.linear import LinearSolution, LinearSolver, NewtonSystem
 from bicore.bilevel.support import Support
 
 #: Relative residual asked of the linear system; its error enters the scores linearly.

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, NumericalError
+from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
-from bicore.operators import KernelOperator
 
 #: Points, exchanges and removals whose worth differs by less than this share are equal; the smallest id then decides.
 TIE = 1e-10

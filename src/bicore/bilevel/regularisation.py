@@ -17,10 +17,10 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from bicore.bilevel.implicit import ImplicitForward
-from bicore.bilevel.inner import InnerSolver
-from bicore.bilevel.linear import LinearSolver
+from bicore.bilevel.engines.implicit import ImplicitForward
 from bicore.bilevel.problem import Constant, Problem
+from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.data import Array
 from bicore.errors import NumericalError
 

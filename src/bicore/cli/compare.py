@@ -35,9 +35,9 @@ from bicore.comparison.statistics import Entry, Summary, summarise
 from bicore.errors import InputError
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.methods import METHODS, as_selector
-from bicore.selection.names import as_kernel
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.names import as_kernel
+from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
 #: Methods compared when none are named: ours, chance, and well-known ones that need no model.

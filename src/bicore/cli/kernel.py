@@ -33,7 +33,7 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.kernels.base import Kernel, Precomputed
 from bicore.runtime import Clock, Runtime, Step
-from bicore.selection.names import as_kernel
+from bicore.selectors.names import as_kernel
 from bicore.sources.opening import open_source
 
 #: Rows of the matrix computed between two notes of progress on disk.

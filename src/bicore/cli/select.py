@@ -37,10 +37,10 @@ from bicore.kernels.base import Kernel, Precomputed
 from bicore.kernels.classical import Nystrom
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.methods import METHODS, as_selector
-from bicore.selection.names import as_kernel
-from bicore.selection.reconstruction import Reconstruction
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.names import as_kernel
+from bicore.selectors.reconstruction import Reconstruction
+from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows

@@ -33,14 +33,14 @@ from bicore.cli.progress import bar
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
+from bicore.memory.merge_reduce import MergeReduce
+from bicore.memory.store import StateFolder
 from bicore.runtime import Clock, Context, Runtime, Step
-from bicore.selection.base import Selector, labels_of
-from bicore.selection.bilevel import BilevelSelector
-from bicore.selection.methods import METHODS, as_selector
+from bicore.selectors.base import Selector, labels_of
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
-from bicore.stream.merge_reduce import MergeReduce
-from bicore.stream.store import StateFolder
 
 INTERRUPTED = 130
 #: The digest of no rows.

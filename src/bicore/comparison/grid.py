@@ -15,10 +15,10 @@ from bicore.comparison.records import Records, Row
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import BicoreError
-from bicore.representations import observe
+from bicore.networks.observe import observe
 from bicore.runtime import Clock, Context, Runtime
-from bicore.selection.base import Selector
-from bicore.selection.batchbald import BatchBALD
+from bicore.selectors.base import Selector
+from bicore.selectors.baselines.batchbald import BatchBALD
 
 #: The name under which the judge trained on the whole pool is recorded.
 WHOLE = "everything"

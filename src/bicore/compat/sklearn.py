@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from bicore.bilevel.inner import InnerSolver
-from bicore.bilevel.linear import LinearSolver
-from bicore.bilevel.weights import WeightOptimiser
+from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.data import Dataset
 from bicore.errors import InputError
 from bicore.runtime import Context, Runtime
-from bicore.selection.bilevel import BilevelSelector
+from bicore.selectors.bilevel import BilevelSelector
 
 
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]

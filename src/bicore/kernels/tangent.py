@@ -88,7 +88,7 @@ class TangentKernel(Kernel):
 
     def diag(self, a: Tensor) -> Tensor:
         if a.is_cuda and self.pooled:
-            from bicore.kernels.fused import fused_diagonal
+            from bicore.kernels.gpu.fused import fused_diagonal
 
             self._check_images(a)
             fused = fused_diagonal(self, a)
@@ -100,7 +100,7 @@ class TangentKernel(Kernel):
         """The whole network in one pass on the GPU; None on a CPU, and where no such kernel covers it."""
         if not (a.is_cuda and self.spatial):
             return None
-        from bicore.kernels.fused import fused  # nothing of it is imported where there is no GPU
+        from bicore.kernels.gpu.fused import fused  # nothing of it is imported where there is no GPU
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):

@@ -1,0 +1,1 @@
+"""engines of the bilevel problem."""

@@ -1,0 +1,252 @@
+"""Solvers for the inner problem: fit α on the coreset.
+
+    minimise over α   Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),   h = K_SS α
+
+Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how well a fit is solved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.solvers import softmax
+from bicore.bilevel.solvers.factors import Factor
+from bicore.bilevel.solvers.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
+from bicore.bilevel.solvers.preconditioner import Preconditioner
+from bicore.bilevel.solvers.softmax import ARMIJO
+from bicore.errors import ConvergenceError, InputError, NumericalError
+from bicore.losses import CrossEntropy, Isotropic, Loss
+
+#: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
+#: Rounding in K α limits what any solver can reach; so many times the tolerance still gives the same picks.
+SOLVED = 100
+#: Below this relative residual Newton's method goes on with the last direct factor.
+CHORD = 1e-3
+#: A line search gives up after this many halvings.
+HALVINGS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class InnerProblem:
+    """A fit of the points S: their Gram matrix, targets, weights, and ρ."""
+
+    gram: Tensor
+    targets: Tensor
+    weights: Tensor
+    rho: float
+    loss: Loss
+    preconditioner: Preconditioner | None = None
+    goal: float | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """The relative residual asked for: ``goal``, or what the precision allows with a margin."""
+        return TOLERANCE[self.gram.dtype] if self.goal is None else self.goal
+
+    def objective(self, alpha: Tensor, predictions: Tensor) -> float:
+        data = torch.dot(self.loss.value(predictions, self.targets).double(), self.weights.double())
+        return float(data) + self.rho * float((alpha * predictions).sum())
+
+    def residual(self, alpha: Tensor, predictions: Tensor) -> tuple[Tensor, float]:
+        """r, and its size relative to the two terms that cancel in it."""
+        pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
+        r = torch.add(pull, alpha, alpha=2 * self.rho)
+        scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
+        return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
+
+    def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
+        """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can honestly achieve.
+
+        Where a fit all but interpolates, the two terms of r are differences of nearly equal numbers, and r can be no smaller
+        beside them than rounding is beside the targets.
+        """
+        r, relative = self.residual(alpha, predictions)
+        zeros = torch.zeros_like(alpha)
+        pull = float(torch.linalg.vector_norm(self.weights[:, None] * self.loss.gradient(zeros, self.targets)))
+        return relative if pull == 0 else min(relative, float(torch.linalg.vector_norm(r)) / pull)
+
+    def system(
+        self, predictions: Tensor, preconditioner: Preconditioner | None = None, factor: Factor | None = None
+    ) -> NewtonSystem:
+        curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
+        return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """α, the predictions h on S, and how they were obtained."""
+
+    alpha: Tensor
+    predictions: Tensor
+    residual: float
+    iterations: int
+    products: int
+    preconditioner: Preconditioner | None = None
+
+
+class InnerSolver(ABC):
+    """Fits the inner problem from a warm start."""
+
+    @abstractmethod
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        """The fit, started at the coefficients ``start``."""
+
+
+@dataclass(frozen=True)
+class Ridge(InnerSolver):
+    """Squared error in closed form: (K_SS + (ρ/w)) α = t, by one Cholesky factor."""
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        zeros = torch.zeros_like(start)
+        system = problem.system(zeros)
+        if not isinstance(system.curvature, Isotropic):
+            raise InputError(f"inner='ridge' is for the squared error and the inner loss is {problem.loss.name!r}; use Newton().")
+        slope = problem.loss.gradient(zeros, problem.targets)
+        # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
+        base = problem.loss.curvature(zeros, problem.targets).typical()
+        alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
+        predictions = problem.gram @ alpha
+        return _finished(problem, alpha, predictions, 1, 1, lenient=False)
+
+
+@dataclass(frozen=True)
+class Newton(InnerSolver):
+    """Newton's method with a line search, warm-started; each step solves (2ρ I + A K) Δ = −r by ``linear``."""
+
+    linear: LinearSolver = field(default_factory=Adaptive)
+    iterations: int = 50
+    tolerance: float | None = None
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        problem = replace(problem, goal=self.tolerance)
+        small = _small_softmax(problem, start, self.iterations) if isinstance(self.linear, Adaptive) else None
+        if small is not None:
+            return small
+        alpha, predictions = start, problem.gram @ start
+        products = 1
+        r, size = problem.residual(alpha, predictions)
+        value = problem.objective(alpha, predictions)
+        shared, factor = problem.preconditioner, None
+        for iteration in range(self.iterations):
+            if size <= problem.tolerance:
+                return Fit(alpha, predictions, size, iteration, products, shared)
+            # Close to the solution the curvature hardly moves: a factor of the step before does for the last ones.
+            system = problem.system(predictions, shared, factor if size < CHORD else None)
+            # The forcing term keeps Newton's fast convergence without solving early systems further than they deserve.
+            step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
+            moved = system.gram_product(step)
+            products, shared, factor = products + system.products, system.preconditioner, system.factor
+            found = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
+            if found is None:
+                break  # what rounding leaves of the objective shows no descent any more
+            alpha, predictions, better = found
+            previous, stalled, value = size, better >= value, better
+            r, size = problem.residual(alpha, predictions)
+            if stalled and size >= previous:
+                break
+        return _finished(problem, alpha, predictions, self.iterations, products, lenient=False)
+
+
+def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
+    """A small softmax fit in plain arrays; None where the problem is another, or that method did not get there."""
+    gram = problem.gram
+    small = isinstance(problem.loss, CrossEntropy) and len(gram) <= softmax.LARGEST
+    if not small or gram.dtype != torch.float64 or gram.device.type != "cpu":
+        return None
+    fit = softmax.SoftmaxFit(gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho)
+    found = fit.solve(start.numpy(), problem.tolerance, iterations)
+    if found is None:
+        return None
+    alpha, predictions, size, steps = found
+    return Fit(torch.from_numpy(alpha), torch.from_numpy(predictions), size, steps, 2 * steps + 1, problem.preconditioner)
+
+
+def _line_search(
+    problem: InnerProblem, alpha: Tensor, predictions: Tensor, step: Tensor, moved: Tensor, value: float, slope: float
+) -> tuple[Tensor, Tensor, float] | None:
+    """Halve the step until the objective falls by a share of what the slope promises; None when the fit is as good as solved."""
+    noise = 10 * torch.finfo(alpha.dtype).eps * abs(value)
+    length = 1.0
+    for _ in range(HALVINGS):
+        trial, shown = alpha + length * step, predictions + length * moved
+        better = problem.objective(trial, shown)
+        if better <= value + ARMIJO * length * min(slope, 0.0) + noise:
+            return trial, shown, better
+        length /= 2
+    if problem.backward_error(alpha, predictions) <= SOLVED * problem.tolerance:
+        return None
+    raise ConvergenceError(
+        f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a larger inner_reg, or check that "
+        f"the loss {problem.loss.name!r} is convex."
+    )
+
+
+@dataclass(frozen=True)
+class LBFGS(InnerSolver):
+    """L-BFGS on α as ``torch.optim`` has it, with a strong Wolfe line search; :meth:`paper` is the authors' setting.
+
+    ``mean`` divides the objective by |S|: the length of the first step depends on it. ``cold`` starts from small random
+    numbers instead of the last fit. ``lenient`` accepts what the iterations give.
+    """
+
+    step: float = 1.0
+    iterations: int = 2000
+    history: int = 50
+    line_search: bool = True
+    flat: float = 0.0  # stop when the gradient's largest entry is below this
+    still: float = 0.0  # stop when a step changes the objective by less than this
+    mean: bool = False
+    cold: bool = False
+    lenient: bool = False
+
+    @classmethod
+    def paper(cls) -> LBFGS:
+        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules, and no word if that was not enough."""
+        return cls(0.25, 200, 100, False, flat=1e-7, still=1e-9, mean=True, cold=True, lenient=True)
+
+    def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
+        divisor = float(len(start)) if self.mean else 1.0
+        alpha = torch.nn.Parameter(_small_numbers(start) if self.cold else start.clone())
+        calls = 0
+
+        def closure() -> float:
+            nonlocal calls
+            calls += 1
+            shown = problem.gram @ alpha.data
+            alpha.grad = problem.gram @ problem.residual(alpha.data, shown)[0] / divisor
+            return problem.objective(alpha.data, shown) / divisor
+
+        optimiser = torch.optim.LBFGS(
+            [alpha], self.step, self.iterations, 4 * self.iterations, self.flat, self.still, self.history,
+            "strong_wolfe" if self.line_search else None,
+        )  # fmt: skip
+        with torch.enable_grad():
+            optimiser.step(closure)  # type: ignore[no-untyped-call]
+        result = alpha.data
+        return _finished(problem, result, problem.gram @ result, calls, 2 * calls, self.lenient)
+
+
+def _small_numbers(like: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(len(like))
+    return (torch.randn(like.shape, generator=generator) * 1e-3).to(like)
+
+
+def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterations: int, products: int, lenient: bool) -> Fit:
+    size = problem.backward_error(alpha, predictions)
+    zeros = torch.zeros_like(alpha)
+    if size != size or (lenient and problem.objective(alpha, predictions) > problem.objective(zeros, zeros)):
+        raise NumericalError(
+            "the inner problem diverged: its fit is NaN or worse than predicting nothing; use float64, a larger inner_reg, "
+            "or inner=Newton()."
+        )
+    if size > SOLVED * problem.tolerance and not lenient:
+        raise ConvergenceError(
+            f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} "
+            f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
+        )
+    return Fit(alpha, predictions, size, iterations, products)

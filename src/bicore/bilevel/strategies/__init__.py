@@ -1,0 +1,1 @@
+"""strategies of the bilevel problem."""

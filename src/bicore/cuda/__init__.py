@@ -1,5 +1,0 @@
-"""Kernels in CUDA C++, compiled at run time by the compiler that ships with torch; imported only where there is a GPU."""
-
-from bicore.cuda.compiler import CompilerError, Function, function, source_of
-
-__all__ = ["CompilerError", "Function", "function", "source_of"]

@@ -1,0 +1,143 @@
+"""Any network with a flatten read-out on a GPU: the maps of a pair of images stay in shared memory through all layers.
+
+The kernel is written for the architecture: a loop over positions a layer, all sizes known to the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual, State
+from bicore.kernels.gpu import function, source_of
+from bicore.kernels.gpu.fused_network import Network, NotCoveredError
+
+THREADS = 128
+#: Σ, Θ and the distance (see ``cuda/flat.cu``).
+MAPS = 3
+SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, real& s, real& t, real& d)"
+#: Shared memory of a block where torch does not tell what the device allows.
+SHARED_BYTES = 48 * 1024
+
+
+def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor], State]:
+    """A function from pairs to the state after the last layer."""
+    channels, height, width = (int(size) for size in rows.shape[1:])
+    writer = Writer(height, width)
+    network = writer.network(kernel.layers)
+    shared = MAPS * writer.slots * writer.area * rows.dtype.itemsize
+    if shared > _allowed(rows.device):
+        raise NotCoveredError(
+            f"its maps need {shared} bytes of shared memory, and the device allows {_allowed(rows.device)} to a block."
+        )
+    first, second = rows.contiguous(), columns.contiguous()
+    left, right = _notes(kernel, rows), _notes(kernel, columns)
+    macros = {
+        "DOUBLE": int(rows.dtype == torch.float64), "GAIN": "1.0", "THREADS": THREADS, "AREA": writer.area,
+        "CHANNELS": channels, "POSITIONS": height * width, "NOTES": left.shape[1],
+    }  # fmt: skip
+    run = function(source_of("activation.cu") + source_of("flat.cu") + network, "flat", macros, shared)
+    many = 32 * torch.cuda.get_device_properties(rows.device).multi_processor_count
+
+    def launch(pairs: Tensor) -> State:
+        found = rows.new_empty(len(pairs), 2)
+        run.launch(min(many, len(pairs)), THREADS, [first, second, left, right, pairs.contiguous(), len(pairs), found])
+        return State(found[:, 0], found[:, 1])
+
+    return launch
+
+
+def _allowed(device: torch.device) -> int:
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
+
+
+def _notes(kernel: Network, images: Tensor) -> Tensor:
+    """√v of every image at every position of every ReLU, one after the other."""
+    notes = kernel.notes(images)
+    if not notes:
+        return images.new_zeros(len(images), 1)
+    return torch.cat([note.reshape(-1, len(images)).T for note in notes], 1).contiguous()
+
+
+class Writer:
+    """Writes the passage through the layers for one architecture and image size.
+
+    A slot is room in shared memory for the maps of a branch. Positions of the notes are counted along.
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height, self.width = height, width
+        self.area = height * width  # of the largest map
+        self.slots = self.note = 0
+        self.free: list[int] = []
+        self.flat = False
+        self.lines: list[str] = []
+
+    def network(self, layers: Sequence[Layer]) -> str:
+        """The text of the device function ``network``."""
+        self._all(layers, self._slot())
+        body = "\n".join(f"    {line}" for line in self.lines)
+        return f"{SIGNATURE} {{\n{body}\n}}\n"
+
+    def _slot(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.slots += 1
+        return self.slots - 1
+
+    def _all(self, layers: Sequence[Layer], slot: int) -> None:
+        for layer in layers:
+            if isinstance(layer, Conv):
+                self._conv(layer, slot)
+            elif isinstance(layer, Residual):
+                self._residual(layer, slot)
+            elif isinstance(layer, Flatten):
+                self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t, d);")
+                self.flat, self.height, self.width = True, 1, 1
+            elif isinstance(layer, (ReLU, Dense)):
+                self._pointwise(layer, slot)
+            else:
+                raise NotCoveredError(f"{type(layer).__name__} has no fused form.")
+
+    def _pointwise(self, layer: ReLU | Dense, slot: int) -> None:
+        """A layer that acts on every position alone, or on the two numbers after the flattening."""
+        area = self.height * self.width
+        target = "s, t, d" if self.flat else f"memory, {slot}"
+        size = "" if self.flat else f"<{area}>"
+        if isinstance(layer, ReLU):
+            self.lines.append(f"rectify{size}({target}, left + {self.note}, right + {self.note});")
+            self.note += area
+        else:
+            self.lines.append(f"dense{size}({target}, {_constants(layer.sigma_w**2, layer.sigma_b**2, layer.trained)});")
+
+    def _conv(self, layer: Conv, slot: int) -> None:
+        (height, top), (width, left) = layer.extent(self.height), layer.extent(self.width)
+        self.area = max(self.area, height * self.width, height * width)
+        half, window = self._slot(), f"{layer.window}, {layer.stride}"
+        constants = _constants(layer.sigma_w**2 / layer.window**2, layer.sigma_b**2, layer.trained)
+        self.lines += [
+            f"down<{window}, {top}, {self.height}, {self.width}, {height}>(memory, {slot}, {half});",
+            f"across<{window}, {left}, {self.width}, {height}, {width}>(memory, {half}, {slot}, {constants});",
+        ]
+        self.free.append(half)
+        self.height, self.width = height, width
+
+    def _residual(self, layer: Residual, slot: int) -> None:
+        if self.flat:
+            raise NotCoveredError("a sum of branches after the flattening has no fused form.")
+        side, before = self._slot(), (self.height, self.width)
+        self.lines.append(f"copy<{self.height * self.width}>(memory, {slot}, {side});")
+        self._all(layer.body, slot)
+        after = (self.height, self.width)
+        self.height, self.width = before
+        self._all(layer.shortcut, side)
+        if (self.height, self.width) != after:
+            raise NotCoveredError("the two branches of a sum end with different sizes.")
+        self.lines.append(f"add<{self.height * self.width}>(memory, {side}, {slot});")
+        self.free.append(side)
+
+
+def _constants(gain: float, bias: float, trained: bool) -> str:
+    return f"(real){gain!r}, (real){bias!r}, {'true' if trained else 'false'}"

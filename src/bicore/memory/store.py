@@ -1,0 +1,99 @@
+"""The state of a buffer in a folder: the two newest files, one process at a time, never a half-written one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, TypeVar
+
+from bicore.errors import DamagedFileError, InputError
+from bicore.memory.buffer import Buffer
+
+B = TypeVar("B", bound=Buffer)
+#: Files kept: the newest, and the one before it should that be damaged.
+KEPT = 2
+
+
+class StateFolder:
+    """A folder that one process holds; ``with StateFolder(path) as store: …``.
+
+    A file is named after the rows seen when it was written. Loading takes the newest; one that is damaged is named in ``notes`` and
+    the one before it is used. A file of another format or configuration is refused, not passed over.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.notes: list[str] = []
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.path / "lock")
+        for leftover in self.path.glob(".state-*.part*"):
+            leftover.unlink()  # a write that a crash cut short; the lock says nobody else is at it
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def files(self) -> list[Path]:
+        """State files, newest first."""
+        return sorted(self.path.glob("state-*.npz"), reverse=True)
+
+    def load(self, read: Callable[[Path], B]) -> B | None:
+        """The newest state that is whole, or None in an empty folder."""
+        files = self.files()
+        for path in files:
+            try:
+                return read(path)
+            except DamagedFileError as error:
+                self.notes.append(str(error).rstrip("."))
+        if files:
+            raise InputError(
+                f"every state file in {self.path} is damaged ({'; '.join(self.notes)}); restore one, or empty the folder."
+            )
+        return None
+
+    def set_aside(self, used: int) -> None:
+        """Put damaged files newer than the state in use (of ``used`` rows) out of the way of those that will be written."""
+        for path in self.files():
+            if path.name > f"state-{used:015d}.npz":
+                path.rename(path.with_name(f"damaged-{path.name}"))
+
+    def save(self, buffer: Buffer) -> Path:
+        """Write the state beside, rename, then let go of files older than the one before."""
+        path = buffer.save(self.path / f"state-{buffer.position:015d}.npz")
+        _sync_folder(self.path)
+        for old in self.files()[KEPT:]:
+            old.unlink()
+        return path
+
+
+def _locked(path: Path) -> IO[str]:
+    """An exclusive lock that dies with the process; refused while another process holds it."""
+    import fcntl
+
+    file = open(path, "a+")  # noqa: SIM115  held until the store is left
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        file.close()
+        raise InputError(f"{path.parent} is in use by {holder}; wait for it, or give another --state folder.") from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()}")
+    file.flush()
+    return file
+
+
+def _sync_folder(path: Path) -> None:
+    """A rename is on disk once the folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

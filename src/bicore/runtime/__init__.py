@@ -1,0 +1,17 @@
+"""Device, precision, memory, threads, time and progress of a computation."""
+
+from bicore.runtime.clock import Clock
+from bicore.runtime.context import Context, Runtime, Step
+from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
+from bicore.runtime.progress import ProgressLine
+
+__all__ = [
+    "Clock",
+    "Context",
+    "ProgressLine",
+    "Runtime",
+    "Step",
+    "free_bytes",
+    "human_bytes",
+    "parse_bytes",
+]

@@ -1,0 +1,139 @@
+"""Where and under which limits the arithmetic runs: one frozen value that travels from the door to the inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from bicore.errors import InputError, unknown_name
+from bicore.runtime.clock import Clock
+from bicore.runtime.limits import free_bytes, parse_bytes
+
+#: Share of the free memory that is used when no limit is given; the rest is left to the caller and to temporaries.
+DEFAULT_MEMORY_SHARE = 0.5
+
+#: Up to this many rows a selection runs on one thread unless a number is asked for (two threads: 5 times slower at 125 rows).
+SINGLE_THREAD_ROWS = 300
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a progress callback receives after each selected point."""
+
+    done: int
+    total: int
+    objective: float
+    seconds: float
+
+    @property
+    def seconds_left(self) -> float:
+        """A straight-line estimate; steps grow dearer with the coreset, so it errs on the short side."""
+        return self.seconds / max(self.done, 1) * (self.total - self.done)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Device, precision and limits of a computation.
+
+    Parameters
+    ----------
+    device : "auto", "cpu", "cuda" or "cuda:1"
+        ``auto`` takes the GPU where there is one.
+    dtype : "float64" or "float32"
+        float64 makes answers independent of row order and block size; float32 halves memory and time.
+    memory : None, a number of bytes, or a string such as "4GB"
+        The limit for what one call allocates. ``None``: half of what is free when the call starts.
+    threads : None or int
+        CPU threads for the duration of the call; ``None`` leaves torch's setting alone.
+    progress : None, bool or a callable
+        ``None`` shows a line on a terminal after two seconds; a callable receives a :class:`Step` a point.
+    max_seconds : None or float
+        The call returns the prefix selected so far when this time is over.
+    """
+
+    device: str = "auto"
+    dtype: str = "float64"
+    memory: int | str | None = None
+    threads: int | None = None
+    progress: bool | Callable[[Step], None] | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            raise unknown_name("dtype", self.dtype, _DTYPES)
+        if self.threads is not None and self.threads < 1:
+            raise InputError(f"threads={self.threads} is below 1; give at least 1, or None to keep torch's setting.")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise InputError(f"max_seconds={self.max_seconds} is not positive; give seconds > 0, or None for no limit.")
+        parse_bytes(self.memory)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return _DTYPES[self.dtype]
+
+    @property
+    def torch_device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise unknown_name("device", self.device, ["auto", "cpu", "cuda"]) from error
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError(f"device={self.device!r} was asked for, but torch sees no GPU; use device='cpu' or 'auto'.")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise InputError(
+                f"device={self.device!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s), counted from 0."
+            )
+        return device
+
+    @property
+    def itemsize(self) -> int:
+        return self.torch_dtype.itemsize
+
+    def memory_bytes(self) -> int:
+        """The limit in bytes for this call."""
+        limit = parse_bytes(self.memory)
+        return limit if limit is not None else int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
+
+    @contextmanager
+    def applied(self, rows: int | None = None) -> Iterator[None]:
+        """Set the number of threads for the duration of a call and put the old number back.
+
+        With few ``rows`` and no number asked for, one thread: waking others takes longer than their share of the work.
+        """
+        before = torch.get_num_threads()
+        wanted = self.threads or (1 if rows is not None and rows <= SINGLE_THREAD_ROWS else before)
+        if wanted != before:
+            torch.set_num_threads(wanted)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            if wanted != before:
+                torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What only some selectors need: the current model; and the runtime that all of them use.
+
+    ``classes`` are the labels of the model's outputs, in order; they can be left out where labels are 0 … C−1.
+    """
+
+    model: Any = None
+    runtime: Runtime = field(default_factory=Runtime)
+    classes: Sequence[Any] | None = None
+
+    def within(self, clock: Clock) -> Context:
+        """The same with what is left of a time limit, for a part of a longer piece of work."""
+        if clock.max_seconds is None:
+            return self
+        left = max(clock.max_seconds - clock.seconds, 1e-9)
+        return replace(self, runtime=replace(self.runtime, max_seconds=left))

@@ -1,0 +1,1 @@
+"""The rivals: selectors made of one rule, without an inner problem."""

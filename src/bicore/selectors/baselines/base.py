@@ -1,0 +1,203 @@
+"""Selectors that need no inner problem: what they share around the rule that makes each of them.
+
+A rule sees a :class:`Job`, whose rows have positive weight and stand in the order of their ids, so that neither row order nor
+points of weight zero can change its answer; it hands its picks one by one to a :class:`Growth`, which is whole at every moment.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore._version import __version__
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.errors import InputError
+from bicore.networks.observe import Observed, observe
+from bicore.runtime import Clock, Context, ProgressLine
+from bicore.selectors.base import Selector, as_initial, as_seed, as_size
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One selection: the rows that count, sorted by id, and the places among them that were given."""
+
+    name: str
+    data: Dataset
+    rows: Array
+    total: int
+    size: int
+    given: list[int]
+    seed: int
+    context: Context
+    present: tuple[Any, ...] | None = None  # the labels of all rows, also of those of weight zero
+
+    @property
+    def like(self) -> torch.Tensor:
+        """An empty tensor of the runtime's device and precision."""
+        return torch.empty(0, dtype=self.context.runtime.torch_dtype, device=self.context.runtime.torch_device)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """The data's weights, of mean 1."""
+        weights = torch.from_numpy(np.ascontiguousarray(self.data.weights))
+        return (weights / weights.mean()).to(self.like.device)
+
+    def classes(self) -> Targets:
+        """The labels as codes 0 … C−1."""
+        assert self.data.y is not None
+        targets = read_targets(self.data.y)
+        if targets.classes is None:
+            raise InputError(f"{self.name} needs class labels, and y holds targets; give integers, strings or booleans.")
+        return targets
+
+    def observed(self, layer: str | None = None) -> Observed:
+        """What the current model says about the rows; one that was computed before is only sliced."""
+        model = self.context.model
+        if not isinstance(model, Observed):
+            return self._named(observe(model, self.data.x, layer=layer))
+        if len(model) != self.total:
+            raise InputError(f"context.model was observed on {len(model)} points and data has {self.total}; observe this data.")
+        if layer is not None and layer != model.layer:
+            raise InputError(f"context.model was observed at layer {model.layer!r}, not {layer!r}; observe(…, layer={layer!r}).")
+        return self._named(model[self.rows])
+
+    def _named(self, observed: Observed) -> Observed:
+        """With the labels of the outputs as the context gives them, and those the data shows."""
+        classes = observed.classes if self.context.classes is None else tuple(self.context.classes)
+        return replace(observed, classes=classes, present=self.present)
+
+
+class Growth:
+    """The coreset as it grows: places in order of selection, with the objective after each where the method has one."""
+
+    def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
+        self.size, self.clock, self.line = job.size, clock, line
+        self.order: list[int] = list(job.given)
+        self.open = job.data.weights > 0
+        self.open[self.order] = False
+        self.weights: Array | None = None
+        self.objectives: list[float] = []
+        self.extra: dict[str, Any] = {}  # what a method has to say beyond its picks
+        self.status = "complete"
+
+    def wants(self) -> bool:
+        """Whether another point is to be taken now: the size is not reached and the time is not over."""
+        if len(self.order) >= self.size or not self.open.any():
+            return False
+        if self.clock.over and self.order:
+            self.status = f"stopped by max_seconds after {len(self.order)} of {self.size} points"
+            return False
+        return True
+
+    def take(self, place: int, objective: float | None = None) -> None:
+        """Add one point."""
+        self.order.append(place)
+        self.open[place] = False
+        if objective is not None:
+            self.objectives.append(objective)
+        self.line.update(len(self.order), float("nan") if objective is None else objective)
+
+    def take_all(self, places: Iterable[int]) -> None:
+        """Add the first of these that are open, up to the size asked for."""
+        for place in places:
+            if len(self.order) >= self.size:
+                break
+            if self.open[place]:
+                self.take(int(place))
+
+
+def several_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
+    """Refuse a model with one output: its softmax says nothing."""
+    if predictions.shape[-1] < 2:
+        raise InputError(f"{job.name} needs class probabilities, and the model has one output; it is for classification.")
+    return predictions
+
+
+class PlainSelector(Selector):
+    """A selector made of one rule."""
+
+    def select(
+        self,
+        data: Dataset,
+        size: int | float | str,
+        *,
+        outer: Dataset | None = None,
+        initial: Coreset | Sequence[int] = (),
+        rng: int | np.random.Generator = 0,
+        context: Context | None = None,
+    ) -> Coreset:
+        context = context or Context()
+        self._check(data, outer, context)
+        return self._run(data, self._job(data, size, initial, rng, context), self._grow)
+
+    def _run(self, data: Dataset, job: Job, grow: Callable[[Job, Growth], None]) -> Coreset:
+        """Let ``grow`` take points; what it took until an interrupt is kept."""
+        context = job.context
+        clock = Clock(context.runtime.max_seconds)
+        growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
+        try:
+            with context.runtime.applied(rows=len(data)):
+                grow(job, growth)
+        except KeyboardInterrupt:
+            if not growth.order:
+                raise
+            growth.status = f"interrupted after {len(growth.order)} of {job.size} points"
+        finally:
+            growth.line.close()
+        return self._coreset(data, job, growth, clock)
+
+    @abstractmethod
+    def _grow(self, job: Job, growth: Growth) -> None:
+        """The rule: hand picks to ``growth`` while it wants them."""
+
+    def _check(self, data: Dataset, outer: Dataset | None, context: Context) -> None:
+        if self.needs_labels and data.y is None:
+            raise InputError(f"{self.name} needs labels, and data has none; give y, or use a method without labels.")
+        if self.needs_model and context.model is None:
+            raise InputError(f"{self.name} needs the current model, and none was given; pass context=Context(model=your_network).")
+        if outer is not None:
+            raise InputError(f"{self.name} has no outer objective; leave outer out, or use bilevel selection.")
+
+    def _job(
+        self,
+        data: Dataset,
+        size: int | float | str,
+        initial: Coreset | Sequence[int],
+        rng: int | np.random.Generator,
+        context: Context,
+    ) -> Job:
+        count = as_size(size, int((data.weights > 0).sum()))
+        given, _ = as_initial(initial, len(data), count)
+        counted = data.weights > 0
+        counted[given] = True
+        rows = np.flatnonzero(counted)
+        rows = rows[np.argsort(data.ids[rows], kind="stable")]
+        place = {int(row): number for number, row in enumerate(rows)} if given else {}
+        where = [place[row] for row in given]
+        present = None if data.y is None or not self.needs_model else tuple(np.unique(data.y).tolist())
+        return Job(self.name, data[rows], rows, len(data), count, where, as_seed(rng), context, present)
+
+    def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
+        indices = job.rows[growth.order]
+        status = growth.status
+        if len(indices) < job.size and status == "complete":
+            status = f"{len(indices)} of {job.size} points: no other point would have a weight above zero"
+        info = {
+            "method": self.name,
+            "parameters": repr(self),
+            "n": len(data),
+            "weights": "binary" if growth.weights is None else "learnt",
+            "seed": job.seed,
+            "seconds": clock.seconds,
+            "fingerprint": data.fingerprint(),
+            "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
+            **growth.extra,
+        }
+        weights = np.ones(len(indices)) if growth.weights is None else growth.weights
+        return Coreset(indices, weights, data.ids[indices], np.array(growth.objectives), status, info)

@@ -1,0 +1,213 @@
+"""Selection without labels by experimental design: points that leave the least variance in a Bayesian linear model of any kernel.
+
+With the prior f ~ GP(0, k), noise σ² and the points of S observed, K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :] is what stays unknown.
+
+    V-design  G(S) = ½ Σ_i v_i K'_ii, over the data (the paper's Bayesian V-objective; Σ v = 1)
+    A-design  G(S) = ½ tr Cov(θ | S), over the parameters of a feature map
+
+Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and weakly submodular with
+γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least 1 − e^−γ of the best decrease of that size.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.engines.ridge import negative_variance, posterior_of, rounding_allowed
+from bicore.errors import InputError, MemoryLimitError
+from bicore.kernels.operators import Features, Gram, KernelOperator
+from bicore.selectors.base import lowest
+from bicore.selectors.baselines.base import Growth, Job
+from bicore.selectors.baselines.cover import OverSpace
+from bicore.selectors.baselines.relaxation import Relaxed, relax
+from bicore.selectors.baselines.spaces import as_space
+
+#: σ² where none is given, as a share of the mean prior variance of a point.
+NOISE_SHARE = 0.1
+#: Directions whose prior variance is below this share of the largest are no parameters.
+RANK_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class _Design(OverSpace):
+    """What V- and A-design share.
+
+    Parameters
+    ----------
+    over : "features", "embedding", "gradients", a Space or a Kernel; the prior covariance of the model.
+    noise : σ², or "auto" for a tenth of the mean prior variance.
+    certify : solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be from the best one:
+        ``info["lower_bound"]`` holds for every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. Costs
+        the cube of the number of features (or of points).
+    """
+
+    noise: float | str = "auto"
+    certify: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise != "auto" and not (isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf):
+            raise InputError(f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'.")
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        train = self._prior(job)
+        noise = self._noise(train)
+        outer, weights = self._outer(train, job)
+        state = Variances(train, outer, weights, noise, max(job.size, 1))
+        for place in growth.order:
+            state.add(place)
+            growth.objectives.append(state.objective)
+        while growth.wants():
+            scores = np.where(growth.open, -state.gains().cpu().numpy(), np.inf)
+            place = lowest(scores, job.data.ids)
+            state.add(place)
+            growth.take(place, state.objective)
+        growth.extra |= {"noise": noise, **guarantee(train, noise)}
+        if self.certify:
+            known, relaxed = _certificate(train, outer, weights, noise, len(growth.order), state.objective)
+            every = np.zeros(job.total)
+            every[job.rows] = relaxed.cpu().numpy()
+            growth.extra |= known | {"relaxed_weights": every.tolist()}
+
+    def _prior(self, job: Job) -> KernelOperator:
+        return as_space(self.over).operator(job)
+
+    def _noise(self, train: KernelOperator) -> float:
+        if self.noise != "auto":
+            return float(self.noise)
+        mean = float(train.diagonal().double().mean())
+        if not mean > 0:
+            raise InputError("every point has prior variance zero, and noise='auto' goes by it; give noise, or other features.")
+        return NOISE_SHARE * mean
+
+    @abstractmethod
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        """Where the variance is to be small, and how much each place counts."""
+
+
+@dataclass(frozen=True)
+class VDesign(_Design):
+    """Bayesian V-design: the mean variance of the predictions over the data, ½ Σ_i v_i K'_ii, point by point by its exact gain.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
+    >>> VDesign(noise=0.1).select(Dataset(x), 2).indices.tolist()
+    [3, 0]
+    """
+
+    @property
+    def name(self) -> str:
+        return f"V-design over {as_space(self.over).name}"
+
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        return train, (job.weights / job.weights.sum()).to(train.like)
+
+
+@dataclass(frozen=True)
+class ADesign(_Design):
+    """Bayesian A-design: the variance of the parameters, ½ tr Cov(θ | S). The parameters are those of the feature map; a kernel
+    without one has those of its matrix's square root."""
+
+    @property
+    def name(self) -> str:
+        return f"A-design over {as_space(self.over).name}"
+
+    def _prior(self, job: Job) -> KernelOperator:
+        """In float64: every direction counts alike, also those that float32 would not tell from rounding."""
+        context = replace(job.context, runtime=replace(job.context.runtime, dtype="float64"))
+        return super()._prior(replace(job, context=context))
+
+    def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
+        if isinstance(train, Features):
+            identity = torch.eye(train.cols.shape[1]).to(train.like)
+            return Features(identity, train.cols), identity[0].new_ones(len(identity))
+        root = square_root(train)
+        return Gram(root.T.contiguous()), root.new_ones(root.shape[1])
+
+
+class Variances:
+    """The variances that the points chosen so far leave, by rank-one updates in float64."""
+
+    def __init__(self, train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, capacity: int) -> None:
+        self.noise, self.weights, self.same = noise, weights.double(), outer is train
+        self.posterior = posterior_of(train, outer, weights, capacity)
+        self.variance = train.diagonal().double().clone()
+        self.power = outer.weighted_column_norms(weights).double()
+        self.objective = 0.5 * float(self.weights @ prior_variances(outer, train).double())
+        self.allowed = rounding_allowed(train.like.dtype, float(self.variance.max()), noise)
+
+    def gains(self) -> Tensor:
+        """By how much the objective falls when a point is added, for every point."""
+        return self.power / (2 * (self.noise + self.variance))
+
+    def add(self, place: int) -> None:
+        column = self.posterior.column(torch.tensor([place], device=self.variance.device))
+        divisor = self.variance[place] + self.noise
+        self.posterior.downdate(column, divisor)
+        train, image = column.train.double(), column.image.double()
+        outer = train if self.same else column.outer.double()
+        spread = (self.weights * outer) @ outer
+        self.objective -= float(self.power[place] / (2 * divisor))
+        self.power += -2 * train * image / divisor + train.square() * (spread / divisor.square())
+        self.power.clamp_min_(0)
+        self.variance -= train.square() / divisor
+        least = float(self.variance.min())
+        if least < -self.allowed:
+            raise negative_variance(least)
+        self.variance.clamp_min_(0)
+
+
+def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
+    """k(o, o) at every place of the outer set."""
+    if outer is train:
+        return train.diagonal()
+    return outer.rows.square().sum(1) if isinstance(outer, Features) else train.like.new_ones(outer.shape[0])
+
+
+def guarantee(train: KernelOperator, noise: float) -> dict[str, float]:
+    """The weak-submodularity ratio, and the share of the best decrease that greedy selection is sure to reach."""
+    ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
+    return {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
+
+
+def square_root(train: KernelOperator) -> Tensor:
+    """Φ (n × rank) with K = ΦΦᵀ."""
+    if isinstance(train, Features):
+        return train.cols.double()
+    if not isinstance(train, Gram):
+        raise MemoryLimitError(
+            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does not fit the memory limit; raise "
+            "Runtime(memory=…), or use a kernel with features (Nyström)."
+        )
+    values, vectors = torch.linalg.eigh(train.matrix.double())
+    kept = values > RANK_TOLERANCE * values.max()
+    root: Tensor = vectors[:, kept] * values[kept].sqrt()
+    return root
+
+
+def _certificate(
+    train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int, objective: float
+) -> tuple[dict[str, Any], Tensor]:
+    """What is known of the best choice of this size, and the relaxed weights."""
+    relaxed = relaxation(train, outer, weights, noise, size)
+    gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
+    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": gap}, relaxed.weights
+
+
+def relaxation(train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int) -> Relaxed:
+    """The best weights over 0 ≤ w ≤ 1, Σw ≤ size, to a certified gap."""
+    features = square_root(train)
+    if outer is train:
+        moment = features.T @ (weights.double()[:, None] * features)
+    else:
+        moment = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    return relax(features, moment, noise, size)

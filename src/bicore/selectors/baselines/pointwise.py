@@ -1,0 +1,169 @@
+"""Selectors that judge each point alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bicore.data import Array
+from bicore.errors import InputError, unknown_name
+from bicore.selectors.baselines.base import Growth, Job, PlainSelector, several_outputs
+from bicore.selectors.baselines.rounds import in_rounds
+
+DIFFICULTIES = ("error", "loss", "margin")
+
+
+@dataclass(frozen=True)
+class Uniform(PlainSelector):
+    """Points drawn at random without replacement, all equally likely; the order drawn is the order of selection.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> len(Uniform().select(Dataset(np.eye(5)), 3, rng=1))
+    3
+    """
+
+    name = "uniform"
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        growth.take_all(np.random.default_rng(job.seed).permutation(len(job.data)))
+
+
+@dataclass(frozen=True)
+class ClassBalanced(PlainSelector):
+    """Points drawn at random, one of every class a round; a class that runs out leaves its turns to the others.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> data = Dataset(np.arange(6.0)[:, None], ["a", "a", "a", "a", "a", "b"])
+    >>> sorted(data.y[ClassBalanced().select(data, 2).indices].tolist())
+    ['a', 'b']
+    """
+
+    name = "class-balanced"
+    needs_labels = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        codes, rng = job.classes().values, np.random.default_rng(job.seed)
+        count = int(codes.max()) + 1
+        rank, priority = rng.permutation(len(codes)), rng.permutation(count)
+        growth.take_all(_in_rounds(growth, codes, rank, priority))
+
+
+@dataclass(frozen=True)
+class Hardest(PlainSelector):
+    """The points of highest loss under the current model: cross-entropy for labels, squared error for targets."""
+
+    name = "hardest"
+    needs_labels = True
+    needs_model = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        _take_highest(growth, _losses(job))
+
+
+@dataclass(frozen=True)
+class MaxEntropy(PlainSelector):
+    """The points whose predicted class probabilities under the current model have the highest entropy −Σ p log p."""
+
+    name = "max-entropy"
+    needs_model = True
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        logs = several_outputs(job, job.observed().log_probabilities())
+        _take_highest(growth, -(logs.exp() * logs).sum(1).cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Stratified(PlainSelector):
+    """Coverage-centric selection (CCS, Zheng et al. 2023): leave the hardest points out, then draw evenly over difficulty.
+
+    Parameters
+    ----------
+    difficulty : "error", "loss" or "margin"
+        ‖p − e_y‖ (EL2N), the cross-entropy, or the largest other probability minus that of the label, under the current model.
+    prune : share of the hardest points that is left out; they come last, easiest first, should the rest not suffice.
+    strata : number of intervals of equal width between the lowest and the highest difficulty that remain.
+
+    Each round draws one point at random from every stratum that has one left, so a smaller size is a prefix of a larger one, and
+    sparse strata are taken whole, as in the original budget rule.
+    """
+
+    difficulty: str = "error"
+    prune: float = 0.3
+    strata: int = 50
+
+    name = "ccs"
+    needs_labels = True
+    needs_model = True
+
+    def __post_init__(self) -> None:
+        if self.difficulty not in DIFFICULTIES:
+            raise unknown_name("difficulty", self.difficulty, DIFFICULTIES)
+        if not 0 <= self.prune < 1:
+            raise InputError(f"prune={self.prune} is outside 0 … 1; give the share of hardest points to leave out.")
+        if self.strata < 1:
+            raise InputError(f"strata={self.strata} is below 1; give the number of intervals of difficulty.")
+
+    def _grow(self, job: Job, growth: Growth) -> None:
+        difficulty = self._difficulties(job)
+        by_difficulty = np.argsort(difficulty, kind="stable")
+        cut = len(difficulty) - int(self.prune * len(difficulty))
+        kept, pruned = np.sort(by_difficulty[:cut]), by_difficulty[cut:]
+        codes = np.full(len(difficulty), self.strata)
+        codes[kept] = _strata(difficulty[kept], self.strata)
+        rng = np.random.default_rng(job.seed)
+        rank = rng.permutation(len(difficulty))
+        sizes = np.bincount(codes, minlength=self.strata + 1)
+        # The largest strata go first in a round: they are the ones that take what does not divide.
+        priority = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")
+        ordered = _in_rounds(growth, codes, rank, priority)
+        growth.take_all(np.concatenate([ordered[codes[ordered] < self.strata], pruned]))
+
+    def _difficulties(self, job: Job) -> Array:
+        if self.difficulty == "loss":
+            return _losses(job)
+        job.classes()
+        observed = job.observed()
+        assert job.data.y is not None
+        if self.difficulty == "error":
+            return np.asarray(observed.residuals(job.data.y).norm(dim=1).cpu().numpy())
+        probabilities = observed.log_probabilities().exp()
+        columns = torch.from_numpy(observed.columns(job.data.y)).to(probabilities.device)
+        own = probabilities.gather(1, columns[:, None])[:, 0]
+        others = probabilities.scatter(1, columns[:, None], -1.0).amax(1)
+        return np.asarray((others - own).cpu().numpy())
+
+
+def _strata(values: Array, count: int) -> Array:
+    low, high = float(values.min()), float(values.max())
+    if high == low:
+        return np.zeros(len(values), dtype=np.int64)
+    return np.asarray(np.minimum((count * (values - low) / (high - low)).astype(np.int64), count - 1))
+
+
+def _losses(job: Job) -> Array:
+    """The loss of every row under the current model."""
+    observed = job.observed()
+    assert job.data.y is not None
+    if job.data.y.dtype.kind == "f":
+        return np.asarray((observed.residuals(job.data.y) / 2).square().sum(1).cpu().numpy())
+    logs = observed.log_probabilities()
+    columns = torch.from_numpy(observed.columns(job.data.y)).to(logs.device)
+    return np.asarray(-logs.gather(1, columns[:, None])[:, 0].cpu().numpy())
+
+
+def _take_highest(growth: Growth, values: Array) -> None:
+    """Highest first; values that differ by rounding only go by id."""
+    scale = float(np.abs(values).max()) or 1.0
+    growth.take_all(np.argsort(-np.round(values / scale, 10), kind="stable"))
+
+
+def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:
+    places = np.flatnonzero(growth.open)
+    taken = np.bincount(codes[growth.order], minlength=len(priority)) if growth.order else np.zeros(len(priority), dtype=np.int64)
+    return places[in_rounds(codes[places], rank[places], priority, taken)]

@@ -1,0 +1,66 @@
+"""Every selection method by name, for the doors only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bicore.errors import InputError, unknown_name
+from bicore.selectors.base import Selector
+from bicore.selectors.baselines.batchbald import BatchBALD
+from bicore.selectors.baselines.cover import KCenter, KMeansPlusPlus
+from bicore.selectors.baselines.design import ADesign, VDesign
+from bicore.selectors.baselines.facility import FacilityLocation
+from bicore.selectors.baselines.inducing import InducingPoints
+from bicore.selectors.baselines.matching import GradientMatching, Herding
+from bicore.selectors.baselines.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
+from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.reconstruction import Reconstruction
+
+#: The order in which tables show them: ours, chance, then by what they need.
+METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
+    "bilevel": (BilevelSelector, {}),
+    "bilevel-cross-entropy": (BilevelSelector, {"loss": "cross-entropy"}),
+    "bilevel-weighted": (BilevelSelector, {"weights": "final"}),
+    "uniform": (Uniform, {}),
+    "class-balanced": (ClassBalanced, {}),
+    "k-means-features": (KMeansPlusPlus, {"over": "features"}),
+    "k-center-features": (KCenter, {"over": "features"}),
+    "herding-features": (Herding, {"over": "features", "per_class": False}),
+    "v-design": (VDesign, {}),
+    "a-design": (ADesign, {}),
+    "reconstruction": (Reconstruction, {}),
+    "facility-location": (FacilityLocation, {"over": "features"}),
+    "glister": (BilevelSelector, {"rule": "first-order"}),
+    "reducible-loss": (BilevelSelector, {"rule": "reducible"}),
+    "k-means-embedding": (KMeansPlusPlus, {"over": "embedding"}),
+    "k-means-gradients": (KMeansPlusPlus, {"over": "gradients"}),
+    "k-center-embedding": (KCenter, {"over": "embedding"}),
+    "k-center-gradients": (KCenter, {"over": "gradients"}),
+    "icarl": (Herding, {"over": "embedding"}),
+    "gradient-matching": (GradientMatching, {}),
+    "gradient-matching-pursuit": (GradientMatching, {"weights": "pursuit"}),
+    "gradient-matching-frank-wolfe": (GradientMatching, {"weights": "frank-wolfe"}),
+    "craig": (FacilityLocation, {"over": "gradients", "per_class": True, "weights": "counts"}),
+    "frcl": (InducingPoints, {}),
+    "hardest": (Hardest, {}),
+    "max-entropy": (MaxEntropy, {}),
+    "ccs": (Stratified, {}),
+    "batchbald": (BatchBALD, {}),
+}
+
+
+def as_selector(method: Any, **options: Any) -> Selector:
+    """A selector, or a method's name with options that go over its defaults."""
+    if isinstance(method, Selector):
+        if options:
+            raise InputError(f"method is a selector and carries its own options; leave {', '.join(options)} out.")
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    build, defaults = METHODS[method]
+    known = list(getattr(build, "__dataclass_fields__", {}))
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"the option of method={method!r}", name, known)
+    return build(**{**defaults, **options})
