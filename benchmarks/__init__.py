@@ -1,1 +1,2 @@
-"""Speed, memory and the ablation behind the defaults. Run with ``python -m benchmarks NAME [--json]``."""
+"""Speed, memory and the ablation behind the defaults. Run with ``python -m benchmarks NAME
+[--json]``."""

@@ -35,18 +35,34 @@ NAMES = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--data", help="folder with MNIST in torchvision's layout (or set BICORE_DATA)")
-    parser.add_argument("--json", action="store_true", help="print the record as JSON on standard output")
-    parser.add_argument("--record", action="store_true", help="keep the record under benchmarks/records")
+    parser.add_argument(
+        "--data", help="folder with MNIST in torchvision's layout (or set BICORE_DATA)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the record as JSON on standard output"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="keep the record under benchmarks/records"
+    )
     parser.add_argument("--out", help="write the record to this folder")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--skip-recipe", action="store_true", help="selection: leave the slow baseline out")
-    parser.add_argument("--pools", help="comparison: only write the pools to this file, for the peers")
+    parser.add_argument(
+        "--skip-recipe", action="store_true", help="selection: leave the slow baseline out"
+    )
+    parser.add_argument(
+        "--pools", help="comparison: only write the pools to this file, for the peers"
+    )
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
-    parser.add_argument("--rows", help="comparison, pooled_regression: rows as they come; a rerun goes on from them")
-    parser.add_argument("--cache", default="pooled-kernel", help="pooled_regression: folder for strips of the kernel")
+    parser.add_argument(
+        "--rows", help="comparison, pooled_regression: rows as they come; a rerun goes on from them"
+    )
+    parser.add_argument(
+        "--cache",
+        default="pooled-kernel",
+        help="pooled_regression: folder for strips of the kernel",
+    )
     parser.add_argument("--pool", type=int, help="pooled_regression: the largest pool")
     arguments = parser.parse_args()
     arguments.rows = arguments.rows or f"{arguments.name}-rows.jsonl"
@@ -77,7 +93,8 @@ def _public(words: list[str]) -> list[str]:
         "--picks": "PICKS.json,…",
         "--pools": "POOLS.npz",
     }
-    shown, name = [], None
+    shown = []
+    name = None
     for word in words:
         if name is not None:
             shown.append(name)

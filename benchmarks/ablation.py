@@ -2,9 +2,9 @@
 
     python -m benchmarks ablation --data DIR [--device cuda] [--seeds 5] [--out FILE]
 
-Pools of 1000 points (digits, MNIST), a fully connected NTK as the proxy, two judges a data set: kernel ridge regression,
-and a network (digits: the paper's fully connected one; MNIST: the paper's CNN). A seed draws the pool; all variants of a
-seed share it, so their differences are paired.
+Pools of 1000 points (digits, MNIST), a fully connected NTK as the proxy, two judges a data set:
+kernel ridge regression, and a network (digits: the paper's fully connected one; MNIST: the paper's
+CNN). A seed draws the pool; all variants of a seed share it, so their differences are paired.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _digits(seed: int) -> tuple[np.ndarray, ...]:
     x, y = digits()
     x = (x - x.mean()) / x.std()
     order = np.random.default_rng(seed).permutation(len(x))
-    pool, rest = order[:POOL], order[POOL:]
+    pool = order[:POOL]
+    rest = order[POOL:]
     return x[pool], y[pool], x[rest], y[rest]
 
 
@@ -64,33 +65,49 @@ def _mnist(folder: str, seed: int) -> tuple[np.ndarray, ...]:
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    runtime = Runtime(device="cpu", progress=False)  # selection; the judges train on the device asked for
+    # selection; the judges train on the device asked for
+    runtime = Runtime(device="cpu", progress=False)
     device = Runtime(device=arguments.device).torch_device
     folder = data_folder(arguments.data)
     rows: list[dict[str, Any]] = []
     for name in ("digits", "mnist"):
-        network, shape = (as_judge("mlp", 1000), (64,)) if name == "digits" else (as_judge("cnn", 1000), (1, 28, 28))
+        network, shape = (
+            (as_judge("mlp", 1000), (64,))
+            if name == "digits"
+            else (as_judge("cnn", 1000), (1, 28, 28))
+        )
         for seed in range(arguments.seeds):
             x, y, test_x, test_y = _digits(seed) if name == "digits" else _mnist(folder, seed)
             picked = _selections(x, y, seed, runtime)
-            pool, test = _sample(x, y, shape, device), _sample(test_x, test_y, shape, device)
+            pool = _sample(x, y, shape, device)
+            test = _sample(test_x, test_y, shape, device)
             for size in SIZES:
                 rows += _judged(name, network, pool, test, picked, size, seed)
             print(name, "seed", seed, "done", flush=True)
-    return {"benchmark": "ablation", "machine": machine(), "pool": POOL, "seeds": arguments.seeds, "rows": rows}
+    return {
+        "benchmark": "ablation",
+        "machine": machine(),
+        "pool": POOL,
+        "seeds": arguments.seeds,
+        "rows": rows,
+    }
 
 
-def _selections(x: np.ndarray, y: np.ndarray, seed: int, runtime: Runtime) -> dict[str, dict[str, Any]]:
+def _selections(
+    x: np.ndarray, y: np.ndarray, seed: int, runtime: Runtime
+) -> dict[str, dict[str, Any]]:
     """The largest coreset of each variant; the smaller ones are its prefixes."""
     picked: dict[str, dict[str, Any]] = {}
     data = Dataset(x, y)
     for variant, options in VARIANTS.items():
         start = time.perf_counter()
         if options is None:
-            order, reg = np.random.default_rng((seed, 1)).permutation(len(x)), None
+            order = np.random.default_rng((seed, 1)).permutation(len(x))
+            reg = None
         else:
             coreset = select(data, size=max(SIZES), seed=seed, runtime=runtime, **options)
-            order, reg = coreset.indices, coreset.info["inner_reg"]
+            order = coreset.indices
+            reg = coreset.info["inner_reg"]
         picked[variant] = {"order": order, "reg": reg, "seconds": time.perf_counter() - start}
     return picked
 
@@ -101,13 +118,34 @@ def _sample(x: np.ndarray, y: np.ndarray, shape: tuple[int, ...], device: torch.
 
 
 def _judged(
-    name: str, network: Judge, pool: Sample, test: Sample, picked: dict[str, Any], size: int, seed: int
+    name: str,
+    network: Judge,
+    pool: Sample,
+    test: Sample,
+    picked: dict[str, Any],
+    size: int,
+    seed: int,
 ) -> list[dict[str, Any]]:
-    chosen = [torch.as_tensor(one["order"][:size].copy()).to(pool.x.device) for one in picked.values()]
+    chosen = [
+        torch.as_tensor(one["order"][:size].copy()).to(pool.x.device) for one in picked.values()
+    ]
     sets = [Sample(pool.x[rows], pool.y[rows], pool.weight[rows]) for rows in chosen]
-    scores = {"network": network.scores(sets, test, 10, seed), "kernel": RidgeJudge(fully_connected()).scores(sets, test, 10, seed)}
+    scores = {
+        "network": network.scores(sets, test, 10, seed),
+        "kernel": RidgeJudge(fully_connected()).scores(sets, test, 10, seed),
+    }
     return [
-        {"data": name, "variant": variant, "size": size, "seed": seed, "network": scores["network"][place]}
-        | {"kernel": scores["kernel"][place], "inner_reg": one["reg"], "select_seconds_200": one["seconds"]}
+        {
+            "data": name,
+            "variant": variant,
+            "size": size,
+            "seed": seed,
+            "network": scores["network"][place],
+        }
+        | {
+            "kernel": scores["kernel"][place],
+            "inner_reg": one["reg"],
+            "select_seconds_200": one["seconds"],
+        }
         for place, (variant, one) in enumerate(picked.items())
     ]

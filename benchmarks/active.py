@@ -1,10 +1,12 @@
-"""Batch active learning on MNIST: from 20 labels to 200, twenty at a time, by the points that each method asks for.
+"""Batch active learning on MNIST: from 20 labels to 200, twenty at a time, by the points that each
+method asks for.
 
     python -m benchmarks active --data DIR --record
 
-A CNN with dropout is trained from scratch on what is labelled, asked for its guesses on the pool, and scored on test images. The
-bilevel queries see the guesses as labels; k-center goes by the CNN's embedding, BatchBALD by its dropout. Pools, first labels and
-networks are the same for all methods of a seed.
+A CNN with dropout is trained from scratch on what is labelled, asked for its guesses on the pool,
+and scored on test images. The bilevel queries see the guesses as labels; k-center goes by the CNN's
+embedding, BatchBALD by its dropout. Pools, first labels and networks are the same for all methods
+of a seed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,23 @@ from bicore.kernels import fully_connected, shifts
 from bicore.selectors import as_selector
 from bicore.sources import mnist
 
-POOL, TEST, FIRST, BATCH, LAST = 3000, 4000, 20, 20, 200
-EPOCHS, RATE, DRAWS, LANDMARKS = 80, 1e-3, 20, 500
-METHODS = ("random", "k-center", "BatchBALD", "bilevel", "bilevel, cross-entropy", "bilevel, Nyström and shifts")
+POOL = 3000
+TEST = 4000
+FIRST = 20
+BATCH = 20
+LAST = 200
+EPOCHS = 80
+RATE = 1e-3
+DRAWS = 20
+LANDMARKS = 500
+METHODS = (
+    "random",
+    "k-center",
+    "BatchBALD",
+    "bilevel",
+    "bilevel, cross-entropy",
+    "bilevel, Nyström and shifts",
+)
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -42,7 +58,13 @@ def run(arguments: Any) -> dict[str, Any]:
         for method in METHODS:
             if any((row["seed"], row["method"]) == (seed, method) for row in rows):
                 continue
-            rows.append({"seed": seed, "method": method, **_learn(x[drawn], y[drawn], test_x, test_y, method, seed)})
+            rows.append(
+                {
+                    "seed": seed,
+                    "method": method,
+                    **_learn(x[drawn], y[drawn], test_x, test_y, method, seed),
+                }
+            )
             with kept.open("a") as out:
                 out.write(json.dumps(rows[-1]) + "\n")
             print(seed, method, rows[-1]["accuracy"], file=sys.stderr, flush=True)
@@ -54,7 +76,8 @@ def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> 
     """Accuracy at every number of labels, and the seconds that the queries took."""
     x, test_x = (np.ascontiguousarray(part.reshape(len(part), 1, 28, 28)) for part in (x, test_x))
     labelled = np.random.default_rng((seed, 1)).choice(len(x), FIRST, replace=False)
-    scores, seconds = [], 0.0
+    scores = []
+    seconds = 0.0
     while True:
         network = _trained(x[labelled], y[labelled], seed)
         scores.append(float(np.mean(_guesses(network, test_x) == test_y)))
@@ -67,7 +90,9 @@ def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> 
         labelled = np.concatenate([labelled, picked])
 
 
-def _query(method: str, network: nn.Module, x: Any, y: Any, labelled: Any, left: Any, seed: int) -> Any:
+def _query(
+    method: str, network: nn.Module, x: Any, y: Any, labelled: Any, left: Any, seed: int
+) -> Any:
     """Places among ``left``. Of the labels only those of ``labelled`` are read."""
     context = Context(network, Runtime("cpu", threads=1, progress=False))
     if method == "random":
@@ -75,31 +100,55 @@ def _query(method: str, network: nn.Module, x: Any, y: Any, labelled: Any, left:
     if method == "k-center":  # the labelled points are centres already
         both = Dataset(np.concatenate([x[labelled], x[left]]))
         chosen = as_selector("k-center-embedding").select(
-            both, len(labelled) + BATCH, initial=list(range(len(labelled))), rng=seed, context=context
+            both,
+            len(labelled) + BATCH,
+            initial=list(range(len(labelled))),
+            rng=seed,
+            context=context,
         )
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
-        return as_selector("batchbald", draws=DRAWS).select(Dataset(x[left]), BATCH, rng=seed, context=context).indices
+        return (
+            as_selector("batchbald", draws=DRAWS)
+            .select(Dataset(x[left]), BATCH, rng=seed, context=context)
+            .indices
+        )
     flat = x.reshape(len(x), -1)
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
-    options: dict[str, Any] = {"selector": BilevelSelector(kernel=fully_connected(), loss=loss), "runtime": context.runtime}
+    options: dict[str, Any] = {
+        "selector": BilevelSelector(kernel=fully_connected(), loss=loss),
+        "runtime": context.runtime,
+    }
     if "shifts" in method:
         options |= {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
     guesses = _guesses(network, x[left])
-    return query(flat[labelled], y[labelled], flat[left], BATCH, pseudo_labels=guesses, seed=seed, **options).indices
+    return query(
+        flat[labelled], y[labelled], flat[left], BATCH, pseudo_labels=guesses, seed=seed, **options
+    ).indices
 
 
 def _network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Dropout(0.5), nn.Linear(512, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(512, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, 10),
+    )
 
 
 def _trained(x: Any, y: Any, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     network = _network()
-    inputs, labels = torch.from_numpy(x).float(), torch.from_numpy(y.astype(np.int64))
+    inputs = torch.from_numpy(x).float()
+    labels = torch.from_numpy(y.astype(np.int64))
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     for _ in range(EPOCHS):
         for rows in torch.randperm(len(x)).split(32):

@@ -2,9 +2,10 @@
 
     python -m benchmarks automatic --data DIR --record
 
-For every data set and seed a pool and test points are drawn, 50 points are selected with the automatic regulariser and with each of
-a grid around the kernel's mean diagonal, and a model of the same kernel and regulariser, fitted on them, is scored on the test
-points: accuracy, or R². Regret is the best score of the grid (chosen on the test points, which nobody could do) less that of the
+For every data set and seed a pool and test points are drawn, 50 points are selected with the
+automatic regulariser and with each of a grid around the kernel's mean diagonal, and a model of the
+same kernel and regulariser, fitted on them, is scored on the test points: accuracy, or R². Regret
+is the best score of the grid (chosen on the test points, which nobody could do) less that of the
 automatic regulariser.
 """
 
@@ -21,7 +22,9 @@ from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.kernels import fully_connected
 from bicore.sources import digits, mnist
 
-POOL, TEST, SIZE = 800, 500, 50
+POOL = 800
+TEST = 500
+SIZE = 50
 #: Times the mean of the kernel's diagonal.
 GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 
@@ -30,18 +33,43 @@ def run(arguments: Any) -> dict[str, Any]:
     rows = []
     for name, (x, y) in _sources(arguments).items():
         found = [_one(x, y, seed) for seed in range(arguments.seeds)]
-        rows.append({"data": name, "auto": [one["auto"] for one in found], "grid": [one["grid"] for one in found],
-                     "values": [one["value"] for one in found]})  # fmt: skip
+        rows.append(
+            {
+                "data": name,
+                "auto": [one["auto"] for one in found],
+                "grid": [one["grid"] for one in found],
+                "values": [one["value"] for one in found],
+            }
+        )
         best = np.array([max(one["grid"]) for one in found])
-        print(name, np.mean([one["auto"] for one in found]).round(4), best.mean().round(4), file=sys.stderr, flush=True)
-    return {"benchmark": "automatic", "machine": machine(), "size": SIZE, "grid": list(GRID), "rows": rows}
+        print(
+            name,
+            np.mean([one["auto"] for one in found]).round(4),
+            best.mean().round(4),
+            file=sys.stderr,
+            flush=True,
+        )
+    return {
+        "benchmark": "automatic",
+        "machine": machine(),
+        "size": SIZE,
+        "grid": list(GRID),
+        "rows": rows,
+    }
 
 
 def _sources(arguments: Any) -> dict[str, tuple[Any, Any]]:
     found = {"digits": digits(), "MNIST": mnist(data_folder(arguments.data), "train", 10_000)}
-    for name, load in (("breast cancer", load_breast_cancer), ("wine", load_wine), ("diabetes", load_diabetes)):
+    for name, load in (
+        ("breast cancer", load_breast_cancer),
+        ("wine", load_wine),
+        ("diabetes", load_diabetes),
+    ):
         found[name] = load(return_X_y=True)
-    return {name: (_scaled(np.asarray(x, dtype=np.float64).reshape(len(x), -1), name), y) for name, (x, y) in found.items()}
+    return {
+        name: (_scaled(np.asarray(x, dtype=np.float64).reshape(len(x), -1), name), y)
+        for name, (x, y) in found.items()
+    }
 
 
 def _scaled(x: Any, name: str) -> Any:
@@ -53,8 +81,10 @@ def _one(x: Any, y: Any, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(x))
     count = min(POOL, 2 * len(x) // 3)
-    pool, test = order[:count], order[count : count + TEST]
-    data, kernel = Dataset(x[pool], y[pool]), fully_connected()
+    pool = order[:count]
+    test = order[count : count + TEST]
+    data = Dataset(x[pool], y[pool])
+    kernel = fully_connected()
     scale = float(np.mean([kernel(x[row : row + 1])[0, 0] for row in pool[:100]]))
     size = min(SIZE, count // 3)
     auto, value = _score(data, kernel, "auto", x[test], y[test], size, seed)
@@ -62,11 +92,14 @@ def _one(x: Any, y: Any, seed: int) -> dict[str, Any]:
     return {"auto": auto, "grid": grid, "value": value / scale}
 
 
-def _score(data: Dataset, kernel: Any, rho: Any, test_x: Any, test_y: Any, size: int, seed: int) -> tuple[float, float]:
+def _score(
+    data: Dataset, kernel: Any, rho: Any, test_x: Any, test_y: Any, size: int, seed: int
+) -> tuple[float, float]:
     coreset = BilevelSelector(kernel=kernel, inner_reg=rho).select(
         data, size, rng=seed, context=Context(runtime=Runtime("cpu", progress=False))
     )
-    value, chosen = float(coreset.info["inner_reg"]), coreset.indices
+    value = float(coreset.info["inner_reg"])
+    chosen = coreset.indices
     assert data.y is not None
     labels = data.y.dtype.kind != "f"
     classes = np.unique(data.y)
@@ -76,4 +109,6 @@ def _score(data: Dataset, kernel: Any, rho: Any, test_x: Any, test_y: Any, size:
     answer = kernel(test_x, data.x[chosen]) @ alpha + centre
     if labels:
         return float((classes[answer.argmax(1)] == test_y).mean()), value
-    return float(1 - ((answer[:, 0] - test_y) ** 2).sum() / ((test_y - test_y.mean()) ** 2).sum()), value
+    return float(
+        1 - ((answer[:, 0] - test_y) ** 2).sum() / ((test_y - test_y.mean()) ** 2).sum()
+    ), value

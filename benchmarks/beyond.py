@@ -1,8 +1,10 @@
-"""Several models at once, selection without labels, and regression, on tables that come with scikit-learn.
+"""Several models at once, selection without labels, and regression, on tables that come with
+scikit-learn.
 
     python -m benchmarks beyond --record
 
-Every score is that of a kernel ridge regression fitted on the chosen points and tested on others; seeds give the split.
+Every score is that of a kernel ridge regression fitted on the chosen points and tested on others;
+seeds give the split.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from bicore.kernels import fully_connected
 from bicore.selectors import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.sources import digits
 
-POOL, JOINT, SIZES = 1200, 60, (20, 50, 100, 200)
+POOL = 1200
+JOINT = 60
+SIZES = (20, 50, 100, 200)
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -41,14 +45,23 @@ def _split(x: Any, y: Any, seed: int, pool: int = POOL) -> tuple[Dataset, Datase
 
 
 def _models() -> dict[str, Kernel]:
-    return {"RBF": RBF(0.02), "network": fully_connected(), "Laplace": Laplace(0.02), "polynomial": Polynomial(2)}
+    return {
+        "RBF": RBF(0.02),
+        "network": fully_connected(),
+        "Laplace": Laplace(0.02),
+        "polynomial": Polynomial(2),
+    }
 
 
 def _joint(seeds: int) -> list[dict[str, Any]]:
     """Accuracy of every model on the coreset of each, and on the one chosen for all."""
     x, y = digits()
     selectors = {name: BilevelSelector(kernel=kernel) for name, kernel in _models().items()}
-    chosen_for: dict[str, Selector] = {**selectors, "all at once": JointSelector(list(selectors.values())), "nobody": Uniform()}
+    chosen_for: dict[str, Selector] = {
+        **selectors,
+        "all at once": JointSelector(list(selectors.values())),
+        "nobody": Uniform(),
+    }
     rows = []
     for name, selector in chosen_for.items():
         scores: dict[str, list[float]] = {model: [] for model in selectors}
@@ -56,9 +69,16 @@ def _joint(seeds: int) -> list[dict[str, Any]]:
             pool, test = _split(np.asarray(x), y, seed)
             picks = selector.select(pool, JOINT, rng=seed, context=_context()).indices.tolist()
             for model, judge in selectors.items():
-                scores[model].append(float(np.mean(judge.predict(pool, test.x, picks, context=_context()) == test.y)))
+                scores[model].append(
+                    float(np.mean(judge.predict(pool, test.x, picks, context=_context()) == test.y))
+                )
         rows.append({"chosen_for": name, "accuracy": scores})
-        print(name, {model: round(float(np.mean(found)), 4) for model, found in scores.items()}, file=sys.stderr, flush=True)
+        print(
+            name,
+            {model: round(float(np.mean(found)), 4) for model, found in scores.items()},
+            file=sys.stderr,
+            flush=True,
+        )
     return rows
 
 
@@ -68,10 +88,16 @@ def _unlabelled(seeds: int) -> list[dict[str, Any]]:
     kernel = fully_connected()
     judge = BilevelSelector(kernel=kernel)
     methods: dict[str, Selector] = {
-        "uniform": Uniform(), "k-center": KCenter(), "V-design": VDesign(kernel),
-        "reconstruction": Reconstruction(kernel), "with labels": judge,
-    }  # fmt: skip
-    return [_by_size(name, method, judge, np.asarray(x), y, seeds, POOL, _right) for name, method in methods.items()]
+        "uniform": Uniform(),
+        "k-center": KCenter(),
+        "V-design": VDesign(kernel),
+        "reconstruction": Reconstruction(kernel),
+        "with labels": judge,
+    }
+    return [
+        _by_size(name, method, judge, np.asarray(x), y, seeds, POOL, _right)
+        for name, method in methods.items()
+    ]
 
 
 def _regression(seeds: int) -> list[dict[str, Any]]:
@@ -80,26 +106,50 @@ def _regression(seeds: int) -> list[dict[str, Any]]:
     images = np.asarray(digits()[0]).reshape(-1, 8, 8)
     tables = {
         "diabetes": (x / x.std(0), (y - y.mean()) / y.std(), 300),
-        "halves of digits, 32 targets": (images[..., :4].reshape(-1, 32), images[..., 4:].reshape(-1, 32), POOL),
+        "halves of digits, 32 targets": (
+            images[..., :4].reshape(-1, 32),
+            images[..., 4:].reshape(-1, 32),
+            POOL,
+        ),
     }
     rows = []
     for name, (inputs, targets, pool) in tables.items():
         judge = BilevelSelector(kernel="rbf")
-        for method, selector in {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}.items():
-            found = _by_size(method, selector, judge, inputs, targets.astype(float), seeds, pool, _explained)
+        for method, selector in {
+            "uniform": Uniform(),
+            "k-center": KCenter(),
+            "bilevel": judge,
+        }.items():
+            found = _by_size(
+                method, selector, judge, inputs, targets.astype(float), seeds, pool, _explained
+            )
             rows.append({"data": name, **found})
     return rows
 
 
 def _by_size(
-    name: str, method: Selector, judge: BilevelSelector, x: Any, y: Any, seeds: int, pool: int, score: Any
+    name: str,
+    method: Selector,
+    judge: BilevelSelector,
+    x: Any,
+    y: Any,
+    seeds: int,
+    pool: int,
+    score: Any,
 ) -> dict[str, Any]:
     scores: list[list[float]] = []
     for seed in range(seeds):
         data, test = _split(x, y, seed, pool)
         chosen = method.select(data, max(SIZES), rng=seed, context=_context()).indices
         scores.append(
-            [score(judge.predict(data, test.x, chosen[:size].tolist(), context=_context()), test, data) for size in SIZES]
+            [
+                score(
+                    judge.predict(data, test.x, chosen[:size].tolist(), context=_context()),
+                    test,
+                    data,
+                )
+                for size in SIZES
+            ]
         )
     print(name, np.mean(scores, 0).round(4).tolist(), file=sys.stderr, flush=True)
     return {"method": name, "sizes": list(SIZES), "scores": scores}

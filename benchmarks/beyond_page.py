@@ -1,4 +1,5 @@
-"""What docs/benchmarks.md says of everything past greedy selection with labels and a proxy, and its figures."""
+"""What docs/benchmarks.md says of everything past greedy selection with labels and a proxy, and its
+figures."""
 
 from __future__ import annotations
 
@@ -14,9 +15,13 @@ from bicore.selectors import quality_curve
 from bicore.sources import digits
 
 NAMES = {
-    "Uniform": "uniform sample", "Strategy": "greedy", "Batches": "batches", "Exchange": "exchange", "Elimination": "elimination",
+    "Uniform": "uniform sample",
+    "Strategy": "greedy",
+    "Batches": "batches",
+    "Exchange": "exchange",
+    "Elimination": "elimination",
     "Simplex": "simplex",
-}  # fmt: skip
+}
 COLOURS = {kind: f"C{number}" for number, kind in enumerate(NAMES)}
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -24,16 +29,29 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 def _strategies(record: dict[str, Any]) -> str:
     rows = []
     for one in record["rows"]:
-        kind, options = one["strategy"].split("(")[0], one["strategy"].split("(")[1].rstrip(")")
-        done = f"{one['exchanges']} exchanges, {one['exchange_gain']:.4f} lower" if "exchanges" in one else ""
+        kind = one["strategy"].split("(")[0]
+        options = one["strategy"].split("(")[1].rstrip(")")
+        done = (
+            f"{one['exchanges']} exchanges, {one['exchange_gain']:.4f} lower"
+            if "exchanges" in one
+            else ""
+        )
         done = f"{one['eliminated']} let go" if "eliminated" in one else done
-        done = f"{one['relaxed_objective']:.4f} before rounding" if "relaxed_objective" in one else done
+        done = (
+            f"{one['relaxed_objective']:.4f} before rounding"
+            if "relaxed_objective" in one
+            else done
+        )
         rows.append(
             [
-                str(one["size"]), NAMES[kind] + (f" ({options})" if options else ""), f"{one['loss']:.4f}",
-                f"{100 * one['accuracy']:.2f}", f"{one['seconds']:.1f} s", done,
+                str(one["size"]),
+                NAMES[kind] + (f" ({options})" if options else ""),
+                f"{one['loss']:.4f}",
+                f"{100 * one['accuracy']:.2f}",
+                f"{one['seconds']:.1f} s",
+                done,
             ]
-        )  # fmt: skip
+        )
     return f"""## Large coresets: where each strategy pays
 
 {told(record)}
@@ -49,11 +67,14 @@ Seconds are of the selection from the stored matrix with its check; one run each
 def _noise(record: dict[str, Any]) -> str:
     rows = [
         [
-            one["data"], f"{one['inner_reg']:g}", one["rule"], _with_error(100 * np.array(one["flipped"]), 1),
+            one["data"],
+            f"{one['inner_reg']:g}",
+            one["rule"],
+            _with_error(100 * np.array(one["flipped"]), 1),
             _with_error(100 * np.array(one["accuracy"]), 1),
         ]
         for one in record["rows"]
-    ]  # fmt: skip
+    ]
     return f"""## Flipped labels
 
 {told(record)}
@@ -69,15 +90,20 @@ regression on them with the same ρ, on clean test points: mean ± standard erro
 def _automatic(record: dict[str, Any]) -> str:
     rows = []
     for one in record["rows"]:
-        auto, best = np.array(one["auto"]), np.array(one["grid"]).max(1)
+        auto = np.array(one["auto"])
+        best = np.array(one["grid"]).max(1)
         fixed = np.array(one["grid"]).mean(0)
         kind = record["grid"][int(fixed.argmax())]
         rows.append(
             [
-                one["data"], _with_error(auto, 3), f"{fixed.max():.3f} ({kind:g})", _with_error(best, 3),
-                _with_error(best - auto, 3), f"{np.median(one['values']):.1e}",
+                one["data"],
+                _with_error(auto, 3),
+                f"{fixed.max():.3f} ({kind:g})",
+                _with_error(best, 3),
+                _with_error(best - auto, 3),
+                f"{np.median(one['values']):.1e}",
             ]
-        )  # fmt: skip
+        )
     return f"""## The automatic regulariser against a grid
 
 {told(record)}
@@ -121,10 +147,12 @@ def _network(record: dict[str, Any]) -> str:
         seconds = np.array(one["seconds_a_point"])
         rows.append(
             [
-                one["method"], f"{np.mean(one['kernel_seconds']):.1f} s", f"{seconds.mean():.4f} s",
+                one["method"],
+                f"{np.mean(one['kernel_seconds']):.1f} s",
+                f"{seconds.mean():.4f} s",
                 _with_error(100 * np.array(one["accuracy"]), 1),
             ]
-        )  # fmt: skip
+        )
     return f"""## The network itself beside its proxies
 
 {told(record)}
@@ -145,11 +173,20 @@ def _beyond(record: dict[str, Any]) -> str:
     for one in record["joint"]:
         scores = {model: 100 * np.array(found) for model, found in one["accuracy"].items()}
         mean = np.mean(list(scores.values()), 0)
-        joint.append([one["chosen_for"], *(_with_error(scores[model], 1) for model in models), _with_error(mean, 1)])
+        joint.append(
+            [
+                one["chosen_for"],
+                *(_with_error(scores[model], 1) for model in models),
+                _with_error(mean, 1),
+            ]
+        )
     sizes = record["unlabelled"][0]["sizes"]
 
     def by_size(one: dict[str, Any], scale: float, digits: int) -> list[str]:
-        return [_with_error(scale * np.array(one["scores"])[:, place], digits) for place in range(len(sizes))]
+        return [
+            _with_error(scale * np.array(one["scores"])[:, place], digits)
+            for place in range(len(sizes))
+        ]
 
     unlabelled = [[one["method"], *by_size(one, 100, 1)] for one in record["unlabelled"]]
     regression = [[one["data"], one["method"], *by_size(one, 1, 3)] for one in record["regression"]]
@@ -179,8 +216,13 @@ def _with_error(values: Any, digits: int) -> str:
 
 
 SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "strategies": _strategies, "noise": _noise, "automatic": _automatic, "active": _active, "network": _network, "beyond": _beyond,
-}  # fmt: skip
+    "strategies": _strategies,
+    "noise": _noise,
+    "automatic": _automatic,
+    "active": _active,
+    "network": _network,
+    "beyond": _beyond,
+}
 
 
 def draw() -> None:
@@ -191,9 +233,12 @@ def draw() -> None:
     from matplotlib import pyplot
 
     painters = {
-        "strategies": _draw_strategies, "noise": _draw_noise, "active": _draw_active, "network": _draw_network,
+        "strategies": _draw_strategies,
+        "noise": _draw_noise,
+        "active": _draw_active,
+        "network": _draw_network,
         "others": _draw_others,
-    }  # fmt: skip
+    }
     _draw_curve(pyplot).savefig(IMAGES / "beyond_curve.png", dpi=130)
     for name, paint in painters.items():
         figure = paint(pyplot, read_record("beyond" if name == "others" else name))
@@ -204,16 +249,22 @@ def draw() -> None:
 def _draw_strategies(pyplot: Any, record: dict[str, Any]) -> Any:
     """Loss and accuracy against seconds, a panel a size."""
     sizes = sorted({one["size"] for one in record["rows"]})
-    figure, axes = pyplot.subplots(1, len(sizes), figsize=(3.2 * len(sizes), 3.2), layout="constrained")
+    figure, axes = pyplot.subplots(
+        1, len(sizes), figsize=(3.2 * len(sizes), 3.2), layout="constrained"
+    )
     for place, size in zip(axes, sizes, strict=True):
         for one in (one for one in record["rows"] if one["size"] == size):
             kind = one["strategy"].split("(")[0]
-            place.plot(max(one["seconds"], 0.01), one["loss"], "o", color=COLOURS[kind], label=NAMES[kind])
+            place.plot(
+                max(one["seconds"], 0.01), one["loss"], "o", color=COLOURS[kind], label=NAMES[kind]
+            )
         place.set(title=f"{size} points", xlabel="seconds", xscale="log")
         place.grid(alpha=0.3)
     axes[0].set_ylabel("loss")
     found = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found), fontsize=8)
+    figure.legend(
+        found.values(), found.keys(), loc="outside lower center", ncols=len(found), fontsize=8
+    )
     return figure
 
 
@@ -226,7 +277,12 @@ def _draw_curve(pyplot: Any) -> Any:
     place.axhline(curve.full, color="black", linewidth=0.8, label="all points")
     for number, tolerance in enumerate((0.5, 0.1, 0.02)):
         size = curve.smallest(tolerance)
-        place.axvline(size, color=f"C{number + 1}", linestyle="--", label=f"tolerance {tolerance:g}: {size} points")
+        place.axvline(
+            size,
+            color=f"C{number + 1}",
+            linestyle="--",
+            label=f"tolerance {tolerance:g}: {size} points",
+        )
     place.set(xlabel="points", ylabel="loss on held-out points", ylim=(0, curve.empty))
     place.grid(alpha=0.3)
     place.legend()
@@ -256,9 +312,14 @@ def _draw_noise(pyplot: Any, record: dict[str, Any]) -> Any:
 def _draw_active(pyplot: Any, record: dict[str, Any]) -> Any:
     figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for method in dict.fromkeys(one["method"] for one in record["rows"]):
-        scores = 100 * np.array([one["accuracy"] for one in record["rows"] if one["method"] == method])
-        means, errors = scores.mean(0), scores.std(0, ddof=1) / len(scores) ** 0.5
-        place.errorbar(record["labels"], means, errors, marker="o", markersize=3, capsize=2, label=method)
+        scores = 100 * np.array(
+            [one["accuracy"] for one in record["rows"] if one["method"] == method]
+        )
+        means = scores.mean(0)
+        errors = scores.std(0, ddof=1) / len(scores) ** 0.5
+        place.errorbar(
+            record["labels"], means, errors, marker="o", markersize=3, capsize=2, label=method
+        )
     place.set(xlabel="labels", ylabel="test accuracy, %")
     place.grid(alpha=0.3)
     place.legend(fontsize=8)
@@ -270,7 +331,14 @@ def _draw_network(pyplot: Any, record: dict[str, Any]) -> Any:
     for one in record["rows"]:
         scores = 100 * np.array(one["accuracy"])
         seconds = float(np.mean(one["seconds_a_point"]))
-        place.errorbar(seconds, scores.mean(), scores.std(ddof=1) / len(scores) ** 0.5, fmt="o", capsize=3, label=one["method"])
+        place.errorbar(
+            seconds,
+            scores.mean(),
+            scores.std(ddof=1) / len(scores) ** 0.5,
+            fmt="o",
+            capsize=3,
+            label=one["method"],
+        )
     place.set(xlabel="seconds a point", ylabel="accuracy of the CNN, %", xscale="log")
     place.grid(alpha=0.3)
     place.legend(fontsize=7)
@@ -279,7 +347,10 @@ def _draw_network(pyplot: Any, record: dict[str, Any]) -> Any:
 
 def _draw_others(pyplot: Any, record: dict[str, Any]) -> Any:
     figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.4), layout="constrained")
-    joint = {one["chosen_for"]: [100 * np.mean(found) for found in one["accuracy"].values()] for one in record["joint"]}
+    joint = {
+        one["chosen_for"]: [100 * np.mean(found) for found in one["accuracy"].values()]
+        for one in record["joint"]
+    }
     shown = axes[0].imshow(list(joint.values()), cmap="viridis", aspect="auto")
     models = list(record["joint"][0]["accuracy"])
     axes[0].set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize=8)
@@ -291,7 +362,13 @@ def _draw_others(pyplot: Any, record: dict[str, Any]) -> Any:
         panels[data] = ([one for one in record["regression"] if one["data"] == data], 1, "R²")
     for place, (title, (found, scale, words)) in zip(axes[1:], panels.items(), strict=True):
         for one in found:
-            place.plot(one["sizes"], scale * np.mean(one["scores"], 0), marker="o", markersize=3, label=one["method"])
+            place.plot(
+                one["sizes"],
+                scale * np.mean(one["scores"], 0),
+                marker="o",
+                markersize=3,
+                label=one["method"],
+            )
         place.set_title(title, fontsize=9)
         place.set(xlabel="points", ylabel=words)
         place.grid(alpha=0.3)

@@ -25,11 +25,16 @@ def data_folder(given: str | None) -> str:
     """The folder with MNIST: ``--data``, or ``$BICORE_DATA``."""
     folder = given or os.environ.get("BICORE_DATA")
     if not folder:
-        raise InputError("this benchmark needs MNIST: pass --data DIR (with DIR/MNIST/raw/*-ubyte.gz), or set BICORE_DATA.")
+        raise InputError(
+            "this benchmark needs MNIST: pass --data DIR (with DIR/MNIST/raw/*-ubyte.gz), or set "
+            "BICORE_DATA."
+        )
     return folder
 
 
-def mnist_vectors(folder: str, split: str = "train", limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def mnist_vectors(
+    folder: str, split: str = "train", limit: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     images, labels = mnist(folder, split, limit)
     return images.reshape(len(images), -1), labels
 
@@ -104,4 +109,7 @@ def told(record: dict[str, Any]) -> str:
     """By which command and on which machine."""
     machine = record["machine"]
     card = f", {machine['gpu']}" if machine["gpu"] else ""
-    return f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch {machine['torch']}."
+    return (
+        f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch "
+        f"{machine['torch']}."
+    )

@@ -1,10 +1,12 @@
 """All methods and three published peers on MNIST, judged by the paper's CNN.
 
     python -m benchmarks comparison --data DIR --pools POOLS.npz          # the pools, for the peers' own environments
-    ENV/bin/python benchmarks/peers/apricot_picks.py POOLS.npz PICKS.json  # see the head of each file under benchmarks/peers
-    python -m benchmarks comparison --data DIR --device cuda --picks PICKS.json,… --record
+    ENV/bin/python benchmarks/peers/apricot_picks.py POOLS.npz PICKS.json  # see the head of each
+    file under benchmarks/peers python -m benchmarks comparison --data DIR --device cuda --picks
+    PICKS.json,… --record
 
-The rows of our own methods are those of ``bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all
+The rows of our own methods are those of ``bicore compare mnist --data DIR --pool 1000 --sizes
+50,100,250 --judge cnn --methods all
 --seeds 10 --everything``; the peers' picks are judged by the same judge on the same pools.
 """
 
@@ -27,7 +29,10 @@ from bicore.runtime import Runtime
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
-SIZES, POOL, JUDGE, STEPS = [50, 100, 250], 1000, "cnn", 1000
+SIZES = [50, 100, 250]
+POOL = 1000
+JUDGE = "cnn"
+STEPS = 1000
 
 
 def mnist_pools(folder: str) -> Pools:
@@ -41,7 +46,10 @@ def export(folder: str, seeds: int, path: Path) -> None:
     arrays: dict[str, np.ndarray] = {"sizes": np.array(SIZES)}
     for seed in range(seeds):
         pool, _ = pools.of(seed)
-        arrays |= {f"x_{seed}": pool.x.reshape(len(pool), -1).astype(np.float32), f"y_{seed}": pool.y}
+        arrays |= {
+            f"x_{seed}": pool.x.reshape(len(pool), -1).astype(np.float32),
+            f"y_{seed}": pool.y,
+        }
     np.savez_compressed(path, **arrays)
 
 
@@ -52,15 +60,37 @@ def run(arguments: Any) -> dict[str, Any]:
         return {"pools": True}
     pools = mnist_pools(folder)
     selectors = {name: as_selector(name) for name in METHODS}
-    settings = {"pool": POOL, "judge": JUDGE, "steps": STEPS, "test": pools.test_size, "kernel": "ntk"}
+    settings = {
+        "pool": POOL,
+        "judge": JUDGE,
+        "steps": STEPS,
+        "test": pools.test_size,
+        "kernel": "ntk",
+    }
     store = Records(Path(arguments.rows), settings)
     grid = Grid(selectors, SIZES, range(arguments.seeds))
-    comparison = Comparison(pools, grid, as_judge(JUDGE, STEPS), store, Runtime(arguments.device), whole=True, tell=_tell)
-    picks = [json.loads(Path(path).read_text()) for path in arguments.picks.split(",")] if arguments.picks else []
+    comparison = Comparison(
+        pools,
+        grid,
+        as_judge(JUDGE, STEPS),
+        store,
+        Runtime(arguments.device),
+        whole=True,
+        tell=_tell,
+    )
+    picks = (
+        [json.loads(Path(path).read_text()) for path in arguments.picks.split(",")]
+        if arguments.picks
+        else []
+    )
     for seed in range(arguments.seeds):
         judge_peers(comparison, picks, seed)
     comparison.run()
-    peers = {row["method"]: picked["versions"] | {"notes": picked["notes"]} for picked in picks for row in picked["rows"]}
+    peers = {
+        row["method"]: picked["versions"] | {"notes": picked["notes"]}
+        for picked in picks
+        for row in picked["rows"]
+    }
     rows = [asdict(row) for row in store.rows.values()]
     return {
         "benchmark": "comparison",
@@ -76,7 +106,9 @@ def run(arguments: Any) -> dict[str, Any]:
 def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:
     """The peers' selections of one seed, each size as a stack."""
     rows = [row for picked in picks for row in picked["rows"] if row["seed"] == seed]
-    rows = [row for row in rows if (row["method"], row["size"], seed) not in comparison.records.rows]
+    rows = [
+        row for row in rows if (row["method"], row["size"], seed) not in comparison.records.rows
+    ]
     stage = Stage(comparison, seed) if rows else None
     for size in SIZES:
         own = [row for row in rows if row["size"] == size]
@@ -85,7 +117,9 @@ def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) 
             samples = [stage.sample(stage.pool[row["indices"]]) for row in own]
             scores = comparison.judge.scores(samples, stage.test, comparison.pools.outputs, seed)
             for row, score in zip(own, scores, strict=True):
-                comparison.records.add(Row(row["method"], size, seed, score, row["selection_seconds"]))
+                comparison.records.add(
+                    Row(row["method"], size, seed, score, row["selection_seconds"])
+                )
 
 
 def _tell(done: int, words: str) -> None:

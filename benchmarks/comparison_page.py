@@ -16,10 +16,22 @@ FIGURE = PAGE.with_suffix(".png")
 DEFAULT = "bilevel"
 #: The figure shows these; thirty lines would show nothing.
 SHOWN = (
-    "bilevel", "bilevel-cross-entropy", "reducible-loss", "glister", "icarl", "frcl", "facility-location", "class-balanced",
-    "uniform", "k-center-embedding", "gradient-matching", "hardest", "apricot facility location", "coreax kernel herding",
+    "bilevel",
+    "bilevel-cross-entropy",
+    "reducible-loss",
+    "glister",
+    "icarl",
+    "frcl",
+    "facility-location",
+    "class-balanced",
+    "uniform",
+    "k-center-embedding",
+    "gradient-matching",
+    "hardest",
+    "apricot facility location",
+    "coreax kernel herding",
     "skactiveml MaxHerding",
-)  # fmt: skip
+)
 
 
 class Findings:
@@ -39,7 +51,8 @@ class Findings:
         return {row.seed: row for row in self.rows if (row.method, row.size) == (method, size)}
 
     def verdicts(self, size: int) -> dict[str, list[tuple[str, float]]]:
-        """Methods that the default beats, ties and loses to, with the mean difference in points of accuracy."""
+        """Methods that the default beats, ties and loses to, with the mean difference in points of
+        accuracy."""
         found: dict[str, list[tuple[str, float]]] = {"wins": [], "ties": [], "loses": []}
         own = self.by_seed(DEFAULT, size)
         for method in self.methods:
@@ -47,12 +60,17 @@ class Findings:
                 mean, half, _ = paired_difference(own, self.by_seed(method, size))
                 verdict = "wins" if mean > half else "loses" if mean < -half else "ties"
                 found[verdict].append((method, 100 * mean))
-        return {verdict: sorted(pairs, key=lambda pair: pair[1]) for verdict, pairs in found.items()}
+        return {
+            verdict: sorted(pairs, key=lambda pair: pair[1]) for verdict, pairs in found.items()
+        }
 
 
 def draw() -> None:
     findings = Findings()
-    title = f"MNIST, pools of 1000, the paper's CNN: mean over {findings.seeds} seeds ± one standard error"
+    title = (
+        f"MNIST, pools of 1000, the paper's CNN: mean over {findings.seeds} seeds ± one standard "
+        "error"
+    )
     draw_curves(findings.summary, SHOWN, title, "test accuracy", FIGURE)
 
 
@@ -100,13 +118,18 @@ Measured in environments of their own, never as dependencies; how each was made 
 
 def _words(findings: Findings, seconds: dict[str, float]) -> str:
     def gap(first: str, second: str, size: int) -> str:
-        own, other = findings.summary.of(first, size), findings.summary.of(second, size)
+        own = findings.summary.of(first, size)
+        other = findings.summary.of(second, size)
         assert own is not None
         assert other is not None
         return f"{100 * (own.mean - other.mean):.1f}"
 
-    peers = [entry for entry in findings.summary.entries if entry.method in findings.record["peers"]]
-    best_peer = max((entry for entry in peers if entry.size == 50), key=lambda entry: entry.mean).method
+    peers = [
+        entry for entry in findings.summary.entries if entry.method in findings.record["peers"]
+    ]
+    best_peer = max(
+        (entry for entry in peers if entry.size == 50), key=lambda entry: entry.mean
+    ).method
     ratio = seconds["bilevel-cross-entropy"] / seconds[DEFAULT]
     return f"""In plain words:
 
@@ -134,9 +157,17 @@ def _percent(value: float) -> str:
 
 def _seconds(findings: Findings) -> dict[str, float]:
     part = "MNIST pool of 1000, 250 points"
-    own = {row["method"]: row["seconds"] for row in read_record("rivals")["rows"] if row["part"] == part}
+    own = {
+        row["method"]: row["seconds"]
+        for row in read_record("rivals")["rows"]
+        if row["part"] == part
+    }
     largest = findings.sizes[-1]
-    peers = {name: entry.seconds for name in findings.record["peers"] if (entry := findings.summary.of(name, largest)) is not None}
+    peers = {
+        name: entry.seconds
+        for name in findings.record["peers"]
+        if (entry := findings.summary.of(name, largest)) is not None
+    }
     return own | peers
 
 
@@ -147,10 +178,19 @@ def _methods_table(findings: Findings, seconds: dict[str, float]) -> str:
 
     rows = []
     for method in sorted(findings.methods, key=mean, reverse=True):
-        shown = f"**{method}**" if method == DEFAULT else f"*{method}*" if method in findings.record["peers"] else method
+        shown = (
+            f"**{method}**"
+            if method == DEFAULT
+            else f"*{method}*"
+            if method in findings.record["peers"]
+            else method
+        )
         cells = [_cell(findings.summary.of(method, size)) for size in findings.sizes]
         rows.append([shown, *cells, f"{seconds[method]:.2g}"])
-    return table(["method (peers in italics)", *(f"{size} points" for size in findings.sizes), "seconds"], rows)
+    return table(
+        ["method (peers in italics)", *(f"{size} points" for size in findings.sizes), "seconds"],
+        rows,
+    )
 
 
 def _cell(entry: Entry | None) -> str:
@@ -160,24 +200,37 @@ def _cell(entry: Entry | None) -> str:
 
 
 def _detectable(findings: Findings) -> str:
-    found = ", ".join(f"{100 * value:.1f} at {size}" for size, value in findings.summary.detectable.items())
+    found = ", ".join(
+        f"{100 * value:.1f} at {size}" for size, value in findings.summary.detectable.items()
+    )
     return (
-        f"Smallest difference to the best that {findings.seeds} seeds would find (95% confidence, 80% chance), in points of\n"
-        f"accuracy, for the median method: {found}. Between methods that agree on most points it is smaller."
+        f"Smallest difference to the best that {findings.seeds} seeds would find (95% confidence, "
+        "80% chance), in points of\n"
+        f"accuracy, for the median method: {found}. Between methods that agree on most points it "
+        "is smaller."
     )
 
 
 def _verdict(findings: Findings, size: int) -> str:
     words = []
     for verdict, pairs in findings.verdicts(size).items():
-        listed = ", ".join(f"{method} ({difference:+.1f})" for method, difference in pairs) or "nobody"
-        words.append(f"* {verdict} {'against' if verdict == 'wins' else 'with' if verdict == 'ties' else 'to'} {listed}")
+        listed = (
+            ", ".join(f"{method} ({difference:+.1f})" for method, difference in pairs) or "nobody"
+        )
+        words.append(
+            f"* {verdict} "
+            f"{'against' if verdict == 'wins' else 'with' if verdict == 'ties' else 'to'} {listed}"
+        )
     return f"**{size} points**\n\n" + "\n".join(words) + "\n"
 
 
 def _peers(record: dict[str, Any]) -> str:
     notes: dict[str, list[str]] = {}
     for method, told_of in record["peers"].items():
-        versions = ", ".join(f"{name} {version}" for name, version in told_of.items() if name not in ("notes", "python"))
+        versions = ", ".join(
+            f"{name} {version}"
+            for name, version in told_of.items()
+            if name not in ("notes", "python")
+        )
         notes.setdefault(f"{versions}. {told_of['notes']}", []).append(method)
     return "\n".join(f"* {', '.join(methods)}: {note}" for note, methods in notes.items()) + "\n"

@@ -2,8 +2,9 @@
 
     python -m benchmarks gpu --data DIR --json
 
-DIR holds MNIST and CIFAR-10 in torchvision's layout. Ceilings are measured first: multiply-adds a second in float32 and float64,
-and bytes a second of memory. A floor is what the work must at least do, divided by the ceiling that binds it.
+DIR holds MNIST and CIFAR-10 in torchvision's layout. Ceilings are measured first: multiply-adds a
+second in float32 and float64, and bytes a second of memory. A floor is what the work must at least
+do, divided by the ceiling that binds it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ extern "C" __global__ void spin(REAL* out, int turns) {
 }
 """
 TURNS = 20_000
-#: Arithmetic instructions of the compiled pooled kernel for a pair of positions and a layer, and for the input.
-POOLED_INSTRUCTIONS, INPUT_INSTRUCTIONS = 37, 15
-#: Multiply-adds, additions and comparisons of a ReLU on three maps, and of a window's entry on three maps.
-RELU_OPERATIONS, WINDOW_OPERATIONS = 45, 3
+#: Arithmetic instructions of the compiled pooled kernel for a pair of positions and a layer, and
+#: for the input.
+POOLED_INSTRUCTIONS = 37
+INPUT_INSTRUCTIONS = 15
+#: Multiply-adds, additions and comparisons of a ReLU on three maps, and of a window's entry on
+#: three maps.
+RELU_OPERATIONS = 45
+WINDOW_OPERATIONS = 3
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -53,7 +58,13 @@ def run(arguments: Any) -> dict[str, Any]:
         *_pooled(folder, ceilings),
         *_selections(folder, ceilings, arguments.repeats),
     ]
-    return {"benchmark": "gpu", "machine": machine(), "ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
+    return {
+        "benchmark": "gpu",
+        "machine": machine(),
+        "ceilings": ceilings,
+        "rows": rows,
+        "accuracy": _accuracy(folder),
+    }
 
 
 def _ceilings() -> dict[str, float]:
@@ -62,7 +73,9 @@ def _ceilings() -> dict[str, float]:
         spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
-        seconds = device_seconds(lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS]))
+        seconds = device_seconds(
+            lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS])
+        )
         found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * TURNS / seconds
     source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
@@ -89,14 +102,26 @@ def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[st
         pairs = len(images) * (len(images) + 1) / 2
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images.to(dtype)
-            seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 1 if len(images) > 1000 else repeats)
+            seconds = device_seconds(
+                lambda kernel=kernel, given=given: kernel(given),
+                1 if len(images) > 1000 else repeats,
+            )
             floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
-            rows.append(_row(f"{what}, {given.dtype}".replace("torch.", ""), seconds, goal, floor, "multiply-adds"))
+            rows.append(
+                _row(
+                    f"{what}, {given.dtype}".replace("torch.", ""),
+                    seconds,
+                    goal,
+                    floor,
+                    "multiply-adds",
+                )
+            )
     return rows
 
 
 def _operations(kernel: TangentKernel, images: Tensor) -> float:
-    """Multiply-adds of one pair: ReLUs by the positions of their notes, windows separably at the same positions."""
+    """Multiply-adds of one pair: ReLUs by the positions of their notes, windows separably at the
+    same positions."""
     positions = sum(note.numel() / note.shape[-1] for note in kernel.notes(images[:2]))
     windows = {"cnn": 10, "resnet-18": 6}[kernel.label]
     return positions * (RELU_OPERATIONS + windows * WINDOW_OPERATIONS)
@@ -108,14 +133,23 @@ def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
     for depth, goal in ((6, 20e-6), (21, 80e-6)):
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
-            pairs, kernel = len(given) * (len(given) + 1) / 2, pooled_cntk(depth)
+            pairs = len(given) * (len(given) + 1) / 2
+            kernel = pooled_cntk(depth)
             seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
             work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
             floor = work / ceilings[f"{name}_multiply_adds_a_second"]
-            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {given.dtype}".replace("torch.", "")
+            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {given.dtype}".replace(
+                "torch.", ""
+            )
             limit = goal if dtype == torch.float32 else None
             rows.append(
-                _row(told, seconds, limit, floor, "instructions of the float32 kernel, all issued at the rate of multiply-adds")
+                _row(
+                    told,
+                    seconds,
+                    limit,
+                    floor,
+                    "instructions of the float32 kernel, all issued at the rate of multiply-adds",
+                )
             )
     return rows
 
@@ -128,20 +162,55 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
     features = rng.normal(size=(50_000, 2048))
     features[:, :10] += 3 * np.eye(10)[y]
     # Points are their numbers, and the kernel looks the stored values up on the device.
-    stored, wide = Dataset(np.arange(len(images), dtype=np.float64)[:, None], labels), Dataset(features, y)
+    stored = Dataset(np.arange(len(images), dtype=np.float64)[:, None], labels)
+    wide = Dataset(features, y)
     rows = []
     for what, kernel, data, loss, size, goal, weight in (
-        ("400 of 10 000 from a stored Gram matrix, squared error", _lookup(gram), stored, "squared", 400, 1.0, gram.nbytes),
-        ("400 of 10 000 from a stored Gram matrix, cross-entropy", _lookup(gram), stored, "cross-entropy", 400, 10.0, gram.nbytes),
-        ("1000 of 50 000 × 2048 features, squared error", "linear", wide, "squared", 1000, 5.0, features.nbytes),
+        (
+            "400 of 10 000 from a stored Gram matrix, squared error",
+            _lookup(gram),
+            stored,
+            "squared",
+            400,
+            1.0,
+            gram.nbytes,
+        ),
+        (
+            "400 of 10 000 from a stored Gram matrix, cross-entropy",
+            _lookup(gram),
+            stored,
+            "cross-entropy",
+            400,
+            10.0,
+            gram.nbytes,
+        ),
+        (
+            "1000 of 50 000 × 2048 features, squared error",
+            "linear",
+            wide,
+            "squared",
+            1000,
+            5.0,
+            features.nbytes,
+        ),
     ):
         context = Context(runtime=Runtime("cuda", progress=False))
-        selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=10.0 if kernel == "linear" else 0.1)
+        selector = BilevelSelector(
+            kernel=kernel, loss=loss, inner_reg=10.0 if kernel == "linear" else 0.1
+        )
         selector.select(data, 40, context=context)
         found = [selector.select(data, size, context=context).info for _ in range(repeats)]
         seconds = min(info["seconds"] - info["preparation_seconds"] for info in found)
-        row = _row(f"{what}, float64", seconds, goal, size * weight / ceilings["bytes_a_second"], "a pass over the matrix a point")
-        rows.append({**row, "preparation_seconds": min(info["preparation_seconds"] for info in found)})
+        row = _row(
+            f"{what}, float64",
+            seconds,
+            goal,
+            size * weight / ceilings["bytes_a_second"],
+            "a pass over the matrix a point",
+        )
+        rows.append(
+            {**row, "preparation_seconds": min(info["preparation_seconds"] for info in found)}
+        )
     return rows
 
 
@@ -150,7 +219,8 @@ def _lookup(gram: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _accuracy(folder: str) -> list[dict[str, Any]]:
-    """Gram matrices in float32 on the GPU against float64 on the GPU: the largest relative difference."""
+    """Gram matrices in float32 on the GPU against float64 on the GPU: the largest relative
+    difference."""
     digits = torch.from_numpy(mnist(folder, "train", 300)[0]).cuda().reshape(-1, 1, 28, 28)
     colours = torch.from_numpy(cifar10(folder, "train", 100)[0]).cuda()
     rows = []
@@ -162,7 +232,8 @@ def _accuracy(folder: str) -> list[dict[str, Any]]:
         ("pooled, depth 21, CIFAR-10", pooled_cntk(21), colours[:30]),
     ]
     for what, kernel, images in cases:
-        exact, single = kernel(images.double()), kernel(images).double()
+        exact = kernel(images.double())
+        single = kernel(images).double()
         rows.append({"what": what, "largest": float(((single - exact).abs() / exact.abs()).max())})
         print(rows[-1], file=sys.stderr, flush=True)
     return rows

@@ -24,12 +24,25 @@ THREADS = 2
 def run(arguments: Any) -> dict[str, Any]:
     images, _ = mnist(data_folder(arguments.data), limit=1000)
     torch.set_num_threads(THREADS)
-    record: dict[str, Any] = {"benchmark": "kernels", "machine": machine(), "threads": THREADS, "images": len(images), "rows": []}
+    record: dict[str, Any] = {
+        "benchmark": "kernels",
+        "machine": machine(),
+        "threads": THREADS,
+        "images": len(images),
+        "rows": [],
+    }
     peer = _peer()
-    for name, kernel, x in (("fully connected", fully_connected(), images.reshape(1000, -1)), ("cnn", cnn(), images)):
+    for name, kernel, x in (
+        ("fully connected", fully_connected(), images.reshape(1000, -1)),
+        ("cnn", cnn(), images),
+    ):
         points = torch.from_numpy(x)
         kernel.gram(points[:50])
-        row = {"kernel": name, "dtype": "float32", "seconds": best(lambda k=kernel, p=points: k.gram(p), arguments.repeats)}
+        row = {
+            "kernel": name,
+            "dtype": "float32",
+            "seconds": best(lambda k=kernel, p=points: k.gram(p), arguments.repeats),
+        }
         if peer is not None:
             row |= {"neural_tangents_seconds": peer[name], "ratio": peer[name] / row["seconds"]}
         print(row, file=sys.stderr, flush=True)

@@ -2,7 +2,8 @@
 
     python -m benchmarks memory --json [--record]
 
-Counts the bytes of every tensor that is alive then, each storage once; what a step allocates and frees is n·C numbers.
+Counts the bytes of every tensor that is alive then, each storage once; what a step allocates and
+frees is n·C numbers.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ def run(arguments: Any) -> dict[str, Any]:
 
 def _grown(n: int, m: int, loss: str) -> dict[str, Any]:
     code = CODE.format(n=n, m=m, loss=loss)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     beyond = int(result.stdout) - 8 * n * n
-    return {"loss": loss, "n": n, "m": m, "beyond_gram_bytes": beyond, "n_times_m_bytes": 8 * n * m, "gram_bytes": 8 * n * n}
+    return {
+        "loss": loss,
+        "n": n,
+        "m": m,
+        "beyond_gram_bytes": beyond,
+        "n_times_m_bytes": 8 * n * m,
+        "gram_bytes": 8 * n * n,
+    }

@@ -1,9 +1,11 @@
-"""Selection on a CNN itself beside selection by a proxy: seconds a point, and what the same CNN learns from the points.
+"""Selection on a CNN itself beside selection by a proxy: seconds a point, and what the same CNN
+learns from the points.
 
     python -m benchmarks network --data DIR --record
 
-MNIST images, the paper's standard formulation (fit the network after every point, implicit gradient through its own curvature)
-against kernels that stand for it. Every coreset trains the CNN from scratch, from several starts.
+MNIST images, the paper's standard formulation (fit the network after every point, implicit gradient
+through its own curvature) against kernels that stand for it. Every coreset trains the CNN from
+scratch, from several starts.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from bicore.networks.problem import ConjugateGradients, NeumannSeries, Stochasti
 from bicore.selectors import NetworkSelector, Selector, Uniform
 from bicore.sources import mnist
 
-POOL, TEST, SIZE, STARTS = 300, 4000, 40, 5
-EPOCHS, RATE = 200, 3e-3
+POOL = 300
+TEST = 4000
+SIZE = 40
+STARTS = 5
+EPOCHS = 200
+RATE = 3e-3
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -34,20 +40,40 @@ def run(arguments: Any) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for name, (selector, kernel) in _selectors().items():
         kernel_shape = (POOL, -1) if name.startswith("proxy, fully") else (POOL, 1, 28, 28)
-        seconds, scores, once = [], [], []
+        seconds = []
+        scores = []
+        once = []
         for seed in range(arguments.seeds):
             drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
             images = x[drawn].reshape(POOL, 1, 28, 28).astype(np.float32)
             start = time.perf_counter()
-            given = images if kernel is None else kernel(images.reshape(kernel_shape).astype(np.float64))
+            given = (
+                images
+                if kernel is None
+                else kernel(images.reshape(kernel_shape).astype(np.float64))
+            )
             once.append(time.perf_counter() - start)
-            context = Context(_network(seed), Runtime("cpu", dtype="float32" if "network" in name else "float64", progress=False))
+            context = Context(
+                _network(seed),
+                Runtime("cpu", dtype="float32" if "network" in name else "float64", progress=False),
+            )
             start = time.perf_counter()
-            picks = selector.select(Dataset(given, y[drawn]), SIZE, rng=seed, context=context).indices
+            picks = selector.select(
+                Dataset(given, y[drawn]), SIZE, rng=seed, context=context
+            ).indices
             seconds.append((time.perf_counter() - start) / SIZE)
             scores.append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
-        rows.append({"method": name, "kernel_seconds": once, "seconds_a_point": seconds, "accuracy": scores})
-        print(name, np.mean(once).round(2), np.mean(seconds).round(4), np.mean(scores).round(4), file=sys.stderr, flush=True)
+        rows.append(
+            {"method": name, "kernel_seconds": once, "seconds_a_point": seconds, "accuracy": scores}
+        )
+        print(
+            name,
+            np.mean(once).round(2),
+            np.mean(seconds).round(4),
+            np.mean(scores).round(4),
+            file=sys.stderr,
+            flush=True,
+        )
     parameters = sum(value.numel() for value in _network(0).parameters())
     sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS, "parameters": parameters}
     return {"benchmark": "network", "machine": machine(), **sizes, "rows": rows}
@@ -59,26 +85,46 @@ def _selectors() -> dict[str, tuple[Selector, Any]]:
     options: dict[str, Any] = {"inner_reg": 0.01, "training": training, "curvature": "gauss-newton"}
     return {
         "uniform": (Uniform(), None),
-        "network, conjugate gradients": (NetworkSelector(**options, inverse=ConjugateGradients(30)), None),
-        "network, Neumann series": (NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0)), None),
-        "proxy, convolutional, cross-entropy": (BilevelSelector(kernel="precomputed", loss="cross-entropy"), cnn()),
+        "network, conjugate gradients": (
+            NetworkSelector(**options, inverse=ConjugateGradients(30)),
+            None,
+        ),
+        "network, Neumann series": (
+            NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0)),
+            None,
+        ),
+        "proxy, convolutional, cross-entropy": (
+            BilevelSelector(kernel="precomputed", loss="cross-entropy"),
+            cnn(),
+        ),
         "proxy, convolutional, squared error": (BilevelSelector(kernel="precomputed"), cnn()),
-        "proxy, fully connected, squared error": (BilevelSelector(kernel="precomputed"), fully_connected()),
+        "proxy, fully connected, squared error": (
+            BilevelSelector(kernel="precomputed"),
+            fully_connected(),
+        ),
     }
 
 
 def _network(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(1, 8, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
+        nn.Conv2d(1, 8, 5),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(8, 16, 5),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
         nn.Linear(256, 10),
-    )  # fmt: skip
+    )
 
 
 def _accuracy(x: Any, y: Any, test_x: Any, test_y: Any) -> float:
     """Mean over several starts of the CNN trained on the points alone."""
-    inputs, labels = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
-    images, scores = torch.from_numpy(test_x.reshape(-1, 1, 28, 28)).float(), []
+    inputs = torch.from_numpy(x)
+    labels = torch.from_numpy(y.astype(np.int64))
+    images = torch.from_numpy(test_x.reshape(-1, 1, 28, 28)).float()
+    scores = []
     for start in range(STARTS):
         network = _network(100 + start)
         optimiser = torch.optim.Adam(network.parameters(), lr=RATE)

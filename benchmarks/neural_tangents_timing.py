@@ -1,10 +1,12 @@
-"""Time neural-tangents on the same presets and images, for the record beside ours. Not a dependency:
+"""Time neural-tangents on the same presets and images, for the record beside ours. Not a
+dependency:
 
     python -m venv peer && peer/bin/pip install jax==0.5.3 jaxlib==0.5.3 neural-tangents==0.6.5
     peer/bin/python benchmarks/neural_tangents_timing.py DIR
 
-DIR holds MNIST/raw as torchvision lays it out. Each kernel is compiled first; the best of three runs counts. The CNN preset
-runs on blocks of 100 × 100 images (the whole matrix, with the library's own batching).
+DIR holds MNIST/raw as torchvision lays it out. Each kernel is compiled first; the best of three
+runs counts. The CNN preset runs on blocks of 100 × 100 images (the whole matrix, with the library's
+own batching).
 """
 
 import gzip
@@ -39,9 +41,12 @@ def best(work, repeats):
 
 def main():
     x = images(sys.argv[1])
-    dense, conv = stax.Dense(128, 1.0, 0.05), stax.Conv(32, (5, 5), (1, 1), "SAME", 1.0, 0.05)
+    dense = stax.Dense(128, 1.0, 0.05)
+    conv = stax.Conv(32, (5, 5), (1, 1), "SAME", 1.0, 0.05)
     flat = stax.serial(dense, stax.Relu(), dense, stax.Relu(), dense)[2]
-    network = stax.serial(conv, stax.Relu(), conv, stax.Relu(), stax.Flatten(), dense, stax.Relu(), dense)[2]
+    network = stax.serial(
+        conv, stax.Relu(), conv, stax.Relu(), stax.Flatten(), dense, stax.Relu(), dense
+    )[2]
     whole = jax.jit(lambda a: flat(a, a, "ntk"))
     vectors = x.reshape(COUNT, -1)
     batched = nt.batch(network, batch_size=100, store_on_device=False)

@@ -1,10 +1,12 @@
-"""Flipped labels: how many of the points that each rule picks carry a wrong one, and what a judge makes of them.
+"""Flipped labels: how many of the points that each rule picks carry a wrong one, and what a judge
+makes of them.
 
     python -m benchmarks noise --data DIR --record
 
-A fifth of the labels are replaced by another class. Pools of 1000 points, coresets of 100; the judge is a ridge regression with the
-same kernel on clean test points. Seeds give the pool and the flips. Rules with a clean outer set know 200 points to judge by;
-"trusted" leaves out the points whose label a model of the other folds denies.
+A fifth of the labels are replaced by another class. Pools of 1000 points, coresets of 100; the
+judge is a ridge regression with the same kernel on clean test points. Seeds give the pool and the
+flips. Rules with a clean outer set know 200 points to judge by; "trusted" leaves out the points
+whose label a model of the other folds denies.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from bicore.kernels import fully_connected
 from bicore.selectors import Selector, Uniform, trusted
 from bicore.sources import digits, mnist
 
-POOL, CLEAN, TEST, SIZE, SHARE = 1000, 200, 500, 100, 0.2
+POOL = 1000
+CLEAN = 200
+TEST = 500
+SIZE = 100
+SHARE = 0.2
 #: With a small one the model fits what it is given, wrong labels and all; the judge has the same.
 REGULARISERS = (0.001, 0.1)
 
@@ -32,12 +38,35 @@ def run(arguments: Any) -> dict[str, Any]:
         x = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
         for rho in REGULARISERS:
             for rule, (selector, help_given) in _rules(rho).items():
-                found = [_one(x, y, selector, help_given, rho, seed) for seed in range(arguments.seeds)]
+                found = [
+                    _one(x, y, selector, help_given, rho, seed) for seed in range(arguments.seeds)
+                ]
                 shares, scores = (np.array([one[place] for one in found]) for place in range(2))
-                row = {"data": name, "inner_reg": rho, "rule": rule, "flipped": shares.tolist(), "accuracy": scores.tolist()}
+                row = {
+                    "data": name,
+                    "inner_reg": rho,
+                    "rule": rule,
+                    "flipped": shares.tolist(),
+                    "accuracy": scores.tolist(),
+                }
                 rows.append(row)
-                print(name, rho, rule, shares.mean().round(3), scores.mean().round(4), file=sys.stderr, flush=True)
-    return {"benchmark": "noise", "machine": machine(), "share": SHARE, "size": SIZE, "pool": POOL, "rows": rows}
+                print(
+                    name,
+                    rho,
+                    rule,
+                    shares.mean().round(3),
+                    scores.mean().round(4),
+                    file=sys.stderr,
+                    flush=True,
+                )
+    return {
+        "benchmark": "noise",
+        "machine": machine(),
+        "share": SHARE,
+        "size": SIZE,
+        "pool": POOL,
+        "rows": rows,
+    }
 
 
 def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
@@ -49,7 +78,10 @@ def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
         "cross-entropy": (BilevelSelector(**options, loss="cross-entropy"), ""),
         "reducible": (BilevelSelector(**options, rule="reducible"), ""),
         "squared, balanced": (BilevelSelector(**options, quotas="balanced"), ""),
-        "squared, robust outer": (BilevelSelector(**options, loss="squared", outer_loss=robust), ""),
+        "squared, robust outer": (
+            BilevelSelector(**options, loss="squared", outer_loss=robust),
+            "",
+        ),
         "squared, trusted": (BilevelSelector(**options), "trusted"),
         "cross-entropy, trusted": (BilevelSelector(**options, loss="cross-entropy"), "trusted"),
         "uniform, trusted": (Uniform(), "trusted"),
@@ -64,7 +96,9 @@ def _bounded(h: Any, t: Any) -> Any:
     return torch.sqrt(0.05 + (h - t).square()).sum()
 
 
-def _one(x: Any, y: Any, selector: Selector, help_given: str, rho: float, seed: int) -> tuple[float, float]:
+def _one(
+    x: Any, y: Any, selector: Selector, help_given: str, rho: float, seed: int
+) -> tuple[float, float]:
     """The share of flipped labels among the picks, and the judge's accuracy."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(x))
@@ -78,7 +112,8 @@ def _one(x: Any, y: Any, selector: Selector, help_given: str, rho: float, seed: 
     if help_given == "trusted":
         data = trusted(data, BilevelSelector(kernel=fully_connected()), context=context)
     picks = selector.select(data, SIZE, outer=outer, rng=seed, context=context).indices
-    kernel, targets = fully_connected(), np.eye(10)[labels[picks]]
+    kernel = fully_connected()
+    targets = np.eye(10)[labels[picks]]
     centre = targets.mean(0)
     alpha = np.linalg.solve(kernel(x[pool[picks]]) + rho * np.eye(SIZE), targets - centre)
     guesses = (kernel(x[test], x[pool[picks]]) @ alpha + centre).argmax(1)

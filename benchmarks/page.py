@@ -29,11 +29,21 @@ def run(arguments: Any) -> dict[str, Any]:
 def text() -> str:
     """The whole page."""
     sections = {
-        "selection": _selection, "regulariser": _regulariser, "memory": _memory, "kernels": _kernels, "ablation": _ablation,
-        "rivals": _rivals, "stream": _stream, "gpu": _gpu,
-        "pooled_regression": pooled_regression_page.section, "training": training_page.section, **beyond_page.SECTIONS,
-    }  # fmt: skip
-    return "\n".join([INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())])
+        "selection": _selection,
+        "regulariser": _regulariser,
+        "memory": _memory,
+        "kernels": _kernels,
+        "ablation": _ablation,
+        "rivals": _rivals,
+        "stream": _stream,
+        "gpu": _gpu,
+        "pooled_regression": pooled_regression_page.section,
+        "training": training_page.section,
+        **beyond_page.SECTIONS,
+    }
+    return "\n".join(
+        [INTRODUCTION, *(write(read_record(name)) for name, write in sections.items())]
+    )
 
 
 INTRODUCTION = """# Benchmarks
@@ -47,16 +57,35 @@ def _selection(record: dict[str, Any]) -> str:
     recipes = {one["size"]: one for one in record["recipe"]}
     ratios = {(one["engine"], one["dtype"], one["size"]): one for one in record["ratios"]}
     rows = [
-        [f"the paper's recipe, m = {size}", "float32", f"{one['seconds']:.1f} s", f"{one['loss']:.3f}", "1", ""]
+        [
+            f"the paper's recipe, m = {size}",
+            "float32",
+            f"{one['seconds']:.1f} s",
+            f"{one['loss']:.3f}",
+            "1",
+            "",
+        ]
         for size, one in recipes.items()
     ]
     for one in record["engines"]:
         ratio = ratios[one["engine"], one["dtype"], one["size"]]
-        shown = [f"{one['engine']}, m = {one['size']}", one["dtype"], f"{one['seconds']:.3f} s", f"{one['loss']:.3f}"]
-        rows.append([*shown, f"{ratio['recipe_over_engine']:.0f}", f"{ratio['authors_scaled_over_engine']:.0f}"])
+        shown = [
+            f"{one['engine']}, m = {one['size']}",
+            one["dtype"],
+            f"{one['seconds']:.3f} s",
+            f"{one['loss']:.3f}",
+        ]
+        rows.append(
+            [
+                *shown,
+                f"{ratio['recipe_over_engine']:.0f}",
+                f"{ratio['authors_scaled_over_engine']:.0f}",
+            ]
+        )
     authors = record["authors"]
     scale = record["product_seconds"] / 0.014
-    scaling, imports = record["scaling"], record["import"]
+    scaling = record["scaling"]
+    imports = record["import"]
     return f"""## Selection against the paper's recipe
 
 {told(record)}
@@ -87,14 +116,16 @@ shows every value tried. Its seconds do not depend on ρ; its losses in the tabl
 
 def _effort(recipes: dict[int, dict[str, Any]]) -> str:
     parts = [
-        f"{one['closures_per_fit']:.0f} closures a fit and {one['cg_products_per_step']:.0f} products a step at m = {size}"
+        f"{one['closures_per_fit']:.0f} closures a fit and {one['cg_products_per_step']:.0f} "
+        f"products a step at m = {size}"
         for size, one in recipes.items()
     ]
     return ", ".join(parts)
 
 
 def _regulariser(record: dict[str, Any]) -> str:
-    sizes, rows = ("100", "400"), []
+    sizes = ("100", "400")
+    rows = []
     for one in record["rows"]:
         cells = [f"{one['losses'][size]:.4f} ({100 * one['excess'][size]:+.1f}%)" for size in sizes]
         rows.append([one["rule"], f"{one['rho']:g}", *cells])
@@ -110,7 +141,10 @@ both sizes: the per-point problem regularises more as the coreset grows, and a c
 
 def _memory(record: dict[str, Any]) -> str:
     keys = ("beyond_gram_bytes", "n_times_m_bytes", "gram_bytes")
-    rows = [[one["loss"], f"{one['m']} of {one['n']}", *(f"{one[key] / 1e6:.1f} MB" for key in keys)] for one in record["rows"]]
+    rows = [
+        [one["loss"], f"{one['m']} of {one['n']}", *(f"{one[key] / 1e6:.1f} MB" for key in keys)]
+        for one in record["rows"]
+    ]
     return f"""## Memory
 
 {told(record)}
@@ -122,7 +156,12 @@ All tensors alive when the last point is in, beyond the stored Gram matrix.
 
 def _kernels(record: dict[str, Any]) -> str:
     rows = [
-        [one["kernel"], f"{one['seconds']:.2f} s", f"{one['neural_tangents_seconds']:.2f} s", f"{one['ratio']:.1f}"]
+        [
+            one["kernel"],
+            f"{one['seconds']:.2f} s",
+            f"{one['neural_tangents_seconds']:.2f} s",
+            f"{one['ratio']:.1f}",
+        ]
         for one in record["rows"]
     ]
     return f"""## Network kernels on the CPU
@@ -166,10 +205,17 @@ common initial weights. The seeds are therefore not untouched by that choice.
 
 def _values(rows: list[dict[str, Any]], judge: str, **fixed: Any) -> np.ndarray:
     chosen = [row for row in rows if all(row[key] == value for key, value in fixed.items())]
-    return 100 * np.array([row[judge] for row in sorted(chosen, key=lambda row: (row["data"], row["size"], row["seed"]))])
+    return 100 * np.array(
+        [
+            row[judge]
+            for row in sorted(chosen, key=lambda row: (row["data"], row["size"], row["seed"]))
+        ]
+    )
 
 
-def _accuracies(rows: list[dict[str, Any]], data: str, judge: str, variants: list[str], sizes: list[int]) -> str:
+def _accuracies(
+    rows: list[dict[str, Any]], data: str, judge: str, variants: list[str], sizes: list[int]
+) -> str:
     lines = []
     for variant in variants:
         cells = []
@@ -181,14 +227,17 @@ def _accuracies(rows: list[dict[str, Any]], data: str, judge: str, variants: lis
 
 
 def _paired(rows: list[dict[str, Any]], variants: list[str]) -> str:
-    """Mean difference from the default over data sets and sizes, with the standard error over the seeds' own means."""
+    """Mean difference from the default over data sets and sizes, with the standard error over the
+    seeds' own means."""
     lines = []
     for variant in variants:
         if variant == DEFAULT:
             continue
         cells = []
         for judge in ("network", "kernel"):
-            difference = _values(rows, judge, variant=variant) - _values(rows, judge, variant=DEFAULT)
+            difference = _values(rows, judge, variant=variant) - _values(
+                rows, judge, variant=DEFAULT
+            )
             seeds = len({row["seed"] for row in rows})
             by_seed = difference.reshape(-1, seeds).mean(0)
             cells.append(f"{by_seed.mean():+.2f} ± {by_seed.std(ddof=1) / seeds**0.5:.2f}")
@@ -196,7 +245,9 @@ def _paired(rows: list[dict[str, Any]], variants: list[str]) -> str:
         lines.append([variant, *cells, f"{seconds:.2f} s"])
     own = np.mean([row["select_seconds_200"] for row in rows if row["variant"] == DEFAULT])
     head = f"The default selects 200 points in {own:.2f} s on average here.\n\n"
-    return head + table(["variant", "network judge", "kernel judge", "seconds for 200 points"], lines)
+    return head + table(
+        ["variant", "network judge", "kernel judge", "seconds for 200 points"], lines
+    )
 
 
 CONCLUSION = """**Decision.** The default is the squared error, the gradient rule and the automatic regulariser: in closed form, the
@@ -237,11 +288,13 @@ times and scores joint labels, is not in this table. {words}
 def _stream(record: dict[str, Any]) -> str:
     speeds = [
         [
-            f"{one['loss']}, inner_reg {one['inner_reg']}", f"{one['points_a_second']:.0f}",
-            f"{one['median_ms_first_half']:.1f}", f"{one['median_ms_second_half']:.1f}",
+            f"{one['loss']}, inner_reg {one['inner_reg']}",
+            f"{one['points_a_second']:.0f}",
+            f"{one['median_ms_first_half']:.1f}",
+            f"{one['median_ms_second_half']:.1f}",
         ]
         for one in record["speed"]
-    ]  # fmt: skip
+    ]
     orders = list(dict.fromkeys(one["order"] for one in record["weights"]))
     buffers = list(dict.fromkeys(one["buffer"] for one in record["weights"]))
     rows = [[buffer, *(_spread(record, order, buffer) for order in orders)] for buffer in buffers]
@@ -268,7 +321,11 @@ leaves a selection by labels nothing to tell apart: there both forms of merge-re
 def _scores(record: dict[str, Any], order: str, buffer: str) -> Any:
     wanted = (order, buffer, "stream's weights")
     return 100 * np.array(
-        [one["accuracy"] for one in record["weights"] if (one["order"], one["buffer"], one["judged with"]) == wanted]
+        [
+            one["accuracy"]
+            for one in record["weights"]
+            if (one["order"], one["buffer"], one["judged with"]) == wanted
+        ]
     )
 
 
@@ -281,23 +338,31 @@ def _spread(record: dict[str, Any], order: str, buffer: str) -> str:
 
 
 def _difference(record: dict[str, Any], order: str) -> str:
-    return _told_mean(_scores(record, order, "learnt weights") - _scores(record, order, "equal weights"), "+")
+    return _told_mean(
+        _scores(record, order, "learnt weights") - _scores(record, order, "equal weights"), "+"
+    )
 
 
 def _gpu(record: dict[str, Any]) -> str:
     rows = [
         [
-            one["what"], _seconds(one["seconds"]), "" if one["goal"] is None else _seconds(one["goal"]), _seconds(one["floor"]),
+            one["what"],
+            _seconds(one["seconds"]),
+            "" if one["goal"] is None else _seconds(one["goal"]),
+            _seconds(one["floor"]),
             f"{one['seconds'] / one['floor']:.1f}",
         ]
         for one in record["rows"]
-    ]  # fmt: skip
+    ]
     ceilings = record["ceilings"]
     accuracy = [[one["what"], f"{one['largest']:.1e}"] for one in record["accuracy"]]
     prepared = [one for one in record["rows"] if "preparation_seconds" in one]
     waits = ", ".join(f"{one['preparation_seconds']:.1f} s" for one in prepared)
     pooled = next(one for one in record["rows"] if one["what"].startswith("pooled CNTK, depth 6"))
-    ten = f"{(pooled['seconds'] - 10e-6) * 1e6:.1f} µs below this, and {10e-6 / pooled['floor']:.1f} times the floor"
+    ten = (
+        f"{(pooled['seconds'] - 10e-6) * 1e6:.1f} µs below this, and {10e-6 / pooled['floor']:.1f} "
+        "times the floor"
+    )
     return f"""## On a GPU
 
 {told(record)}
@@ -321,4 +386,10 @@ of several (10 000 × 10 000: one), after one run for the compiler.
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1e6:.1f} µs" if value < 1e-3 else f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
+    return (
+        f"{value * 1e6:.1f} µs"
+        if value < 1e-3
+        else f"{value:.3f} s"
+        if value < 10
+        else f"{value:.1f} s"
+    )

@@ -1,9 +1,11 @@
-"""How the squared-error engine's ρ was chosen for the speed table: every value tried, judged on that very problem.
+"""How the squared-error engine's ρ was chosen for the speed table: every value tried, judged on
+that very problem.
 
     python -m benchmarks regulariser --data DIR --json [--record]
 
-The table asks for picks whose refitted cross-entropy loss is close to the cross-entropy engine's. ρ has no published value for the
-squared error there, so it is a tuned parameter of that table; this record shows what the tuning saw.
+The table asks for picks whose refitted cross-entropy loss is close to the cross-entropy engine's. ρ
+has no published value for the squared error there, so it is a tuned parameter of that table; this
+record shows what the tuning saw.
 """
 
 from __future__ import annotations
@@ -31,7 +33,17 @@ def run(arguments: Any) -> dict[str, Any]:
             picks = select(data, size=max(SIZES), loss="squared", inner_reg=rho, rule=rule)
             losses = {size: refitted(data, picks.prefix(size)) for size in SIZES}
             rows.append(
-                {"rule": rule, "rho": rho, "losses": losses, "excess": {size: losses[size] / aims[size] - 1 for size in SIZES}}
+                {
+                    "rule": rule,
+                    "rho": rho,
+                    "losses": losses,
+                    "excess": {size: losses[size] / aims[size] - 1 for size in SIZES},
+                }
             )
             print(rows[-1], file=sys.stderr, flush=True)
-    return {"benchmark": "regulariser", "machine": machine(), "cross_entropy_losses": aims, "rows": rows}
+    return {
+        "benchmark": "regulariser",
+        "machine": machine(),
+        "cross_entropy_losses": aims,
+        "rows": rows,
+    }

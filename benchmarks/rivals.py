@@ -1,8 +1,10 @@
-"""Seconds of every method on the CPU: 10 000 points of 512 features, 500 chosen; and an MNIST pool of 1000, 250 chosen.
+"""Seconds of every method on the CPU: 10 000 points of 512 features, 500 chosen; and an MNIST pool
+of 1000, 250 chosen.
 
     python -m benchmarks rivals --data DIR --record
 
-Methods that look at a network get one that has been run over the points before: its pass is timed apart.
+Methods that look at a network get one that has been run over the points before: its pass is timed
+apart.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from bicore.selectors.baselines.batchbald import BatchBALD
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.registry import METHODS, as_selector
 
-#: BatchBALD scores every joint label for every point at every step: at 10 000 points that is minutes, and it needs the network.
+#: BatchBALD scores every joint label for every point at every step: at 10 000 points that is
+#: minutes, and it needs the network.
 LARGE = [name for name in METHODS if name != "batchbald"]
 
 
@@ -38,8 +41,20 @@ def run(arguments: Any) -> dict[str, Any]:
     pool, _ = mnist_pools(data_folder(arguments.data)).of(0)
     torch.manual_seed(0)
     parts = {
-        "10 000 × 512, 500 points": (large(), 500, LARGE, perceptron((512,), 10), {"kernel": "linear"}),
-        "MNIST pool of 1000, 250 points": (pool, 250, list(METHODS), convolutional((1, 28, 28), 10), {}),
+        "10 000 × 512, 500 points": (
+            large(),
+            500,
+            LARGE,
+            perceptron((512,), 10),
+            {"kernel": "linear"},
+        ),
+        "MNIST pool of 1000, 250 points": (
+            pool,
+            250,
+            list(METHODS),
+            convolutional((1, 28, 28), 10),
+            {},
+        ),
     }
     rows: list[dict[str, Any]] = []
     for part, (data, size, names, network, ours) in parts.items():
@@ -48,16 +63,40 @@ def run(arguments: Any) -> dict[str, Any]:
         passed = time.perf_counter() - start
         for name in names:
             selector = as_selector(name, **(ours if METHODS[name][0] is BilevelSelector else {}))
-            model = None if not selector.needs_model else network if isinstance(selector, BatchBALD) else seen
+            model = (
+                None
+                if not selector.needs_model
+                else network
+                if isinstance(selector, BatchBALD)
+                else seen
+            )
             context = Context(model, Runtime(device="cpu", progress=False))
             seconds, count = _timed(selector, data, size, context, arguments.repeats)
-            rows.append({"part": part, "method": name, "seconds": seconds, "points": count, "needs_model": selector.needs_model})
+            rows.append(
+                {
+                    "part": part,
+                    "method": name,
+                    "seconds": seconds,
+                    "points": count,
+                    "needs_model": selector.needs_model,
+                }
+            )
             print(f"{part}: {name} {seconds:.2f} s", file=sys.stderr, flush=True)
-        rows.append({"part": part, "method": "the network's pass", "seconds": passed, "points": 0, "needs_model": True})
+        rows.append(
+            {
+                "part": part,
+                "method": "the network's pass",
+                "seconds": passed,
+                "points": 0,
+                "needs_model": True,
+            }
+        )
     return {"benchmark": "rivals", "machine": machine(), "rows": rows}
 
 
-def _timed(selector: Any, data: Dataset, size: int, context: Context, repeats: int) -> tuple[float, int]:
+def _timed(
+    selector: Any, data: Dataset, size: int, context: Context, repeats: int
+) -> tuple[float, int]:
     """The least of several times; a method that takes long is timed once."""
     times: list[float] = []
     while len(times) < repeats and (not times or times[0] < 5):

@@ -2,8 +2,9 @@
 
     python -m benchmarks selection --data DIR --json [--record]
 
-The problem: the first 1000 MNIST training images standardised with 0.1307 and 0.3081, the paper's fully connected kernel,
-λ = 1e-3 per point, binary weights, one thread. Seconds are those of the selection itself, after the kernel matrix.
+The problem: the first 1000 MNIST training images standardised with 0.1307 and 0.3081, the paper's
+fully connected kernel, λ = 1e-3 per point, binary weights, one thread. Seconds are those of the
+selection itself, after the kernel matrix.
 """
 
 from __future__ import annotations
@@ -19,16 +20,23 @@ from benchmarks.common import best, data_folder, machine, mnist_vectors
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime, select
 from bicore.bilevel import LBFGS, ConjugateGradient
 
-POINTS, SIZES = 1000, (100, 400)
-#: Published with the problem: the authors' code on a machine whose one-thread float32 product takes 14 ms.
-AUTHORS = {100: {"seconds": 38.0, "loss": 1.10, "closures": 126}, 400: {"seconds": 262.0, "loss": 1.01, "closures": 180}}
+POINTS = 1000
+SIZES = (100, 400)
+#: Published with the problem: the authors' code on a machine whose one-thread float32 product takes
+#: 14 ms.
+AUTHORS = {
+    100: {"seconds": 38.0, "loss": 1.10, "closures": 126},
+    400: {"seconds": 262.0, "loss": 1.01, "closures": 180},
+}
 AUTHORS_PRODUCT_SECONDS = 0.014
 SCALING_SIZES = (50, 100, 200, 400, 800)
-LAMBDA, CLASSES = 1e-3, 10
+LAMBDA = 1e-3
+CLASSES = 10
 
 
 def squared_reg(size: int) -> float:
-    """The constant ρ of the speed table, tuned on that problem: ``python -m benchmarks regulariser`` shows what was tried."""
+    """The constant ρ of the speed table, tuned on that problem: ``python -m benchmarks
+    regulariser`` shows what was tried."""
     return CLASSES * LAMBDA * size
 
 
@@ -55,7 +63,10 @@ ENGINES = [
     for name, options in (
         ("cross-entropy", {"loss": "cross-entropy", "inner_reg": PerPoint(LAMBDA)}),
         ("squared, gradient rule", {"loss": "squared", "inner_reg": squared_reg(size)}),
-        ("squared, exact gain", {"loss": "squared", "inner_reg": squared_reg(size), "rule": "gain"}),
+        (
+            "squared, exact gain",
+            {"loss": "squared", "inner_reg": squared_reg(size), "rule": "gain"},
+        ),
     )
     for dtype in ("float64", "float32")
 ]
@@ -65,10 +76,18 @@ def _seconds(coreset: Coreset) -> float:
     return float(coreset.info["seconds"] - coreset.info["preparation_seconds"])
 
 
-def _engine(data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int) -> dict[str, Any]:
+def _engine(
+    data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int
+) -> dict[str, Any]:
     runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
     print(f"{name} {dtype} {size}: {min(map(_seconds, runs)):.3f} s", file=sys.stderr, flush=True)
-    return {"engine": name, "dtype": dtype, "size": size, "seconds": min(map(_seconds, runs)), "loss": refitted(data, runs[0])}
+    return {
+        "engine": name,
+        "dtype": dtype,
+        "size": size,
+        "seconds": min(map(_seconds, runs)),
+        "loss": refitted(data, runs[0]),
+    }
 
 
 def _runtime(dtype: str) -> Runtime:
@@ -76,9 +95,15 @@ def _runtime(dtype: str) -> Runtime:
 
 
 def refitted(data: Dataset, coreset: Coreset) -> float:
-    """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every engine."""
+    """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every
+    engine."""
     judge = BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
-    fitted = judge.select(data, len(coreset), initial=coreset.indices[: len(coreset)], context=Context(runtime=_runtime("float64")))
+    fitted = judge.select(
+        data,
+        len(coreset),
+        initial=coreset.indices[: len(coreset)],
+        context=Context(runtime=_runtime("float64")),
+    )
     assert fitted.objective is not None
     return fitted.objective
 
@@ -86,9 +111,13 @@ def refitted(data: Dataset, coreset: Coreset) -> float:
 def _recipe(data: Dataset, size: int) -> dict[str, Any]:
     """L-BFGS 0.25 × 200 from a cold start, 50 CG steps, 200 candidates, float32."""
     selector = BilevelSelector(
-        loss="cross-entropy", inner_reg=PerPoint(LAMBDA), first="random", candidates=200,
-        inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, tolerance=1e-5, euclidean=True),
-    )  # fmt: skip
+        loss="cross-entropy",
+        inner_reg=PerPoint(LAMBDA),
+        first="random",
+        candidates=200,
+        inner=LBFGS.paper(),
+        linear=ConjugateGradient(50, lenient=True, tolerance=1e-5, euclidean=True),
+    )
     coreset = selector.select(data, size, context=Context(runtime=_runtime("float32")))
     effort = coreset.info["effort"]
     print(f"recipe {size}: {_seconds(coreset):.1f} s", file=sys.stderr, flush=True)
@@ -102,7 +131,8 @@ def _recipe(data: Dataset, size: int) -> dict[str, Any]:
 
 
 def _ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Against the recipe of the same run, and against the authors' figure scaled to this machine by the matrix product."""
+    """Against the recipe of the same run, and against the authors' figure scaled to this machine by
+    the matrix product."""
     scale = record["product_seconds"] / AUTHORS_PRODUCT_SECONDS
     recipes = {one["size"]: one["seconds"] for one in record["recipe"]}
     return [
@@ -118,7 +148,8 @@ def _ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _scaling(data: Dataset, repeats: int) -> dict[str, Any]:
-    """Seconds of the squared-error engine over m, and the exponent of a straight line through their logarithms."""
+    """Seconds of the squared-error engine over m, and the exponent of a straight line through their
+    logarithms."""
     seconds = []
     for size in SCALING_SIZES:
         options = {"loss": "squared", "inner_reg": squared_reg(100), "runtime": _runtime("float64")}
@@ -132,14 +163,21 @@ def _import_times(repeats: int) -> dict[str, float]:
         subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
 
     once("bicore")
-    torch_seconds, own = best(lambda: once("torch"), 2 * repeats), best(lambda: once("bicore"), 2 * repeats)
+    torch_seconds = best(lambda: once("torch"), 2 * repeats)
+    own = best(lambda: once("bicore"), 2 * repeats)
     return {"torch_seconds": torch_seconds, "bicore_seconds": own, "ratio": own / torch_seconds}
 
 
 def _show(record: dict[str, Any]) -> None:
     for one in record["engines"]:
         print(
-            f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['seconds']:.3f} s, loss {one['loss']:.4f}", file=sys.stderr
+            f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['seconds']:.3f} s, loss "
+            f"{one['loss']:.4f}",
+            file=sys.stderr,
         )
     for one in record.get("ratios", []):
-        print(f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['recipe_over_engine']:.0f}× the recipe", file=sys.stderr)
+        print(
+            f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['recipe_over_engine']:.0f}× "
+            "the recipe",
+            file=sys.stderr,
+        )

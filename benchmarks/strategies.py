@@ -2,8 +2,9 @@
 
     python -m benchmarks strategies --data DIR --record
 
-The kernel of a fully connected network, stored; squared error; one regulariser for all. Loss is the outer objective, accuracy that
-of the kernel model fitted on the coreset, on all test images; seconds are of the selection alone.
+The kernel of a fully connected network, stored; squared error; one regulariser for all. Loss is the
+outer objective, accuracy that of the kernel model fitted on the coreset, on all test images;
+seconds are of the selection alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from bicore.kernels import fully_connected
 from bicore.selectors import Batches, Elimination, Exchange, Simplex, Strategy, Uniform
 from bicore.sources import mnist
 
-POOL, SIZES = 10_000, (100, 500, 2000, 5000)
+POOL = 10_000
+SIZES = (100, 500, 2000, 5000)
 #: The largest size that greedy selection is run at, and the most exchanges.
 GREEDY = 2000
 ROUNDS = {100: 100, 500: 60, 2000: 5}
@@ -33,22 +35,44 @@ def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
     (x, y), (test_x, test_y) = mnist(folder, "train", POOL), mnist(folder, "test")
     kernel = fully_connected()
-    x, test_x = (torch.from_numpy(np.ascontiguousarray(part.reshape(len(part), -1))).double() for part in (x, test_x))
-    gram, cross = kernel(x).numpy(), kernel(test_x, x).numpy()
-    data, rows = Dataset(gram, y), []
-    rho = float(BilevelSelector(kernel="precomputed").select(data, 1, context=_context()).info["inner_reg"])
+    x, test_x = (
+        torch.from_numpy(np.ascontiguousarray(part.reshape(len(part), -1))).double()
+        for part in (x, test_x)
+    )
+    gram = kernel(x).numpy()
+    cross = kernel(test_x, x).numpy()
+    data = Dataset(gram, y)
+    rows = []
+    rho = float(
+        BilevelSelector(kernel="precomputed").select(data, 1, context=_context()).info["inner_reg"]
+    )
     for size in SIZES:
         for strategy in _strategies(size):
             start = time.perf_counter()
             coreset = _selected(strategy, data, size, rho)
             seconds = time.perf_counter() - start
             scores = _scores(gram, cross, y, test_y, coreset, rho)
-            kept = ("exchanges", "exchange_gain", "eliminated", "relaxed_objective", "relaxed_support")
+            kept = (
+                "exchanges",
+                "exchange_gain",
+                "eliminated",
+                "relaxed_objective",
+                "relaxed_support",
+            )
             more = {name: coreset.info[name] for name in kept if name in coreset.info}
-            rows.append({"size": size, "strategy": repr(strategy), "seconds": seconds, **scores, **more})
+            rows.append(
+                {"size": size, "strategy": repr(strategy), "seconds": seconds, **scores, **more}
+            )
             print(rows[-1], file=sys.stderr, flush=True)
     whole = _scores(gram, cross, y, test_y, None, rho)
-    return {"benchmark": "strategies", "machine": machine(), "inner_reg": rho, "pool": POOL, "rows": rows, "all": whole}
+    return {
+        "benchmark": "strategies",
+        "machine": machine(),
+        "inner_reg": rho,
+        "pool": POOL,
+        "rows": rows,
+        "all": whole,
+    }
 
 
 def _context() -> Context:
@@ -56,7 +80,11 @@ def _context() -> Context:
 
 
 def _strategies(size: int) -> list[Strategy | Uniform]:
-    found: list[Strategy | Uniform] = [Uniform(), *([Strategy()] if size <= GREEDY else []), Batches(50)]
+    found: list[Strategy | Uniform] = [
+        Uniform(),
+        *([Strategy()] if size <= GREEDY else []),
+        Batches(50),
+    ]
     if size in ROUNDS:
         found.append(Exchange(ROUNDS[size]))
     if 1.5 * size <= POOL // 2:
@@ -67,14 +95,21 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:
     if isinstance(strategy, Uniform):
         return strategy.select(data, size, context=_context())
-    return BilevelSelector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(data, size, context=_context())
+    return BilevelSelector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
+        data, size, context=_context()
+    )
 
 
-def _scores(gram: Any, cross: Any, y: Any, test_y: Any, coreset: Coreset | None, rho: float) -> dict[str, float]:
-    """Loss over the pool and accuracy on the test images of ridge regression on the coreset, or on everything."""
+def _scores(
+    gram: Any, cross: Any, y: Any, test_y: Any, coreset: Coreset | None, rho: float
+) -> dict[str, float]:
+    """Loss over the pool and accuracy on the test images of ridge regression on the coreset, or on
+    everything."""
     chosen = np.arange(len(y)) if coreset is None else coreset.indices
     targets = np.eye(10)[y] - np.eye(10)[y].mean(0)
-    alpha = np.linalg.solve(gram[np.ix_(chosen, chosen)] + rho * np.eye(len(chosen)), targets[chosen])
+    alpha = np.linalg.solve(
+        gram[np.ix_(chosen, chosen)] + rho * np.eye(len(chosen)), targets[chosen]
+    )
     loss = float(((gram[:, chosen] @ alpha - targets) ** 2).sum(1).mean())
     guesses = (cross[:, chosen] @ alpha + np.eye(10)[y].mean(0)).argmax(1)
     return {"loss": loss, "accuracy": float((guesses == test_y).mean())}

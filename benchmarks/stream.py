@@ -1,9 +1,11 @@
-"""Streams: points a second, whether an update grows dearer with the stream, and equal against learnt weights in the slots.
+"""Streams: points a second, whether an update grows dearer with the stream, and equal against
+learnt weights in the slots.
 
     python -m benchmarks stream --data DIR --json
 
-Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots. Weights: 10 000 MNIST images in random order or
-sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and tested on the 10 000 test images; 5 seeds.
+Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots. Weights: 10 000
+MNIST images in random order or sorted by class, 100 rows in 10 slots, a ridge judge trained on what
+is kept and tested on the 10 000 test images; 5 seeds.
 """
 
 from __future__ import annotations
@@ -20,17 +22,30 @@ from bicore import RBF, BilevelSelector
 from bicore.comparison.judges import RidgeJudge, as_sample
 from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
 
-BATCH, CAPACITY, SLOTS = 125, 100, 10
+BATCH = 125
+CAPACITY = 100
+SLOTS = 10
 UPDATES = 400
 
 
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
-    cases: list[tuple[str, float | str]] = [("squared", 0.1), ("cross-entropy", 0.1), ("squared", "auto")]
+    cases: list[tuple[str, float | str]] = [
+        ("squared", 0.1),
+        ("cross-entropy", 0.1),
+        ("squared", "auto"),
+    ]
     speeds = [_speed(loss, inner_reg, arguments.repeats) for loss, inner_reg in cases]
     weights = _weights(folder, arguments.seeds)
-    return {"benchmark": "stream", "machine": machine(), "batch": BATCH, "capacity": CAPACITY, "slots": SLOTS,
-            "speed": speeds, "weights": weights}  # fmt: skip
+    return {
+        "benchmark": "stream",
+        "machine": machine(),
+        "batch": BATCH,
+        "capacity": CAPACITY,
+        "slots": SLOTS,
+        "speed": speeds,
+        "weights": weights,
+    }
 
 
 def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
@@ -40,7 +55,9 @@ def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
     x = rng.normal(size=(len(y), 64)) + 2 * np.eye(10, 64)[y]
     best: list[float] = []
     for _ in range(repeats):
-        buffer = MergeReduce(BilevelSelector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg), CAPACITY, SLOTS)
+        buffer = MergeReduce(
+            BilevelSelector(kernel=RBF(0.01), loss=loss, inner_reg=inner_reg), CAPACITY, SLOTS
+        )
         times = []
         for start in range(0, len(x), BATCH):
             begin = time.perf_counter()
@@ -50,9 +67,13 @@ def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
     warm = best[SLOTS + 2 :]  # from the first merges on
     half = len(warm) // 2
     answer = {
-        "loss": loss, "inner_reg": inner_reg, "updates": count, "points_a_second": BATCH / float(np.mean(warm)),
-        "median_ms_first_half": 1e3 * float(np.median(warm[:half])), "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
-    }  # fmt: skip
+        "loss": loss,
+        "inner_reg": inner_reg,
+        "updates": count,
+        "points_a_second": BATCH / float(np.mean(warm)),
+        "median_ms_first_half": 1e3 * float(np.median(warm[:half])),
+        "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
+    }
     print(answer, file=sys.stderr, flush=True)
     return answer
 
@@ -67,8 +88,15 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
     for order_name in ("random order", "sorted by class"):
         for seed in range(seeds):
             order = np.random.default_rng(seed).permutation(len(x))
-            order = order if order_name == "random order" else order[np.argsort(y[order], kind="stable")]
-            plain, final = (BilevelSelector(kernel=kernel, inner_reg=0.1, weights=kind) for kind in ("binary", "final"))
+            order = (
+                order
+                if order_name == "random order"
+                else order[np.argsort(y[order], kind="stable")]
+            )
+            plain, final = (
+                BilevelSelector(kernel=kernel, inner_reg=0.1, weights=kind)
+                for kind in ("binary", "final")
+            )
             buffers: dict[str, Buffer] = {
                 "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "equal", seed),
                 "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learnt", seed),
@@ -84,6 +112,20 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
                     shares = kept.weights if judged == "stream's weights" else np.ones(len(kept))
                     sample = as_sample(kept.x, kept.y, shares, device, True)
                     score = RidgeJudge(kernel).scores([sample], test, 10, seed)[0]
-                    rows.append({"order": order_name, "buffer": name, "judged with": judged, "seed": seed, "accuracy": score})
-            print(order_name, seed, [f"{row['accuracy']:.4f}" for row in rows[-8:]], file=sys.stderr, flush=True)
+                    rows.append(
+                        {
+                            "order": order_name,
+                            "buffer": name,
+                            "judged with": judged,
+                            "seed": seed,
+                            "accuracy": score,
+                        }
+                    )
+            print(
+                order_name,
+                seed,
+                [f"{row['accuracy']:.4f}" for row in rows[-8:]],
+                file=sys.stderr,
+                flush=True,
+            )
     return rows

@@ -1,9 +1,11 @@
-"""A step of training with rehearsal, ResNet-18 on a batch of 256 images and a memory of 200, beside its floor.
+"""A step of training with rehearsal, ResNet-18 on a batch of 256 images and a memory of 200, beside
+its floor.
 
     python -m benchmarks training --json
 
-The card's ceilings are measured first: operations a second of bfloat16 matrix products, and bytes a second of memory. The floor is
-what the convolutions must compute, or the maps they must read and write, divided by the ceiling that binds.
+The card's ceilings are measured first: operations a second of bfloat16 matrix products, and bytes a
+second of memory. The floor is what the convolutions must compute, or the maps they must read and
+write, divided by the ceiling that binds.
 """
 
 from __future__ import annotations
@@ -22,10 +24,15 @@ from experiments import training
 from experiments.networks import ResNet18
 from experiments.training import Cohort, Learner, Memory, build, products
 
-BATCH, MEMORY, BATCHES, EPOCHS = 256, 200, 4, 12
-#: Reading and writing of maps by a convolution: forward it reads its input and writes its output; for the gradients it reads the
-#: output's twice, the input twice (once to know where the ReLU was off) and writes the input's.
-INPUT_PASSES, OUTPUT_PASSES = 4, 3
+BATCH = 256
+MEMORY = 200
+BATCHES = 4
+EPOCHS = 12
+#: Reading and writing of maps by a convolution: forward it reads its input and writes its output;
+#: for the gradients it reads the output's twice, the input twice (once to know where the ReLU was
+#: off) and writes the input's.
+INPUT_PASSES = 4
+OUTPUT_PASSES = 3
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -33,16 +40,28 @@ def run(arguments: Any) -> dict[str, Any]:
         raise InputError("this benchmark needs a GPU, and torch sees none.")
     ceilings = _ceilings()
     work = _work()
-    floor = max(work["operations"] / ceilings["operations_a_second"], work["bytes"] / ceilings["bytes_a_second"])
+    floor = max(
+        work["operations"] / ceilings["operations_a_second"],
+        work["bytes"] / ceilings["bytes_a_second"],
+    )
     rows = []
     for row in _rows(arguments.repeats):
-        ratio = {} if row["setting"].startswith("float32") else {"times_the_floor": row["seconds_a_step"] / floor}
+        ratio = (
+            {}
+            if row["setting"].startswith("float32")
+            else {"times_the_floor": row["seconds_a_step"] / floor}
+        )
         rows.append({**row, **ratio})
         print(rows[-1], file=sys.stderr, flush=True)
     return {
-        "benchmark": "training", "machine": machine(), "images": BATCH + MEMORY, "ceilings": ceilings, "work": work,
-        "floor_seconds": floor, "rows": rows,
-    }  # fmt: skip
+        "benchmark": "training",
+        "machine": machine(),
+        "images": BATCH + MEMORY,
+        "ceilings": ceilings,
+        "work": work,
+        "floor_seconds": floor,
+        "rows": rows,
+    }
 
 
 def _ceilings(side: int = 8192, turns: int = 10) -> dict[str, float]:
@@ -58,8 +77,10 @@ def _ceilings(side: int = 8192, turns: int = 10) -> dict[str, float]:
 
 
 def _work() -> dict[str, float]:
-    """Operations and least bytes of a step of so many images; counted on one image, since all are alike."""
-    network, moved = ResNet18(), []
+    """Operations and least bytes of a step of so many images; counted on one image, since all are
+    alike."""
+    network = ResNet18()
+    moved = []
 
     def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         moved.append(INPUT_PASSES * inputs[0].numel() + OUTPUT_PASSES * output.numel())
@@ -70,7 +91,10 @@ def _work() -> dict[str, float]:
     with FlopCounterMode(display=False) as counter:
         network(torch.zeros(1, *network.shape)).sum().backward()
     images = BATCH + MEMORY
-    return {"operations": float(images * counter.get_total_flops()), "bytes": float(images * 2 * sum(moved))}
+    return {
+        "operations": float(images * counter.get_total_flops()),
+        "bytes": float(images * 2 * sum(moved)),
+    }
 
 
 def _rows(repeats: int) -> Iterator[dict[str, Any]]:
@@ -81,7 +105,13 @@ def _rows(repeats: int) -> Iterator[dict[str, Any]]:
         ("bfloat16, epochs recorded", True, False, True, 1),
         ("bfloat16, recorded, algorithms searched", True, True, True, 1),
         ("bfloat16, recorded, algorithms searched, two networks side by side", True, True, True, 2),
-        ("bfloat16, recorded, algorithms searched, four networks side by side", True, True, True, 4),
+        (
+            "bfloat16, recorded, algorithms searched, four networks side by side",
+            True,
+            True,
+            True,
+            4,
+        ),
     ):
         training.FAST = fast
         learners = [_learner(searched) for _ in range(count)]
@@ -97,7 +127,8 @@ def _learner(searched: bool) -> Learner:
     draw = torch.Generator().manual_seed(1)
 
     def points(count: int) -> tuple[Tensor, Tensor]:
-        x, y = torch.randn(count, *network.shape, generator=draw), torch.randint(0, 10, (count,), generator=draw)
+        x = torch.randn(count, *network.shape, generator=draw)
+        y = torch.randint(0, 10, (count,), generator=draw)
         return x.cuda(), y.cuda()
 
     learner.take(*points(BATCH * BATCHES))
@@ -108,7 +139,9 @@ def _learner(searched: bool) -> Learner:
 def _recorded(learners: list[Learner], repeats: int) -> float:
     cohort = Cohort(learners)
     cohort.train(3)  # launched once, recorded, replayed
-    return device_seconds(lambda: cohort.train(EPOCHS), repeats) / (EPOCHS * BATCHES * len(learners))
+    return device_seconds(lambda: cohort.train(EPOCHS), repeats) / (
+        EPOCHS * BATCHES * len(learners)
+    )
 
 
 def _launched(learner: Learner, repeats: int) -> float:

@@ -8,7 +8,9 @@ from benchmarks.common import table, told
 
 
 def section(record: dict[str, Any]) -> str:
-    ceilings, work, floor = record["ceilings"], record["work"], record["floor_seconds"]
+    ceilings = record["ceilings"]
+    work = record["work"]
+    floor = record["floor_seconds"]
     body = [
         [
             row["setting"],

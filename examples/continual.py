@@ -1,4 +1,5 @@
-"""Continual learning with a replay memory: five tasks of two digits each, one after the other, in plain PyTorch.
+"""Continual learning with a replay memory: five tasks of two digits each, one after the other, in
+plain PyTorch.
 
 python examples/continual.py
 """
@@ -12,13 +13,16 @@ from bicore.sources import digits
 
 x, y = digits()
 x, test = torch.from_numpy(x).float(), np.arange(len(x)) % 4 == 0
-model, criterion = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), nn.CrossEntropyLoss()
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+criterion = nn.CrossEntropyLoss()
 memory = bicore.ReplayMemory(bicore.BilevelSelector(kernel="rbf", inner_reg=0.1), capacity=50)
 for task in range(5):
     rows = np.flatnonzero(np.isin(y, (2 * task, 2 * task + 1)) & ~test)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(100):
-        loss = criterion(model(x[rows]), torch.from_numpy(y[rows])) + memory.loss(model, criterion, beta=1.0)
+        loss = criterion(model(x[rows]), torch.from_numpy(y[rows])) + memory.loss(
+            model, criterion, beta=1.0
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -1,4 +1,5 @@
-"""Select a coreset of scikit-learn's digits, train a small network on it and on uniform samples of the same size, and compare.
+"""Select a coreset of scikit-learn's digits, train a small network on it and on uniform samples of
+the same size, and compare.
 
     make demo        (or: python examples/demo.py)
 
@@ -22,14 +23,20 @@ from sklearn.neural_network import MLPClassifier
 import bicore
 from bicore.sources import digits
 
-SEEDS, SIZES, POOL = 5, (20, 50, 100), 1200
+SEEDS = 5
+SIZES = (20, 50, 100)
+POOL = 1200
 OUT = Path("out")
 
 
-def accuracy(x: np.ndarray, y: np.ndarray, rows: np.ndarray, test: tuple[np.ndarray, np.ndarray], seed: int) -> float:
+def accuracy(
+    x: np.ndarray, y: np.ndarray, rows: np.ndarray, test: tuple[np.ndarray, np.ndarray], seed: int
+) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = MLPClassifier((100,), solver="lbfgs", max_iter=300, random_state=seed).fit(x[rows], y[rows])
+        model = MLPClassifier((100,), solver="lbfgs", max_iter=300, random_state=seed).fit(
+            x[rows], y[rows]
+        )
     return float(model.score(*test))
 
 
@@ -39,19 +46,28 @@ def main() -> None:
     start = time.perf_counter()
     for seed in range(SEEDS):
         order = np.random.default_rng(seed).permutation(len(x))
-        pool, rest = order[:POOL], order[POOL:]
+        pool = order[:POOL]
+        rest = order[POOL:]
         coreset = bicore.select(x[pool], y[pool], size=max(SIZES), seed=seed)
         uniform = np.random.default_rng(100 + seed).permutation(POOL)
         for size in SIZES:
             test = (x[rest], y[rest])
-            found[size, "bicore"].append(accuracy(x, y, pool[coreset.prefix(size).indices], test, seed))
+            found[size, "bicore"].append(
+                accuracy(x, y, pool[coreset.prefix(size).indices], test, seed)
+            )
             found[size, "uniform"].append(accuracy(x, y, pool[uniform[:size]], test, seed))
-    table = Table(title=f"Test accuracy of a small network trained on few of {POOL} digits ({SEEDS} seeds, mean ± std)")
+    table = Table(
+        title=(
+            f"Test accuracy of a small network trained on few of {POOL} digits ({SEEDS} seeds, "
+            "mean ± std)"
+        )
+    )
     for name in ("points", "uniform sample", "bicore coreset"):
         table.add_column(name, justify="right")
     for size in SIZES:
         cells = [
-            f"{100 * np.mean(found[size, kind]):.1f} ± {100 * np.std(found[size, kind], ddof=1):.1f} %"
+            f"{100 * np.mean(found[size, kind]):.1f} ± "
+            f"{100 * np.std(found[size, kind], ddof=1):.1f} %"
             for kind in ("uniform", "bicore")
         ]
         table.add_row(str(size), *cells)

@@ -1,6 +1,8 @@
-"""The state of a run in the middle of a task or a stream, so that a run that was cut off goes on where it stood.
+"""The state of a run in the middle of a task or a stream, so that a run that was cut off goes on
+where it stood.
 
-A file of tensors, written beside and renamed; read without running anything that is in it. It is removed when the run is recorded.
+A file of tensors, written beside and renamed; read without running anything that is in it. It is
+removed when the run is recorded.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from experiments.training import Learner
 
 
 def checkpoint_folder() -> Path:
-    """``$BICORE_CHECKPOINTS``, or ``checkpoints`` where the command runs; it can be removed at any time between runs."""
+    """``$BICORE_CHECKPOINTS``, or ``checkpoints`` where the command runs; it can be removed at any
+    time between runs."""
     return Path(os.environ.get("BICORE_CHECKPOINTS", "checkpoints"))
 
 
 def once(path: Path, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Tensors that are made by the process that asks first, and read by the others, who wait for it."""
+    """Tensors that are made by the process that asks first, and read by the others, who wait for
+    it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -46,7 +50,8 @@ Keeper = TypeVar("Keeper", bound=Kept)
 
 @dataclass
 class Place:
-    """How far a run is: tasks or batches that are done, epochs of the next, and the seconds spent, in all and on selections."""
+    """How far a run is: tasks or batches that are done, epochs of the next, and the seconds spent,
+    in all and on selections."""
 
     task: int = 0
     epochs: int = 0
@@ -68,26 +73,34 @@ class Checkpoint:
         return self.folder / "state.pt"
 
     def save(self, place: Place, learners: Sequence[Learner], kept: Sequence[Kept]) -> None:
-        """Everything as it is at this place; what is kept changes from task to task or batch to batch."""
+        """Everything as it is at this place; what is kept changes from task to task or batch to
+        batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, one in enumerate(kept):
             one.save(self._kept(place.task, number))
         state: dict[str, Any] = {
-            "place": asdict(place), "betas": [learner.beta for learner in learners],
-            "learners": [_taken(learner) for learner in learners], "random": _random(),
-        }  # fmt: skip
+            "place": asdict(place),
+            "betas": [learner.beta for learner in learners],
+            "learners": [_taken(learner) for learner in learners],
+            "random": _random(),
+        }
         beside = self.path.with_suffix(".part")
         torch.save(state, beside)
         beside.replace(self.path)
-        for old in set(self.folder.glob("kept-*")) - {self._kept(place.task, number) for number in range(len(kept))}:
+        for old in set(self.folder.glob("kept-*")) - {
+            self._kept(place.task, number) for number in range(len(kept))
+        }:
             old.unlink()
 
-    def restore(self, learners: Sequence[Learner], kept: list[Keeper], load: Callable[[Path], Keeper] | None) -> Place:
+    def restore(
+        self, learners: Sequence[Learner], kept: list[Keeper], load: Callable[[Path], Keeper] | None
+    ) -> Place:
         """Put everything back; the beginning, where there is nothing."""
         if not self.path.exists():
             return Place()
         state = torch.load(self.path, map_location="cpu", weights_only=True)
-        if state["betas"] != [learner.beta for learner in learners]:  # some have been recorded since, or β is another: begin anew
+        # some have been recorded since, or β is another: begin anew
+        if state["betas"] != [learner.beta for learner in learners]:
             return Place()
         place = Place(**state["place"])
         for learner, taken in zip(learners, state["learners"], strict=True):
@@ -111,9 +124,15 @@ class Checkpoint:
 
 
 def _taken(learner: Learner) -> dict[str, Any]:
-    averages = [learner.optimiser.state.get(value, {}) for group in learner.optimiser.param_groups for value in group["params"]]
+    averages = [
+        learner.optimiser.state.get(value, {})
+        for group in learner.optimiser.param_groups
+        for value in group["params"]
+    ]
     return {
-        "network": {name: value.detach().cpu() for name, value in learner.network.state_dict().items()},
+        "network": {
+            name: value.detach().cpu() for name, value in learner.network.state_dict().items()
+        },
         "optimiser": [{name: value.cpu() for name, value in one.items()} for one in averages],
         "generator": learner.generator.get_state(),
     }
@@ -130,4 +149,7 @@ def _put(learner: Learner, taken: dict[str, Any]) -> None:
 
 
 def _random() -> list[torch.Tensor]:
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
+    return [
+        torch.get_rng_state(),
+        *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else []),
+    ]

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from experiments import cifar, continual, penalties, streaming, summary
-from experiments.groups import Group, continual_runs, penalty_runs, published, streaming_runs, summary_runs
+from experiments.groups import (
+    Group,
+    continual_runs,
+    penalty_runs,
+    published,
+    streaming_runs,
+    summary_runs,
+)
 
 #: The rows of both streams.
-STREAMS = {"imbalanced": {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN}, "streaming": cifar.BALANCED}
+STREAMS = {
+    "imbalanced": {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN},
+    "streaming": cifar.BALANCED,
+}
 
 
 def continual_rows(seed: int) -> list[Group]:
@@ -16,25 +26,44 @@ def continual_rows(seed: int) -> list[Group]:
     rows = {**continual.METHODS, **cifar.OWN}
     return [
         continual_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed,
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            seed,
             published("continual_learning", method.removesuffix(", normalised"), cifar.DATASET),
-            cifar.betas_of("continual", method), penalty=cifar.penalty(method),
+            cifar.betas_of("continual", method),
+            penalty=cifar.penalty(method),
         )
         for method, word in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def beta_rows(seed: int) -> list[Group]:
     """β on held-out points with one seed and fewer epochs."""
     return [
-        continual_runs(cifar.DATASET, method, word, cifar.MEMORY, 0, None, betas, cifar.BETA_EPOCHS, cifar.penalty(method))
+        continual_runs(
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            0,
+            None,
+            betas,
+            cifar.BETA_EPOCHS,
+            cifar.penalty(method),
+        )
         for method, word in {**continual.METHODS, **cifar.OWN, **cifar.RBF}.items()
         if seed == 0 and (betas := cifar.tried("continual", method))
     ]
 
 
 def penalty_rows(seed: int) -> list[Group]:
-    return [penalty_runs(method, word) for method, word in penalties.METHODS.items()] if seed == 0 else []
+    return (
+        [penalty_runs(method, word) for method, word in penalties.METHODS.items()]
+        if seed == 0
+        else []
+    )
 
 
 def _flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:
@@ -48,39 +77,62 @@ def stream_beta_rows(seed: int) -> list[Group]:
     """The same for the streams, with fewer steps a batch."""
     return [
         streaming_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, 0, None, table == "imbalanced", betas,
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            0,
+            None,
+            table == "imbalanced",
+            betas,
             _flow(method, table == "imbalanced", cifar.FEWER_STEPS),
         )
         for table, rows in STREAMS.items()
         for method, word in rows.items()
         if seed == 0 and (betas := cifar.tried(table, method))
-    ]  # fmt: skip
+    ]
 
 
 def imbalanced_rows(seed: int) -> list[Group]:
     return [
         streaming_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed,
-            published("imbalanced_streaming", method.removesuffix(streaming.COUNTED), cifar.DATASET), True,
-            cifar.betas_of("imbalanced", method), _flow(method, True),
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            seed,
+            published(
+                "imbalanced_streaming", method.removesuffix(streaming.COUNTED), cifar.DATASET
+            ),
+            True,
+            cifar.betas_of("imbalanced", method),
+            _flow(method, True),
         )
         for method, word in STREAMS["imbalanced"].items()
-    ]  # fmt: skip
+    ]
 
 
 def streaming_rows(seed: int) -> list[Group]:
     """The balanced stream: the paper's negative result; and the RBF kernel, which it says fails."""
     return [
         streaming_runs(
-            cifar.DATASET, method, word, cifar.MEMORY, seed, None, betas=cifar.betas_of("streaming", method),
+            cifar.DATASET,
+            method,
+            word,
+            cifar.MEMORY,
+            seed,
+            None,
+            betas=cifar.betas_of("streaming", method),
             flow=_flow(method, False),
         )
         for method, word in STREAMS["streaming"].items()
-    ]  # fmt: skip
+    ]
 
 
 def summary_rows(seed: int) -> list[Group]:
-    return [summary_runs(method, word, seed, "CIFAR-10") for method, word in summary.METHODS.items()]
+    return [
+        summary_runs(method, word, seed, "CIFAR-10") for method, word in summary.METHODS.items()
+    ]
 
 
 def proxy_rows(seed: int) -> list[Group]:
@@ -99,6 +151,8 @@ def proxy_rows(seed: int) -> list[Group]:
         for method, word in rows.items()
     ]
     return [
-        group if group.setting.method == "Coreset RBF" else replace(group, source=("cifar-continual", group.setting.method))
+        group
+        if group.setting.method == "Coreset RBF"
+        else replace(group, source=("cifar-continual", group.setting.method))
         for group in groups
     ]

@@ -1,4 +1,5 @@
-"""Continual learning with a replay memory (section 6.2, table 1 and the appendix): 16 rows of the paper, and rows of our own."""
+"""Continual learning with a replay memory (section 6.2, table 1 and the appendix): 16 rows of the
+paper, and rows of our own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from experiments.tasks import Task
 from experiments.training import EPOCHS, Cohort, Learner, Memory, build, lasting, scores
 
 BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-#: The paper's rows and the method of each; None has no memory. "at the end" trains a fresh network on the memory alone.
+#: The paper's rows and the method of each; None has no memory. "at the end" trains a fresh network
+#: on the memory alone.
 METHODS: dict[str, str | None] = {
     "Training w/o replay": None,
     "Uniform sampling, train at the end": "uniform",
@@ -40,14 +42,16 @@ METHODS: dict[str, str | None] = {
     "iCaRL's selection": "icarl",
     "Coreset": "coreset",
 }
-#: Variants of our own: the squared error in place of the cross-entropy, every point a candidate, weights kept in the memory.
+#: Variants of our own: the squared error in place of the cross-entropy, every point a candidate,
+#: weights kept in the memory.
 OWN = {
     "Coreset, all candidates": "coreset-all",
     "Coreset, squared error": "coreset-squared",
     "Coreset, weights kept": "coreset-weighted",
 }
-#: Rows as the authors' code runs them, to find the cause of a difference: networks are looked at with dropout on, gradient matching
-#: scales gradients to length 1, and k-center begins with the first point of a task.
+#: Rows as the authors' code runs them, to find the cause of a difference: networks are looked at
+#: with dropout on, gradient matching scales gradients to length 1, and k-center begins with the
+#: first point of a task.
 TRAPS = {
     "k-means of grads, dropout on": "k-means-gradients",
     "k-center of grads, dropout on": "k-center-gradients",
@@ -58,21 +62,44 @@ TRAPS = {
 }
 
 
-def setting_of(dataset: str, method: str, memory: int, seed: int, betas: Sequence[float] = BETAS) -> Setting:
+def setting_of(
+    dataset: str, method: str, memory: int, seed: int, betas: Sequence[float] = BETAS
+) -> Setting:
     """Every β for a row with a memory that is rehearsed."""
-    betas = (0.0,) if method == "Training w/o replay" or method.endswith("at the end") else tuple(betas)
+    betas = (
+        (0.0,) if method == "Training w/o replay" or method.endswith("at the end") else tuple(betas)
+    )
     return Setting(dataset, method, memory, seed, betas, betas[:1], "beta")
 
 
 def run(
-    setting: Setting, word: str | None, tasks: Sequence[Task], betas: Sequence[float], device: str, epochs: int = EPOCHS,
-    network: Callable[[], Network] | None = None, checkpoint: Checkpoint | None = None, penalty: float = LAMBDA,
-) -> Iterator[tuple[float, dict[str, Any]]]:  # fmt: skip
+    setting: Setting,
+    word: str | None,
+    tasks: Sequence[Task],
+    betas: Sequence[float],
+    device: str,
+    epochs: int = EPOCHS,
+    network: Callable[[], Network] | None = None,
+    checkpoint: Checkpoint | None = None,
+    penalty: float = LAMBDA,
+) -> Iterator[tuple[float, dict[str, Any]]]:
     """Results for each β. A selector that looks at no network chooses once for all of them."""
-    begun, at_end, network = time.perf_counter(), setting.method.endswith("at the end"), network or NETWORKS[setting.dataset]
+    begun = time.perf_counter()
+    at_end = setting.method.endswith("at the end")
+    network = network or NETWORKS[setting.dataset]
     size = setting.memory // len(tasks) * len(tasks) if at_end else len(tasks[0].train)
     learners = Cohort(
-        [Learner(build(network, setting.seed, device), beta, size, setting.memory, epochs, seed=setting.seed) for beta in betas]
+        [
+            Learner(
+                build(network, setting.seed, device),
+                beta,
+                size,
+                setting.memory,
+                epochs,
+                seed=setting.seed,
+            )
+            for beta in betas
+        ]
     )
     selector = None if word is None else _variant(setting, word, device, penalty)
     memories = [] if selector is None else _memories(setting, word, selector, len(betas))
@@ -83,7 +110,11 @@ def run(
     else:
         first = partial(_start, network, setting.seed, tasks[0], device, epochs, checkpoint)
         _train_on_each(course, tasks, epochs, device, first, setting.method in TRAPS)
-    spent = {**course.spent(len(betas)), "epochs": epochs, **({"lambda": penalty} if penalised(word) else {})}
+    spent = {
+        **course.spent(len(betas)),
+        "epochs": epochs,
+        **({"lambda": penalty} if penalised(word) else {}),
+    }
     for beta, learner in zip(betas, learners, strict=True):
         yield beta, {**scores(learner.network, tasks, device), **spent}
     course.end()
@@ -96,17 +127,27 @@ def _variant(setting: Setting, word: str, device: str, penalty: float) -> Select
     return FromTheFirst(selector) if setting.method.endswith("from the first point") else selector
 
 
-def _memories(setting: Setting, word: str | None, selector: Selector, betas: int) -> list[ReplayMemory]:
+def _memories(
+    setting: Setting, word: str | None, selector: Selector, betas: int
+) -> list[ReplayMemory]:
     """One for each β where networks are looked at, otherwise one for all."""
     kept = "learnt" if word == "coreset-weighted" else "equal"
-    return [ReplayMemory(selector, setting.memory, kept, setting.seed) for _ in range(betas if selector.needs_model else 1)]
+    return [
+        ReplayMemory(selector, setting.memory, kept, setting.seed)
+        for _ in range(betas if selector.needs_model else 1)
+    ]
 
 
 def _train_on_each(
-    course: Course[ReplayMemory], tasks: Sequence[Task], epochs: int, device: str,
-    first: Callable[[], dict[str, Tensor]], noisy: bool,
-) -> None:  # fmt: skip
-    """One task after the other, with rehearsal of those before; all networks begin with what the ``first`` has taught."""
+    course: Course[ReplayMemory],
+    tasks: Sequence[Task],
+    epochs: int,
+    device: str,
+    first: Callable[[], dict[str, Tensor]],
+    noisy: bool,
+) -> None:
+    """One task after the other, with rehearsal of those before; all networks begin with what the
+    ``first`` has taught."""
     rows = partial(_rows, device=device)
     if course.place.task:
         course.rehearse(rows)
@@ -124,7 +165,9 @@ def _train_on_each(
         course.rehearse(rows)
 
 
-def _train_at_the_end(course: Course[ReplayMemory], tasks: Sequence[Task], epochs: int, device: str) -> None:
+def _train_at_the_end(
+    course: Course[ReplayMemory], tasks: Sequence[Task], epochs: int, device: str
+) -> None:
     """Choose from all tasks, then train on the memory alone."""
     for task in tasks[course.place.task :]:
         _remember(course, task, device)
@@ -139,12 +182,25 @@ def _remember(course: Course[ReplayMemory], task: Task, device: str, noisy: bool
     """Let every memory choose from a task; what looks at networks sees them as they are now."""
     with course.choosing():
         for memory, learner in zip(course.kept, course.learners, strict=False):
-            seen = None if not memory.selector.needs_model else Noisy(learner.network) if noisy else learner.network.eval()
-            memory.add_task(task.train.x, task.train.y, context=context_of(memory.selector, seen, device))
+            seen = (
+                None
+                if not memory.selector.needs_model
+                else Noisy(learner.network)
+                if noisy
+                else learner.network.eval()
+            )
+            memory.add_task(
+                task.train.x, task.train.y, context=context_of(memory.selector, seen, device)
+            )
 
 
 def _start(
-    network: Callable[[], Network], seed: int, task: Task, device: str, epochs: int, checkpoint: Checkpoint | None
+    network: Callable[[], Network],
+    seed: int,
+    task: Task,
+    device: str,
+    epochs: int,
+    checkpoint: Checkpoint | None,
 ) -> dict[str, Tensor]:
     if checkpoint is None or checkpoint.start is None:
         return started(network, seed, task, device, epochs)
@@ -153,18 +209,27 @@ def _start(
 
 
 @lru_cache(maxsize=4)
-def started(network: Callable[[], Network], seed: int, task: Task, device: str, epochs: int) -> dict[str, Tensor]:
-    """The network after the first task. No memory and no β have a part in it: every row of a seed goes on from here."""
+def started(
+    network: Callable[[], Network], seed: int, task: Task, device: str, epochs: int
+) -> dict[str, Tensor]:
+    """The network after the first task. No memory and no β have a part in it: every row of a seed
+    goes on from here."""
     return _first(network, seed, task, device, epochs)
 
 
 def _first(
-    network: Callable[[], Network], seed: int, task: Task, device: str, epochs: int, checkpoint: Checkpoint | None = None
+    network: Callable[[], Network],
+    seed: int,
+    task: Task,
+    device: str,
+    epochs: int,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, Tensor]:
     learner = Learner(build(network, seed, device), 0.0, len(task.train), 1, epochs, seed=seed)
     learner.take(*lasting(task.train, device))
     course: Course[ReplayMemory] = Course(Cohort([learner]), checkpoint)
-    with torch.random.fork_rng(devices=[0] if device == "cuda" else []):  # the same whether or not it was made before
+    # the same whether or not it was made before
+    with torch.random.fork_rng(devices=[0] if device == "cuda" else []):
         torch.manual_seed(seed)
         course.resume()
         course.train(epochs)

@@ -18,7 +18,8 @@ from experiments.training import Cohort, Learner, Memory
 
 @dataclass
 class Course(Generic[Keeper]):
-    """Learners that differ in β or in their points, and what is ``kept`` to rehearse: nothing, one for all, or one for each."""
+    """Learners that differ in β or in their points, and what is ``kept`` to rehearse: nothing, one
+    for all, or one for each."""
 
     learners: Cohort[Learner]
     checkpoint: Checkpoint | None = None
@@ -39,7 +40,8 @@ class Course(Generic[Keeper]):
             self.checkpoint.save(self.place, self.learners.learners, self.kept)
 
     def train(self, epochs: int) -> None:
-        """The epochs that are left of so many; with a checkpoint, in stretches after each of which everything is written."""
+        """The epochs that are left of so many; with a checkpoint, in stretches after each of which
+        everything is written."""
         while self.place.epochs < epochs:
             left = epochs - self.place.epochs
             stretch = left if self.checkpoint is None else min(self.checkpoint.every, left)
@@ -63,8 +65,14 @@ class Course(Generic[Keeper]):
 
     def spent(self, runs: int) -> dict[str, Any]:
         """What each of so many runs has cost, and the precision of its products."""
-        seconds = {"seconds": time.perf_counter() - self.begun, "selection_seconds": self.place.picking}
-        return {**{name: value / runs for name, value in seconds.items()}, "precision": self.learners.precision}
+        seconds = {
+            "seconds": time.perf_counter() - self.begun,
+            "selection_seconds": self.place.picking,
+        }
+        return {
+            **{name: value / runs for name, value in seconds.items()},
+            "precision": self.learners.precision,
+        }
 
     def end(self) -> None:
         """All runs are recorded."""

@@ -18,8 +18,11 @@ from experiments.tasks import load
 FIGURES = ("streaming", "summary", "cifar-summary", "picks", "merge-reduce")
 
 
-def draw(name: str, records: Iterable[dict[str, Any]], path: Path, folder: str | None = None) -> None:
-    """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show some."""
+def draw(
+    name: str, records: Iterable[dict[str, Any]], path: Path, folder: str | None = None
+) -> None:
+    """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show
+    some."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -29,8 +32,11 @@ def draw(name: str, records: Iterable[dict[str, Any]], path: Path, folder: str |
         figure = _picks(pyplot, list(records), load(folder)[0].x)
     else:
         painters = {
-            "streaming": _streaming, "summary": _summary, "cifar-summary": _summary, "merge-reduce": _merge_reduce,
-        }  # fmt: skip
+            "streaming": _streaming,
+            "summary": _summary,
+            "cifar-summary": _summary,
+            "merge-reduce": _merge_reduce,
+        }
         figure = painters[name](pyplot, list(records))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
@@ -41,33 +47,49 @@ def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
     """Figure 4: the final accuracy on each task, β chosen on held-out points."""
     found = rows("streaming", records)
     datasets = list(dict.fromkeys(row.dataset for row in found))
-    figure, axes = pyplot.subplots(1, len(datasets), figsize=(5 * len(datasets), 4), layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(datasets), figsize=(5 * len(datasets), 4), layout="constrained", squeeze=False
+    )
     for place, dataset in zip(axes[0], datasets, strict=True):
         for row in (row for row in found if row.dataset == dataset):
             runs = [
-                one["test"] for one in records if (one["dataset"], one["method"], one["beta"]) == (dataset, row.method, row.chosen)
+                one["test"]
+                for one in records
+                if (one["dataset"], one["method"], one["beta"]) == (dataset, row.method, row.chosen)
             ]
-            means, spread = 100 * np.mean(runs, 0), 100 * np.std(runs, 0)
+            means = 100 * np.mean(runs, 0)
+            spread = 100 * np.std(runs, 0)
             places = np.arange(1, len(means) + 1)
             place.plot(places, means, marker="o", markersize=3, label=row.method)
             place.fill_between(places, means - spread, means + spread, alpha=0.15)
         place.set(title=dataset, xlabel="task", ylabel="test accuracy, %", xticks=places)
         place.grid(alpha=0.3)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+    )
     return figure
 
 
 def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
-    """Figures 3a and 3c: accuracy against size; of MNIST with the two points that BatchBALD's authors publish."""
+    """Figures 3a and 3c: accuracy against size; of MNIST with the two points that BatchBALD's
+    authors publish."""
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in records:
         scores[one["method"]][one["memory"]].append(100 * one["test"][0])
     figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for method, by_size in scores.items():
         sizes = sorted(by_size)
-        means, spread = (np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std))
+        means, spread = (
+            np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std)
+        )
         seeds = min(len(found) for found in by_size.values())
-        place.plot(sizes, means, marker="o", markersize=3, label=f"{method} ({seeds} seed{'s' * (seeds > 1)})")
+        place.plot(
+            sizes,
+            means,
+            marker="o",
+            markersize=3,
+            label=f"{method} ({seeds} seed{'s' * (seeds > 1)})",
+        )
         place.fill_between(sizes, means - spread, means + spread, alpha=0.15)
     if records and records[0]["dataset"] == "MNIST":
         published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
@@ -82,8 +104,11 @@ def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
 def _picks(pyplot: Any, records: list[dict[str, Any]], images: np.ndarray) -> Any:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
     first = [one for one in records if one["seed"] == 0]
-    across, deep = 10, [-(-len(one["picks"]) // 10) for one in first]
-    figure, axes = pyplot.subplots(sum(deep), across, figsize=(6, 0.72 * sum(deep)), squeeze=False, layout="constrained")
+    across = 10
+    deep = [-(-len(one["picks"]) // 10) for one in first]
+    figure, axes = pyplot.subplots(
+        sum(deep), across, figsize=(6, 0.72 * sum(deep)), squeeze=False, layout="constrained"
+    )
     for place in axes.flat:
         place.axis("off")
     for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
@@ -94,17 +119,33 @@ def _picks(pyplot: Any, records: list[dict[str, Any]], images: np.ndarray) -> An
 
 
 def _merge_reduce(pyplot: Any, records: list[dict[str, Any]]) -> Any:
-    """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really holds them."""
-    buffer, rng = MergeReduce(as_selector("uniform"), capacity=6, slots=3), np.random.default_rng(0)
+    """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
+    holds them."""
+    buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
+    rng = np.random.default_rng(0)
     figure, place = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
     for step in range(1, 8):
         buffer.update(rng.normal(size=(4, 2)))
         end = 0
         for slot in buffer.slots:
-            first, last = end + 1, end + slot.level
+            first = end + 1
+            last = end + slot.level
             name = "".join(str(number) for number in range(first, last + 1))
-            place.barh(-step, slot.level - 0.1, left=end, height=0.7, color=f"C{int(np.log2(slot.level))}")
-            place.text(end + slot.level / 2 - 0.05, -step, f"$C_{{{name}}}$: {slot.level}β", ha="center", va="center", fontsize=9)
+            place.barh(
+                -step, slot.level - 0.1, left=end, height=0.7, color=f"C{int(np.log2(slot.level))}"
+            )
+            place.text(
+                end + slot.level / 2 - 0.05,
+                -step,
+                f"$C_{{{name}}}$: {slot.level}β",
+                ha="center",
+                va="center",
+                fontsize=9,
+            )
             end = last
-    place.set(xlabel="batches a slot stands for", yticks=range(-7, 0), yticklabels=[f"after {-step}" for step in range(-7, 0)])
+    place.set(
+        xlabel="batches a slot stands for",
+        yticks=range(-7, 0),
+        yticklabels=[f"after {-step}" for step in range(-7, 0)],
+    )
     return figure

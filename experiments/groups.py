@@ -1,7 +1,7 @@
 """Runs that share everything but β, as one group: what an experiment is made of.
 
-Each function here makes the group of one row and seed; :mod:`experiments.mnist_tables` and :mod:`experiments.cifar_tables` call
-them for the rows of every table.
+Each function here makes the group of one row and seed; :mod:`experiments.mnist_tables` and
+:mod:`experiments.cifar_tables` call them for the rows of every table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments import cifar, continual, penalties, picks, runtime, streaming, summary, training, variational
+from experiments import (
+    cifar,
+    continual,
+    penalties,
+    picks,
+    runtime,
+    streaming,
+    summary,
+    training,
+    variational,
+)
 from experiments.checkpoints import Checkpoint, checkpoint_folder
 from experiments.networks import NORMALISED, TOYS
 from experiments.records import file_name
@@ -23,9 +33,14 @@ from experiments.tasks import Task
 
 PAPER: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text())
 #: What a toy has less of: rows of memory, rows a batch of a stream.
-QUICK_SHARE, QUICK_BATCH = 10, 24
-#: Data sets whose runs are long enough to be kept in the middle: so often in a task, every so many epochs of a summary or batches.
-LONG, TASK_PARTS, SUMMARY_EPOCHS, BATCHES = (cifar.DATASET, "CIFAR-10"), 4, 10, 8
+QUICK_SHARE = 10
+QUICK_BATCH = 24
+#: Data sets whose runs are long enough to be kept in the middle: so often in a task, every so many
+#: epochs of a summary or batches.
+LONG = (cifar.DATASET, "CIFAR-10")
+TASK_PARTS = 4
+SUMMARY_EPOCHS = 10
+BATCHES = 8
 #: In the names of rows whose network is normalised.
 NORMALISED_WORDS = "normalised network"
 Number = dict[str, float]
@@ -34,7 +49,8 @@ Results = Iterator[tuple[float, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share everything but β: a setting, and a function that gives the result of each β asked for.
+    """Runs that share everything but β: a setting, and a function that gives the result of each β
+    asked for.
 
     ``source`` names the experiment and the method under which these very runs are recorded already.
     """
@@ -47,17 +63,32 @@ class Group:
 
 
 def continual_runs(
-    dataset: str, method: str, word: str | None, memory: int, seed: int, paper: Number | None,
-    betas: Sequence[float] = continual.BETAS, epochs: int = training.EPOCHS, penalty: float = LAMBDA,
-) -> Group:  # fmt: skip
+    dataset: str,
+    method: str,
+    word: str | None,
+    memory: int,
+    seed: int,
+    paper: Number | None,
+    betas: Sequence[float] = continual.BETAS,
+    epochs: int = training.EPOCHS,
+    penalty: float = LAMBDA,
+) -> Group:
     setting = _with_quick(continual.setting_of(dataset, method, memory, seed, betas))
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         if quick:
             return continual.run(setting, word, made, betas, device, 1, TOYS[dataset])
-        checkpoint = _checkpoint(setting, f"{epochs}", penalty, max(1, epochs // TASK_PARTS)) if dataset in LONG else None
+        checkpoint = (
+            _checkpoint(setting, f"{epochs}", penalty, max(1, epochs // TASK_PARTS))
+            if dataset in LONG
+            else None
+        )
         network = NORMALISED[dataset] if NORMALISED_WORDS in method else None
-        return continual.run(setting, word, made, betas, device, epochs, network, checkpoint, penalty)
+        return continual.run(
+            setting, word, made, betas, device, epochs, network, checkpoint, penalty
+        )
 
     return Group(setting, run, dataset, paper)
 
@@ -68,23 +99,39 @@ def _with_quick(setting: Setting) -> Setting:
 
 
 def _checkpoint(setting: Setting, kind: str, penalty: float, every: int) -> Checkpoint:
-    """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs of a seed begin with."""
+    """Beside nothing that is kept: a folder of this run for as long as it lasts, and what all runs
+    of a seed begin with."""
     kind = f"{kind}-{'fast' if training.FAST else 'float32'}"
-    name = file_name(f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}")
+    name = file_name(
+        f"{setting.dataset}-{setting.method}-{setting.memory}-{setting.seed}-{penalty:g}-{kind}"
+    )
     start = f"start-{setting.dataset}-{'normalised-' * (NORMALISED_WORDS in setting.method)}{setting.seed}-{kind}.pt"
     folder = checkpoint_folder()
     return Checkpoint(folder / name, every, folder / start)
 
 
 def streaming_runs(
-    dataset: str, method: str, word: str, memory: int, seed: int, paper: Number | None, imbalanced: bool = False,
-    betas: Sequence[float] = streaming.BETAS, flow: streaming.Flow | None = None,
-) -> Group:  # fmt: skip
+    dataset: str,
+    method: str,
+    word: str,
+    memory: int,
+    seed: int,
+    paper: Number | None,
+    imbalanced: bool = False,
+    betas: Sequence[float] = streaming.BETAS,
+    flow: streaming.Flow | None = None,
+) -> Group:
     setting = _with_quick(streaming.setting_of(dataset, method, memory, seed, betas))
     if flow is None:
-        flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA) if imbalanced else streaming.Flow()
+        flow = (
+            streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA)
+            if imbalanced
+            else streaming.Flow()
+        )
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         if quick:
             toy = replace(flow, steps=1, rows=QUICK_BATCH)
             return streaming.run(setting, word, made, betas, device, toy, 1, TOYS[dataset])
@@ -95,24 +142,33 @@ def streaming_runs(
     return Group(setting, run, f"{dataset} imbalanced" if imbalanced else dataset, paper)
 
 
-def variational_runs(dataset: str, method: str, word: str, seed: int, paper: Number | None) -> Group:
+def variational_runs(
+    dataset: str, method: str, word: str, seed: int, paper: Number | None
+) -> Group:
     setting = variational.setting_of(dataset, method, seed)
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         return variational.run(setting, word, made, betas, device, 1 if quick else None)
 
     return Group(setting, run, dataset, paper)
 
 
 def summary_runs(method: str, word: str, seed: int, dataset: str = "MNIST") -> Group:
-    setting, recipe = summary.setting_of(method, seed, dataset), summary.RECIPES[dataset]
+    setting = summary.setting_of(method, seed, dataset)
+    recipe = summary.RECIPES[dataset]
     toy = replace(recipe, epochs=6, rows=0, network=TOYS[f"Split{dataset}"])
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         if quick:
             return summary.run(setting, word, made, betas, device, made[1].train, toy)
         kind = f"{recipe.epochs}-" + ",".join(f"{size:g}" for size in betas)
-        checkpoint = _checkpoint(setting, kind, recipe.penalty, SUMMARY_EPOCHS) if dataset in LONG else None
+        checkpoint = (
+            _checkpoint(setting, kind, recipe.penalty, SUMMARY_EPOCHS) if dataset in LONG else None
+        )
         return summary.run(setting, word, made, betas, device, made[1].train, recipe, checkpoint)
 
     return Group(setting, run, f"pool of {dataset}", None)
@@ -121,7 +177,9 @@ def summary_runs(method: str, word: str, seed: int, dataset: str = "MNIST") -> G
 def runtime_runs(method: str) -> Group:
     setting = runtime.setting_of(method)
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         return runtime.run(setting, made, device, *(((5,), 12) if quick else ()))
 
     return Group(setting, run, f"pool of {setting.dataset}", None)
@@ -130,7 +188,9 @@ def runtime_runs(method: str) -> Group:
 def penalty_runs(method: str, word: str) -> Group:
     setting = penalties.setting_of(cifar.DATASET, method)
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         return penalties.run(setting, word, made, betas, device)
 
     return Group(setting, run, cifar.DATASET, None)
@@ -139,7 +199,9 @@ def penalty_runs(method: str, word: str) -> Group:
 def picks_runs(method: str, seed: int) -> Group:
     setting = picks.setting_of(method, seed)
 
-    def run(setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool) -> Results:
+    def run(
+        setting: Setting, made: Sequence[Task], betas: Sequence[float], device: str, quick: bool
+    ) -> Results:
         return picks.run(setting, made, device)
 
     return Group(setting, run, "pool of MNIST", None)

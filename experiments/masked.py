@@ -22,7 +22,8 @@ def masked_sum(below: Tensor, beside: Tensor, maps: Tensor) -> Tensor:
 
 def launched(below: Tensor, beside: Tensor, maps: Tensor) -> Tensor:
     """The same by a kernel of our own."""
-    rows = [value.contiguous(memory_format=torch.channels_last) for value in (below, beside, maps)]  # alike in memory
+    # alike in memory
+    rows = [value.contiguous(memory_format=torch.channels_last) for value in (below, beside, maps)]
     out = torch.empty_like(rows[0])
     _kernel[(triton.cdiv(out.numel(), BLOCK),)](*rows, out, out.numel(), block=BLOCK)
     return out
@@ -34,6 +35,8 @@ if triton is not None:
     def _kernel(below, beside, maps, out, count, block: tl.constexpr):
         at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         there = at < count
-        both = tl.load(below + at, there).to(tl.float32) + tl.load(beside + at, there).to(tl.float32)
+        both = tl.load(below + at, there).to(tl.float32) + tl.load(beside + at, there).to(
+            tl.float32
+        )
         on = tl.load(maps + at, there).to(tl.float32) > 0
         tl.store(out + at, tl.where(on, both, 0.0).to(out.dtype.element_ty), there)

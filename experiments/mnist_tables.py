@@ -15,7 +15,7 @@ from experiments.groups import (
     streaming_runs,
     summary_runs,
     variational_runs,
-)  # fmt: skip
+)
 
 DATASETS = ("PermMNIST", "SplitMNIST")
 
@@ -23,7 +23,9 @@ DATASETS = ("PermMNIST", "SplitMNIST")
 def continual_rows(seed: int) -> list[Group]:
     rows = {**continual.METHODS, **continual.OWN}
     return [
-        continual_runs(dataset, method, word, 100, seed, published("continual_learning", method, dataset))
+        continual_runs(
+            dataset, method, word, 100, seed, published("continual_learning", method, dataset)
+        )
         for dataset in DATASETS
         for method, word in rows.items()
     ]
@@ -31,7 +33,14 @@ def continual_rows(seed: int) -> list[Group]:
 
 def trap_rows(seed: int) -> list[Group]:
     return [
-        continual_runs(dataset, method, word, 100, seed, published("continual_learning", method.split(",")[0], dataset))
+        continual_runs(
+            dataset,
+            method,
+            word,
+            100,
+            seed,
+            published("continual_learning", method.split(",")[0], dataset),
+        )
         for dataset in DATASETS
         for method, word in continual.TRAPS.items()
     ]
@@ -41,7 +50,11 @@ def memory_rows(seed: int) -> list[Group]:
     rows = {
         "CL uniform sampling": (continual_runs, "uniform", ("continual", "Uniform sampling")),
         "CL coreset": (continual_runs, "coreset", ("continual", "Coreset")),
-        "Streaming reservoir sampling": (streaming_runs, "reservoir", ("streaming", "Reservoir sampling")),
+        "Streaming reservoir sampling": (
+            streaming_runs,
+            "reservoir",
+            ("streaming", "Reservoir sampling"),
+        ),
         "Streaming coreset": (streaming_runs, "coreset", ("streaming", "Streaming coreset")),
     }
     groups = []
@@ -54,23 +67,43 @@ def memory_rows(seed: int) -> list[Group]:
 
 
 def proxy_rows(seed: int) -> list[Group]:
-    """The RBF kernel beside the network's own in three settings; all but one row are runs of the other tables."""
+    """The RBF kernel beside the network's own in three settings; all but one row are runs of the
+    other tables."""
     groups = []
     for dataset in DATASETS:
         tables = (
-            ("CL", continual_runs(dataset, "", "coreset-rbf", 100, seed, None), "continual", "Coreset"),
+            (
+                "CL",
+                continual_runs(dataset, "", "coreset-rbf", 100, seed, None),
+                "continual",
+                "Coreset",
+            ),
             ("VCL", variational_runs(dataset, "", "coreset-rbf", seed, None), "vcl", "Coreset"),
-            ("Streaming", streaming_runs(dataset, "", "coreset-rbf", 100, seed, None), "streaming", "Streaming coreset"),
+            (
+                "Streaming",
+                streaming_runs(dataset, "", "coreset-rbf", 100, seed, None),
+                "streaming",
+                "Streaming coreset",
+            ),
         )
         for name, group, source, row in tables:
             table = {"continual": "continual_learning"}.get(source, source)
-            own, rbf = replace(group.setting, method=f"{name} Coreset CNTK"), replace(group.setting, method=f"{name} Coreset RBF")
-            groups.append(replace(group, setting=own, paper=published(table, row, dataset), source=(source, row)))
+            own = replace(group.setting, method=f"{name} Coreset CNTK")
+            rbf = replace(group.setting, method=f"{name} Coreset RBF")
+            groups.append(
+                replace(
+                    group, setting=own, paper=published(table, row, dataset), source=(source, row)
+                )
+            )
             if name == "CL":
-                groups.append(replace(group, setting=rbf, paper=published("rbf_proxy", rbf.method, dataset)))
+                groups.append(
+                    replace(group, setting=rbf, paper=published("rbf_proxy", rbf.method, dataset))
+                )
             else:
                 told = published(table, f"{row} RBF", dataset)
-                groups.append(replace(group, setting=rbf, paper=told, source=(source, f"{row} RBF")))
+                groups.append(
+                    replace(group, setting=rbf, paper=told, source=(source, f"{row} RBF"))
+                )
     return groups
 
 
@@ -94,7 +127,15 @@ def streaming_rows(seed: int) -> list[Group]:
 def fresh_rows(seed: int) -> list[Group]:
     flow = streaming.Flow(fresh=True)
     return [
-        streaming_runs(dataset, method, word, 100, seed, published("streaming", method.split(",")[0], dataset), flow=flow)
+        streaming_runs(
+            dataset,
+            method,
+            word,
+            100,
+            seed,
+            published("streaming", method.split(",")[0], dataset),
+            flow=flow,
+        )
         for dataset in DATASETS
         for method, word in streaming.FRESH.items()
     ]
@@ -103,7 +144,13 @@ def fresh_rows(seed: int) -> list[Group]:
 def imbalanced_rows(seed: int) -> list[Group]:
     return [
         streaming_runs(
-            "SplitMNIST", method, word, 100, seed, published("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True
+            "SplitMNIST",
+            method,
+            word,
+            100,
+            seed,
+            published("imbalanced_streaming", method, "SplitMNIST"),
+            imbalanced=True,
         )
         for method, word in {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}.items()
     ]
@@ -113,15 +160,24 @@ def imbalanced_fresh_rows(seed: int) -> list[Group]:
     flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA, fresh=True)
     return [
         streaming_runs(
-            "SplitMNIST", f"{method}{streaming.FRESH_WORDS}", word, 100, seed,
-            published("imbalanced_streaming", method, "SplitMNIST"), imbalanced=True, flow=flow,
+            "SplitMNIST",
+            f"{method}{streaming.FRESH_WORDS}",
+            word,
+            100,
+            seed,
+            published("imbalanced_streaming", method, "SplitMNIST"),
+            imbalanced=True,
+            flow=flow,
         )
         for method, word in streaming.IMBALANCED.items()
-    ]  # fmt: skip
+    ]
 
 
 def summary_rows(seed: int) -> list[Group]:
-    return [summary_runs(method, word, seed) for method, word in {**summary.METHODS, **summary.OWN}.items()]
+    return [
+        summary_runs(method, word, seed)
+        for method, word in {**summary.METHODS, **summary.OWN}.items()
+    ]
 
 
 def runtime_rows(seed: int) -> list[Group]:

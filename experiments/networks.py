@@ -12,16 +12,19 @@ from torch import Tensor, nn
 from experiments.trunk import Trunk
 
 #: By which CIFAR-10's channels come standardised.
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2023, 0.1994, 0.2010)
 
 
 class Network(nn.Module):
-    """Images are laid out once by ``prepare``; every step sees them through ``view``, which may draw at random."""
+    """Images are laid out once by ``prepare``; every step sees them through ``view``, which may
+    draw at random."""
 
     #: Of an image.
     shape: tuple[int, int, int] = (1, 28, 28)
     #: Trained in bfloat16 with float32 weights where there is a GPU, and by code compiled for it.
-    mixed, compiled = False, False
+    mixed = False
+    compiled = False
     #: Whether it pays to look for the fastest algorithm of every convolution.
     searched = False
     #: How parameters lie in memory.
@@ -62,31 +65,41 @@ class FullyConnected(Network):
 
 
 class ConvNet(Network):
-    """Two 5×5 convolutions with dropout 0.5, ReLU and max-pooling each, a hidden layer of 128 with dropout 0.5.
+    """Two 5×5 convolutions with dropout 0.5, ReLU and max-pooling each, a hidden layer of 128 with
+    dropout 0.5.
 
-    The first convolution meets the same images in every epoch. Its windows can be laid out once by ``prepare``; what is left of it
-    is a product with a matrix, several times faster on a GPU than a convolution with a single input channel.
+    The first convolution meets the same images in every epoch. Its windows can be laid out once by
+    ``prepare``; what is left of it is a product with a matrix, several times faster on a GPU than a
+    convolution with a single input channel.
     """
 
-    mixed, compiled = True, True
+    mixed = True
+    compiled = True
     #: Entries of a window: 25 pixels, a one for the bias, zeros up to a round number.
     entries = 32
 
     def __init__(self, outputs: int = 10) -> None:
         super().__init__()
-        self.first, self.second, self.hidden = nn.Conv2d(1, 32, 5), nn.Conv2d(32, 64, 5), nn.Linear(1024, 128)
+        self.first = nn.Conv2d(1, 32, 5)
+        self.second = nn.Conv2d(32, 64, 5)
+        self.hidden = nn.Linear(1024, 128)
         self.head = nn.Linear(128, outputs)
 
     @classmethod
     def prepare(cls, x: Tensor) -> Tensor:
         """The windows of images (n, 1, 28, 28): (n, 576, entries)."""
         windows = F.unfold(x, 5).transpose(1, 2)
-        return F.pad(torch.cat([windows, torch.ones_like(windows[:, :, :1])], 2), (0, cls.entries - 26))
+        return F.pad(
+            torch.cat([windows, torch.ones_like(windows[:, :, :1])], 2), (0, cls.entries - 26)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Of images, or of their windows."""
         windows = self.prepare(x) if x.dim() == 4 else x
-        weight = F.pad(torch.cat([self.first.weight.flatten(1), self.first.bias[:, None]], 1), (0, self.entries - 26))
+        weight = F.pad(
+            torch.cat([self.first.weight.flatten(1), self.first.bias[:, None]], 1),
+            (0, self.entries - 26),
+        )
         maps = self._reduced(F.linear(windows, weight).unflatten(1, (24, 24)).permute(0, 3, 1, 2))
         maps = self._reduced(self.second(maps))
         return self.head(F.dropout(F.relu(self.hidden(maps.flatten(1))), 0.5, self.training))
@@ -96,7 +109,8 @@ class ConvNet(Network):
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the shortcut must change shape."""
+    """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the
+    shortcut must change shape."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, normalised: bool) -> None:
         super().__init__()
@@ -114,14 +128,16 @@ class Block(nn.Module):
 
 
 class ResNet18(Network):
-    """ResNet-18 for 32×32 images without biases in its convolutions; without normalisation, or with batches normalised.
+    """ResNet-18 for 32×32 images without biases in its convolutions; without normalisation, or with
+    batches normalised.
 
-    Training sees random crops of images with a black border of four pixels, half of them mirrored. They are laid out with the
-    channels last, which is how a GPU likes its convolutions.
+    Training sees random crops of images with a black border of four pixels, half of them mirrored.
+    They are laid out with the channels last, which is how a GPU likes its convolutions.
     """
 
     shape = (3, 32, 32)
-    mixed, searched = True, True
+    mixed = True
+    searched = True
     layout = torch.channels_last
     border = 4
 
@@ -129,7 +145,8 @@ class ResNet18(Network):
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(width) if normalised else nn.Identity()
-        blocks, inputs = [], width
+        blocks = []
+        inputs = width
         for factor, first in ((1, 1), (2, 2), (4, 2), (8, 2)):
             for stride in (first, 1):
                 blocks.append(Block(inputs, factor * width, stride, normalised))
@@ -148,8 +165,10 @@ class ResNet18(Network):
 
     @classmethod
     def view(cls, x: Tensor) -> Tensor:
-        """A random crop of each row, or its mirror image; (n, 3, 32, 32) in memory as (n, 32, 32, 3)."""
-        size, device = cls.shape[1], x.device
+        """A random crop of each row, or its mirror image; (n, 3, 32, 32) in memory as (n, 32, 32,
+        3)."""
+        size = cls.shape[1]
+        device = x.device
         top, left = torch.randint(0, 2 * cls.border + 1, (2, len(x), 1), device=device)
         along = torch.arange(size, device=device)
         mirrored = torch.randint(0, 2, (len(x), 1), device=device)
@@ -163,22 +182,32 @@ class ResNet18(Network):
         return self.head(maps.mean((2, 3)))
 
     def whole(self, x: Tensor) -> bool:
-        """Whether all convolutions are one function: where maps are in bfloat16 on a GPU, and nothing is normalised."""
+        """Whether all convolutions are one function: where maps are in bfloat16 on a GPU, and
+        nothing is normalised."""
         return x.is_cuda and x.dtype == torch.bfloat16 and isinstance(self.norm, nn.Identity)
 
     def _trunk(self, x: Tensor) -> Tensor:
-        weights, shapes = [self.stem.weight], []
+        weights = [self.stem.weight]
+        shapes = []
         for block in self.blocks:
             assert isinstance(block, Block)
             reshaped = isinstance(block.shortcut, nn.Sequential)
-            weights += [block.first.weight, block.second.weight, *([block.shortcut[0].weight] if reshaped else [])]
+            weights += [
+                block.first.weight,
+                block.second.weight,
+                *([block.shortcut[0].weight] if reshaped else []),
+            ]
             shapes.append((block.first.stride[0], reshaped))
         maps: Tensor = Trunk.apply(x, shapes, *weights)
         return maps
 
 
 #: Which network is trained, by data set; and a smaller one of the same kind for toys.
-NETWORKS: dict[str, Callable[[], Network]] = {"PermMNIST": FullyConnected, "SplitMNIST": ConvNet, "SplitCIFAR-10": ResNet18}
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "PermMNIST": FullyConnected,
+    "SplitMNIST": ConvNet,
+    "SplitCIFAR-10": ResNet18,
+}
 TOYS: dict[str, Callable[[], Network]] = {**NETWORKS, "SplitCIFAR-10": partial(ResNet18, width=4)}
 #: The same with normalisation, as one would train it today.
 NORMALISED: dict[str, Callable[[], Network]] = {"SplitCIFAR-10": partial(ResNet18, normalised=True)}

@@ -1,4 +1,5 @@
-"""λ on CIFAR-10, once: by the held-out loss of the proxy fitted on the coresets that are chosen with it."""
+"""λ on CIFAR-10, once: by the held-out loss of the proxy fitted on the coresets that are chosen
+with it."""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ from experiments.proxies import proxy
 from experiments.settings import Setting
 from experiments.tasks import Task
 
-#: The paper's grid, and the points of a coreset: what the memory keeps of a task when it has seen two.
-GRID, SIZE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2), 100
+#: The paper's grid, and the points of a coreset: what the memory keeps of a task when it has seen
+#: two.
+GRID = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+SIZE = 100
 
 
-#: The network's kernel, by which λ is chosen; and the RBF kernel, which the paper says fails on CIFAR-10.
+#: The network's kernel, by which λ is chosen; and the RBF kernel, which the paper says fails on
+#: CIFAR-10.
 METHODS = {"Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
 
 
@@ -42,10 +46,15 @@ def run(
 
 def held_out_loss(inner: Dataset, outer: Dataset, penalty: float, setting: Setting) -> float:
     """Of the proxy that knows a coreset chosen without the held-out points."""
-    selector = BilevelSelector(kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(penalty), first="random")
+    selector = BilevelSelector(
+        kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(penalty), first="random"
+    )
     context = Context(runtime=Runtime("cpu", threads=1, progress=False))
     chosen = selector.select(inner, setting.memory, rng=setting.seed, context=context)
-    judged = selector.select(inner, len(chosen.indices), initial=chosen, outer=outer, context=context)  # nothing is added
+    # nothing is added
+    judged = selector.select(
+        inner, len(chosen.indices), initial=chosen, outer=outer, context=context
+    )
     return float(judged.objectives[-1])
 
 
@@ -53,4 +62,6 @@ def _kernels(dataset: str, word: str, task: Task, device: str) -> tuple[Dataset,
     kernel = proxy(dataset, word, device)
     x = torch.from_numpy(task.train.x)
     held = torch.from_numpy(task.held.x)
-    return Dataset(kernel(x).double().numpy(), task.train.y), Dataset(kernel(held, x).double().numpy(), task.held.y)
+    return Dataset(kernel(x).double().numpy(), task.train.y), Dataset(
+        kernel(held, x).double().numpy(), task.held.y
+    )

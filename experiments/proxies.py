@@ -1,6 +1,7 @@
 """Kernels that stand in for the networks, computed on the GPU for selections that run on the host.
 
-A choice among a thousand points is a chain of small steps that a processor takes sooner than a GPU; the kernel before it is not.
+A choice among a thousand points is a chain of small steps that a processor takes sooner than a GPU;
+the kernel before it is not.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Elsewhere(Kernel):
 
 def proxy(dataset: str, word: str, device: str) -> Kernel:
     """The kernel of the network that is trained on a data set, or an RBF."""
-    own: Kernel = {"PermMNIST": fully_connected, "SplitMNIST": cnn, "SplitCIFAR-10": resnet18}[dataset]()
+    own: Kernel = {"PermMNIST": fully_connected, "SplitMNIST": cnn, "SplitCIFAR-10": resnet18}[
+        dataset
+    ]()
     kernel = RBF(GAMMA) if word.endswith("rbf") else own
     return Elsewhere(kernel, device) if device != "cpu" else kernel

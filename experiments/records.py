@@ -1,4 +1,5 @@
-"""One JSON file a run, written whole; what is there is not run again, and what another process is running is left to it."""
+"""One JSON file a run, written whole; what is there is not run again, and what another process is
+running is left to it."""
 
 from __future__ import annotations
 
@@ -32,10 +33,14 @@ class Records:
     """The runs of one experiment: a file for each configuration and seed."""
 
     def __init__(self, experiment: str, folder: Path = FOLDER) -> None:
-        self.experiment, self.folder = experiment, folder / experiment
+        self.experiment = experiment
+        self.folder = folder / experiment
 
     def path(self, key: Mapping[str, Any]) -> Path:
-        words = [f"{name}={value}" if not isinstance(value, str) else value for name, value in key.items()]
+        words = [
+            f"{name}={value}" if not isinstance(value, str) else value
+            for name, value in key.items()
+        ]
         return self.folder / (file_name("--".join(words)) + ".json")
 
     def has(self, key: Mapping[str, Any]) -> bool:
@@ -52,7 +57,8 @@ class Records:
 
     @contextmanager
     def claim(self, key: Mapping[str, Any]) -> Iterator[bool]:
-        """Whether this process may run the configuration; the claim ends with the block, and with the process."""
+        """Whether this process may run the configuration; the claim ends with the block, and with
+        the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path(key).with_suffix(".lock").open("w") as held:
             try:
@@ -67,12 +73,19 @@ class Records:
             try:
                 yield json.loads(path.read_text())
             except json.JSONDecodeError as damage:
-                raise RecordError(f"{path} is not a whole record ({damage}); remove it, and its run is done again.") from None
+                raise RecordError(
+                    f"{path} is not a whole record ({damage}); remove it, and its run is done "
+                    "again."
+                ) from None
 
 
 def machine() -> dict[str, Any]:
     """Versions and hardware; no host name."""
     return {
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "processor": platform.machine(),
-        "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__, "bicore": bicore.__version__,
-    }  # fmt: skip
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "bicore": bicore.__version__,
+    }

@@ -14,7 +14,8 @@ from bicore.selectors import as_selector
 from experiments.proxies import proxy
 
 #: The paper's λ, in its per-point form, and its candidates a step.
-LAMBDA, CANDIDATES = 1e-3, {"PermMNIST": 200, "SplitMNIST": 200, "SplitCIFAR-10": 600}
+LAMBDA = 1e-3
+CANDIDATES = {"PermMNIST": 200, "SplitMNIST": 200, "SplitCIFAR-10": 600}
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,11 @@ class FromTheFirst(Selector):
 
 @dataclass(frozen=True)
 class OverEmbedding(Selector):
-    """A selector whose points are what the current network makes of them in front of its last layer; or their directions alone.
+    """A selector whose points are what the current network makes of them in front of its last
+    layer; or their directions alone.
 
-    Its proxy tells apart the classes of the points it is given, and is told of no others."""
+    Its proxy tells apart the classes of the points it is given, and is told of no others.
+    """
 
     selector: Selector
     directions: bool = False
@@ -51,11 +54,20 @@ class OverEmbedding(Selector):
     needs_model = True
     needs_labels = True
 
-    def select(self, data: Dataset, size: int | float | str, *, context: Context | None = None, **options: Any) -> Coreset:
+    def select(
+        self,
+        data: Dataset,
+        size: int | float | str,
+        *,
+        context: Context | None = None,
+        **options: Any,
+    ) -> Coreset:
         assert context is not None
         embedding = observe(context.model, data.x).embedding.double().cpu().numpy()
         if self.directions:
-            embedding = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny)
+            embedding = embedding / np.maximum(
+                np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny
+            )
         seen = Dataset(embedding, data.y, data.weight, data.ids)
         runtime = Runtime("cpu", threads=1, progress=False)
         return self.selector.select(seen, size, context=Context(runtime=runtime), **options)
@@ -78,11 +90,18 @@ class Noisy(nn.Module):
 
 def penalised(word: str | None) -> bool:
     """Whether a row's proxy has a λ; squared errors have the library's own regulariser."""
-    return word is not None and word.startswith("coreset") and word not in ("coreset-squared", "coreset-embedding")
+    return (
+        word is not None
+        and word.startswith("coreset")
+        and word not in ("coreset-squared", "coreset-embedding")
+    )
 
 
-def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA, **options: Any) -> Selector:
-    """The selector of a row. The proxy of a coreset is the kernel of a network, an RBF or an embedding; ``penalty`` is its λ."""
+def selector_of(
+    word: str, dataset: str, device: str, penalty: float = LAMBDA, **options: Any
+) -> Selector:
+    """The selector of a row. The proxy of a coreset is the kernel of a network, an RBF or an
+    embedding; ``penalty`` is its λ."""
     if not word.startswith("coreset"):
         return as_selector(word, **options)
     if word == "coreset-embedding":
@@ -93,12 +112,18 @@ def selector_of(word: str, dataset: str, device: str, penalty: float = LAMBDA, *
     candidates = None if word == "coreset-all" else CANDIDATES[dataset]
     weights = "final" if word == "coreset-weighted" else "binary"
     selector = BilevelSelector(
-        kernel=kernel, loss="cross-entropy", inner_reg=PerPoint(penalty), candidates=candidates, first="random", weights=weights
+        kernel=kernel,
+        loss="cross-entropy",
+        inner_reg=PerPoint(penalty),
+        candidates=candidates,
+        first="random",
+        weights=weights,
     )
     return OverEmbedding(selector, directions=True) if word == "coreset-directions" else selector
 
 
 def context_of(selector: Selector | None, model: nn.Module | None, device: str) -> Context:
-    """Selections by a kernel run on the host (see :mod:`experiments.proxies`), those that look at a network where it lies."""
+    """Selections by a kernel run on the host (see :mod:`experiments.proxies`), those that look at a
+    network where it lies."""
     place = "cpu" if isinstance(selector, BilevelSelector) else device
     return Context(model, Runtime(place, threads=1, progress=False), classes=range(10))

@@ -1,7 +1,8 @@
-"""The paper's sequences of tasks, made from MNIST and CIFAR-10: permuted pixels, pairs of classes; and streams of them.
+"""The paper's sequences of tasks, made from MNIST and CIFAR-10: permuted pixels, pairs of classes;
+and streams of them.
 
-Every task has training points as in the paper, as many held-out training points that nothing is trained on or selected from (by
-which β is chosen), and the test points.
+Every task has training points as in the paper, as many held-out training points that nothing is
+trained on or selected from (by which β is chosen), and the test points.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Task:
 
 
 def load(folder: str | None, source: str = "MNIST") -> tuple[Part, Part]:
-    """MNIST or CIFAR-10 from a folder; without one, scikit-learn's digits enlarged to their size: the toy of ``--quick``."""
+    """MNIST or CIFAR-10 from a folder; without one, scikit-learn's digits enlarged to their size:
+    the toy of ``--quick``."""
     if folder is None:
         return _toy(source)
     if source == "CIFAR-10":
@@ -56,7 +58,10 @@ def _toy(source: str) -> tuple[Part, Part]:
     x, y = digits()
     images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
     border = 4 if source == "CIFAR-10" else 2
-    images = np.pad(images, ((0, 0), (0, 0), (border, border), (border, border))).astype(np.float32) * 2 - 0.4
+    images = (
+        np.pad(images, ((0, 0), (0, 0), (border, border), (border, border))).astype(np.float32) * 2
+        - 0.4
+    )
     images = np.repeat(images, 3, axis=1) if source == "CIFAR-10" else images
     return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
 
@@ -67,8 +72,11 @@ def _images(folder: str, split: str) -> tuple[Array, Array]:
 
 
 def permuted(train: Part, test: Part, tasks: int = 10, points: int = POINTS) -> list[Task]:
-    """The first points with their pixels shuffled, once for every task and also for the first; the next ones are held out."""
-    order, rng, made = np.arange(28 * 28), np.random.RandomState(0), []
+    """The first points with their pixels shuffled, once for every task and also for the first; the
+    next ones are held out."""
+    order = np.arange(28 * 28)
+    rng = np.random.RandomState(0)
+    made = []
     for _ in range(tasks):
         rng.shuffle(order)
         held = train[points : points + min(points, POINTS)]
@@ -80,20 +88,29 @@ def _shuffled(part: Part, order: Array) -> Part:
     return Part(part.x.reshape(len(part), -1)[:, order].reshape(part.x.shape), part.y)
 
 
-def split(train: Part, test: Part, tasks: int = 5, points: Sequence[int] | int = POINTS) -> list[Task]:
-    """Pairs of classes (0, 1), (2, 3) …; points are drawn with seed 0 and as many others are held out."""
+def split(
+    train: Part, test: Part, tasks: int = 5, points: Sequence[int] | int = POINTS
+) -> list[Task]:
+    """Pairs of classes (0, 1), (2, 3) …; points are drawn with seed 0 and as many others are held
+    out."""
     counts = [points] * tasks if isinstance(points, int) else list(points)
-    rng, made = np.random.RandomState(0), []
+    rng = np.random.RandomState(0)
+    made = []
     for pair, count in zip(range(tasks), counts, strict=True):
         classes = (2 * pair, 2 * pair + 1)
         rows = rng.permutation(np.flatnonzero(np.isin(train.y, classes)))
         held = rows[count : count + min(count, POINTS)]
-        made.append(Task(train[rows[:count]], train[held], test[np.flatnonzero(np.isin(test.y, classes))]))
+        made.append(
+            Task(train[rows[:count]], train[held], test[np.flatnonzero(np.isin(test.y, classes))])
+        )
     return made
 
 
 def batches(tasks: Sequence[Task], size: int = BATCH) -> Iterator[Part]:
     """The tasks one after the other in batches; a last part batch is dropped."""
-    whole = Part(np.concatenate([task.train.x for task in tasks]), np.concatenate([task.train.y for task in tasks]))
+    whole = Part(
+        np.concatenate([task.train.x for task in tasks]),
+        np.concatenate([task.train.y for task in tasks]),
+    )
     for start in range(0, len(whole) - size + 1, size):
         yield whole[start : start + size]

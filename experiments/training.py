@@ -1,8 +1,9 @@
 """Training with rehearsal: the current points in batches, and with every step all of the memory.
 
-The loss of a step is that of a batch plus β times the memory's: the sum over its parts of their mean losses. Trainings that differ
-in β run side by side. On a GPU an epoch of all of them is recorded once as a CUDA graph with a branch for each; data, order and
-memory lie on the device, and nothing but a replay an epoch comes from the host.
+The loss of a step is that of a batch plus β times the memory's: the sum over its parts of their
+mean losses. Trainings that differ in β run side by side. On a GPU an epoch of all of them is
+recorded once as a CUDA graph with a branch for each; data, order and memory lie on the device, and
+nothing but a replay an epoch comes from the host.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from torch import Tensor, nn
 from experiments.networks import Network
 from experiments.tasks import Part, Task
 
-RATE, EPOCHS, BATCH = 5e-4, 400, 256
+RATE = 5e-4
+EPOCHS = 400
+BATCH = 256
 #: Whether products may use fewer bits on a GPU (``--precision float32`` says no).
 FAST = True
 
@@ -45,15 +48,21 @@ def build(network: Callable[[], Network], seed: int, device: str) -> Network:
 
 
 class Passes(ABC):
-    """Points in random batches, pass after pass, each a step down the ``loss`` of a batch. Everything has its fixed place, so that
-    a pass recorded once serves as long as there is room."""
+    """Points in random batches, pass after pass, each a step down the ``loss`` of a batch.
+    Everything has its fixed place, so that a pass recorded once serves as long as there is room.
+    """
 
     optimiser: torch.optim.Optimizer
     #: Whether the fastest algorithm of every convolution is looked for.
     searched = False
 
-    def __init__(self, points: int, passes: int, batch: int, generator: torch.Generator, device: torch.device) -> None:
-        self.points, self.passes, self.generator, self.device = points, passes, generator, device
+    def __init__(
+        self, points: int, passes: int, batch: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self.points = points
+        self.passes = passes
+        self.generator = generator
+        self.device = device
         self.sizes = [min(batch, points - start) for start in range(0, points, batch)]
         self.order = torch.zeros(passes * points, dtype=torch.long, device=device)
         self.position = torch.zeros(1, dtype=torch.long, device=device)
@@ -62,9 +71,15 @@ class Passes(ABC):
     def shuffle(self, epochs: int) -> None:
         """Draw the order of the next passes."""
         if epochs > self.passes:
-            raise ValueError(f"epochs={epochs} are more than the {self.passes} passes there is room for; raise passes.")
+            raise ValueError(
+                f"epochs={epochs} are more than the {self.passes} passes there is room for; raise "
+                "passes."
+            )
         orders = torch.cat(
-            [torch.randperm(self.points, generator=self.generator, device=self.generator.device) for _ in range(epochs)]
+            [
+                torch.randperm(self.points, generator=self.generator, device=self.generator.device)
+                for _ in range(epochs)
+            ]
         )
         self.order[: len(orders)] = orders.to(self.device)
         self.position.zero_()
@@ -83,7 +98,9 @@ class Passes(ABC):
         """Of the batch with these rows."""
 
 
-def adam(parameters: Iterable[nn.Parameter], rate: float, device: torch.device, decay: float = 0.0) -> torch.optim.Adam:
+def adam(
+    parameters: Iterable[nn.Parameter], rate: float, device: torch.device, decay: float = 0.0
+) -> torch.optim.Adam:
     """An optimiser whose steps can be recorded."""
     recorded = {"capturable": True, "fused": True} if device.type == "cuda" else {}
     return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, **recorded)
@@ -109,10 +126,14 @@ class Learner(Passes):
     ) -> None:
         device = next(network.parameters()).device
         super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
-        self.network, self.beta, self.searched = network, beta, network.searched
+        self.network = network
+        self.beta = beta
+        self.searched = network.searched
         self.mixed = device.type == "cuda" and FAST and network.mixed
         compiled = self.mixed and network.compiled
-        self.call: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=True) if compiled else network
+        self.call: Callable[[Tensor], Tensor] = (
+            torch.compile(network, dynamic=True) if compiled else network
+        )
         kind = torch.bfloat16 if self.mixed else torch.float32
         shape = network.prepare(torch.zeros(1, *network.shape)).shape[1:]
         self.x = torch.zeros(points, *shape, device=device, dtype=kind)
@@ -152,15 +173,22 @@ class Learner(Passes):
     def loss(self, rows: Tensor) -> Tensor:
         x, y, weight = (values.index_select(0, rows) for values in (self.x, self.y, self.weight))
         if self.beta == 0:
-            return (F.cross_entropy(self._outputs(self.network.view(x)), y, reduction="none") * weight).mean()
+            return (
+                F.cross_entropy(self._outputs(self.network.view(x)), y, reduction="none") * weight
+            ).mean()
         outputs = self._outputs(self.network.view(torch.cat([x, self.memory.x])))
-        rehearsed = F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
-        return (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean() + self.beta * rehearsed
+        rehearsed = (
+            F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
+        )
+        return (
+            F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight
+        ).mean() + self.beta * rehearsed
 
     def _outputs(self, x: Tensor) -> Tensor:
         if not self.mixed:
             return self.call(x)
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):  # a recorded step must cast the weights anew
+        # a recorded step must cast the weights anew
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             return self.call(x).float()
 
 
@@ -176,7 +204,13 @@ class Cohort(Generic[Trained]):
     @property
     def precision(self) -> str:
         """Of the products: bfloat16, tf32 or float32; weights and sums are float32."""
-        return "float32" if not self.streams or not FAST else "bfloat16" if getattr(self.learners[0], "mixed", False) else "tf32"
+        return (
+            "float32"
+            if not self.streams or not FAST
+            else "bfloat16"
+            if getattr(self.learners[0], "mixed", False)
+            else "tf32"
+        )
 
     def __iter__(self) -> Iterator[Trained]:
         return iter(self.learners)
@@ -208,8 +242,12 @@ class Cohort(Generic[Trained]):
     def _check(self) -> None:
         """A breakdown must not end as a record of a network that knows nothing."""
         for learner in self.learners:
-            values = [value for group in learner.optimiser.param_groups for value in group["params"]]
-            if not all(torch.isfinite(torch.stack([value.detach().sum() for value in values])).tolist()):
+            values = [
+                value for group in learner.optimiser.param_groups for value in group["params"]
+            ]
+            if not all(
+                torch.isfinite(torch.stack([value.detach().sum() for value in values])).tolist()
+            ):
                 raise ArithmeticError("a training broke down: weights are not finite.")
 
     def _side_by_side(self) -> None:
@@ -235,8 +273,11 @@ class Cohort(Generic[Trained]):
 @contextmanager
 def products(tf32: bool, searched: bool) -> Iterator[None]:
     """For the training alone; everything else goes by torch's own switches."""
-    switches = ((torch.backends.cuda.matmul, "allow_tf32", tf32), (torch.backends.cudnn, "allow_tf32", tf32),
-                (torch.backends.cudnn, "benchmark", searched))  # fmt: skip
+    switches = (
+        (torch.backends.cuda.matmul, "allow_tf32", tf32),
+        (torch.backends.cudnn, "allow_tf32", tf32),
+        (torch.backends.cudnn, "benchmark", searched),
+    )
     before = [getattr(place, name) for place, name, _ in switches]
     for place, name, value in switches:
         setattr(place, name, value)
@@ -254,18 +295,26 @@ def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[flo
     with torch.no_grad(), nullcontext() if FAST else products(False, False):
         for part in parts:
             x, y = lasting(part, device)
-            right = [(network(x[k : k + 2000]).argmax(1) == y[k : k + 2000]).sum() for k in range(0, len(x), 2000)]
+            right = [
+                (network(x[k : k + 2000]).argmax(1) == y[k : k + 2000]).sum()
+                for k in range(0, len(x), 2000)
+            ]
             scores.append(float(torch.stack(right).sum()) / len(x))
     return scores
 
 
 def scores(network: nn.Module, tasks: Sequence[Task], device: str) -> dict[str, list[float]]:
     """Accuracy on every task's test points, and on its held-out ones."""
-    return {kind: accuracy(network, [getattr(task, kind) for task in tasks], device) for kind in ("test", "held")}
+    return {
+        kind: accuracy(network, [getattr(task, kind) for task in tasks], device)
+        for kind in ("test", "held")
+    }
 
 
 def tensors(part: Part, device: str) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(np.ascontiguousarray(part.x)).to(device), torch.from_numpy(part.y.astype(np.int64)).to(device)
+    return torch.from_numpy(np.ascontiguousarray(part.x)).to(device), torch.from_numpy(
+        part.y.astype(np.int64)
+    ).to(device)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,9 @@
-"""Runs the command in a fresh process for each request, without paying for ``import torch`` each time.
+"""Runs the command in a fresh process for each request, without paying for ``import torch`` each
+time.
 
-A server imports the entry point once and forks: the child gets its own arguments, folder, standard input and output, calls the
-real ``main`` and exits with its code. Nothing of torch runs in the server, so forking it is safe.
+A server imports the entry point once and forks: the child gets its own arguments, folder, standard
+input and output, calls the real ``main`` and exits with its code. Nothing of torch runs in the
+server, so forking it is safe.
 """
 
 from __future__ import annotations
@@ -27,17 +29,28 @@ class Server:
     """A running server; one for each test process."""
 
     def __init__(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "BICORE_DATA"} | {"COLUMNS": "200"}
+        environment = {
+            name: value for name, value in os.environ.items() if name != "BICORE_DATA"
+        } | {"COLUMNS": "200"}
         command = [sys.executable, "-m", "tests.cli_server"]
         root = Path(__file__).parents[1]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=root,
         )
 
     def __call__(self, *words: Any, cwd: Any = None, input: str = "") -> Result:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        request = {"words": [str(word) for word in words], "cwd": str(cwd or Path.cwd()), "input": input}
+        request = {
+            "words": [str(word) for word in words],
+            "cwd": str(cwd or Path.cwd()),
+            "input": input,
+        }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return Result(**json.loads(self.process.stdout.readline()))
@@ -56,7 +69,11 @@ def _serve() -> None:
 
     for line in sys.stdin:
         request = json.loads(line)
-        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with (
+            tempfile.TemporaryFile("w+") as given,
+            tempfile.TemporaryFile("w+") as out,
+            tempfile.TemporaryFile("w+") as err,
+        ):
             given.write(request["input"])
             given.flush()
             given.seek(0)
@@ -66,7 +83,11 @@ def _serve() -> None:
             _, status = os.waitpid(child, 0)
             out.seek(0)
             err.seek(0)
-            answer = {"returncode": os.waitstatus_to_exitcode(status), "stdout": out.read(), "stderr": err.read()}
+            answer = {
+                "returncode": os.waitstatus_to_exitcode(status),
+                "stdout": out.read(),
+                "stderr": err.read(),
+            }
         print(json.dumps(answer), flush=True)
 
 
@@ -76,7 +97,9 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
     try:
         for source, target in ((given, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
-        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0, "r"), os.fdopen(1, "w"), os.fdopen(2, "w")
+        sys.stdin = os.fdopen(0, "r")
+        sys.stdout = os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w")
         os.chdir(request["cwd"])
         sys.argv = ["bicore", *request["words"]]
         from bicore.cli.app import main

@@ -25,19 +25,29 @@ def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dat
     """Noisy linear targets."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, features))
-    return Dataset(x, x @ rng.normal(size=(features, targets)) + 0.3 * rng.normal(size=(n, targets)))
+    return Dataset(
+        x, x @ rng.normal(size=(features, targets)) + 0.3 * rng.normal(size=(n, targets))
+    )
 
 
-def problem_of(selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64") -> Problem:
+def problem_of(
+    selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64"
+) -> Problem:
     """The tensors a selector would work on."""
     return selector.prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
 
 
 def state_of(
-    selector: BilevelSelector, data: Dataset, points: list[int], weights: Any, outer: Dataset | None = None
+    selector: BilevelSelector,
+    data: Dataset,
+    points: list[int],
+    weights: Any,
+    outer: Dataset | None = None,
 ) -> ImplicitForward:
     """The fit of a selector on given points."""
-    state = selector.prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(len(points))
+    state = selector.prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(
+        len(points)
+    )
     state.extend(points, [float(w) for w in weights])
     return state
 
@@ -63,6 +73,10 @@ def central_difference(function: Any, place: float, step: float) -> float:
     return float((function(place + step) - function(place - step)) / (2 * step))
 
 
-def kernel_ridge(gram: np.ndarray, targets: np.ndarray, weights: np.ndarray, rho: float) -> np.ndarray:
+def kernel_ridge(
+    gram: np.ndarray, targets: np.ndarray, weights: np.ndarray, rho: float
+) -> np.ndarray:
     """α of Σ w‖h − t‖² + ρ tr(αᵀKα), from its normal equations: (W K + ρ I) α = W t."""
-    return np.linalg.solve(weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets)
+    return np.linalg.solve(
+        weights[:, None] * gram + rho * np.eye(len(gram)), weights[:, None] * targets
+    )

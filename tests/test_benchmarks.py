@@ -20,10 +20,14 @@ def test_the_page_is_what_the_records_say():
 
 
 def test_the_comparison_page_is_what_the_records_say():
-    assert comparison_page.PAGE.read_text() == comparison_page.text(), "run: python -m benchmarks page"
+    assert comparison_page.PAGE.read_text() == comparison_page.text(), (
+        "run: python -m benchmarks page"
+    )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "records").glob("*.json")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "benchmarks" / "records").glob("*.json")), ids=lambda path: path.name
+)
 def test_records_say_by_which_command_and_name_no_folder(path):
     text = path.read_text()
     record = json.loads(text)
@@ -45,4 +49,8 @@ def test_records_are_written_whole(tmp_path):
     path = write_record("x", {"a": 1}, tmp_path)
     assert json.loads(path.read_text()) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
-    assert _public(["selection", "--data", "somewhere", "--record"]) == ["selection", "--data", "DIR"]
+    assert _public(["selection", "--data", "somewhere", "--record"]) == [
+        "selection",
+        "--data",
+        "DIR",
+    ]

@@ -1,4 +1,5 @@
-"""Several models at once, without labels, regression, the proxy's own predictions, and batch active learning."""
+"""Several models at once, without labels, regression, the proxy's own predictions, and batch active
+learning."""
 
 import numpy as np
 import pytest
@@ -17,11 +18,18 @@ OPTIONS = {"kernel": RBF(0.3), "inner_reg": 0.1}
 
 def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of_scores():
     data = blobs(60)
-    models = [BilevelSelector(**OPTIONS), BilevelSelector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy")]
+    models = [
+        BilevelSelector(**OPTIONS),
+        BilevelSelector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy"),
+    ]
     joint = JointSelector(models, shares=[3, 1]).select(data, 6)
     empty = [model.select(data, 1).info["empty_objective"] for model in models]
-    parts = [model.select(data, 6, initial=joint.indices.tolist()).objectives[-1] for model in models]
-    assert joint.objectives[-1] == pytest.approx(0.75 * parts[0] / empty[0] + 0.25 * parts[1] / empty[1], rel=1e-6)
+    parts = [
+        model.select(data, 6, initial=joint.indices.tolist()).objectives[-1] for model in models
+    ]
+    assert joint.objectives[-1] == pytest.approx(
+        0.75 * parts[0] / empty[0] + 0.25 * parts[1] / empty[1], rel=1e-6
+    )
     assert [model["objective"] for model in joint.info["models"]] == pytest.approx(parts)
     scores = [-model.influence(data, [int(joint.indices[0])]) for model in models]
     total = 0.75 * scores[0] / empty[0] + 0.25 * scores[1] / empty[1]
@@ -31,25 +39,38 @@ def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of
 
 def test_of_one_model_it_is_that_models_coreset_and_two_serve_each_better_than_the_others_alone():
     data = blobs(80, seed=3)
-    first, second = BilevelSelector(**OPTIONS), BilevelSelector(kernel=RBF(3.0), inner_reg=0.1)
-    assert JointSelector([first]).select(data, 9).indices.tolist() == first.select(data, 9).indices.tolist()
-    assert JointSelector([first, second], [1, 0]).select(data, 9).indices.tolist() == first.select(data, 9).indices.tolist()
+    first = BilevelSelector(**OPTIONS)
+    second = BilevelSelector(kernel=RBF(3.0), inner_reg=0.1)
+    assert (
+        JointSelector([first]).select(data, 9).indices.tolist()
+        == first.select(data, 9).indices.tolist()
+    )
+    assert (
+        JointSelector([first, second], [1, 0]).select(data, 9).indices.tolist()
+        == first.select(data, 9).indices.tolist()
+    )
     joint = JointSelector([first, second]).select(data, 9)
 
     def worst(indices):
         return max(
-            model.select(data, 9, initial=list(indices)).objectives[-1] / model.select(data, 9).objectives[-1]
+            model.select(data, 9, initial=list(indices)).objectives[-1]
+            / model.select(data, 9).objectives[-1]
             for model in (first, second)
         )
 
-    assert worst(joint.indices) <= max(worst(first.select(data, 9).indices), worst(second.select(data, 9).indices))
+    assert worst(joint.indices) <= max(
+        worst(first.select(data, 9).indices), worst(second.select(data, 9).indices)
+    )
 
 
 def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
     data = blobs(400, seed=1)
     limited = Context(runtime=Runtime(memory="2MB"))  # each matrix takes 1.28 MB
     one, four = (JointSelector([BilevelSelector(**OPTIONS)] * count) for count in (1, 4))
-    assert four.select(data, 3, context=limited).indices.tolist() == one.select(data, 3).indices.tolist()
+    assert (
+        four.select(data, 3, context=limited).indices.tolist()
+        == one.select(data, 3).indices.tolist()
+    )
     assert one.select(data, 3, context=limited).info["operator"] == "gram"
     assert four.select(data, 3, context=limited).info["operator"] == "blocked"
     with pytest.raises(InputError, match="other data"):
@@ -80,7 +101,9 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
     selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
     unlabelled = Reconstruction(RBF(0.05), 0.1, components=4)
     found = unlabelled.select(Dataset(x), 8)
-    named = bicore.select(x, size=8, method="reconstruction", kernel=RBF(0.05), inner_reg=0.1, components=4)
+    named = bicore.select(
+        x, size=8, method="reconstruction", kernel=RBF(0.05), inner_reg=0.1, components=4
+    )
     assert found.indices.tolist() == named.indices.tolist()
     targets = (x - centre) @ axes
     assert found.indices.tolist() == selector.select(Dataset(x, targets), 8).indices.tolist()
@@ -93,7 +116,8 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
         unlabelled.select(Dataset(2 * x), 8, initial=found)
     assert len(unlabelled.select(Dataset(np.ones((5, 2))), 2)) == 2
     wide = rng.normal(size=(8, 40))
-    narrow, wider = principal_axes(wide, np.ones(8), 3)[1], np.linalg.svd(wide - wide.mean(0))[2][:3]
+    narrow = principal_axes(wide, np.ones(8), 3)[1]
+    wider = np.linalg.svd(wide - wide.mean(0))[2][:3]
     np.testing.assert_allclose(np.abs(np.diag(wider @ narrow)), 1, atol=1e-9)
     for wrong in (0, 2.5):
         with pytest.raises(InputError, match=f"components={wrong}"):
@@ -101,21 +125,28 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
 
 
 def test_the_proxy_predicts_labels_and_targets():
-    data, kernel = blobs(60), RBF(0.3)
+    data = blobs(60)
+    kernel = RBF(0.3)
     chosen = BilevelSelector(**OPTIONS).select(data, 9)
     new = blobs(30, seed=9).x
     targets = np.eye(3)[data.y]
-    alpha = np.linalg.solve(kernel(data.x[chosen.indices]) + 0.1 * np.eye(9), targets[chosen.indices] - targets.mean(0))
+    alpha = np.linalg.solve(
+        kernel(data.x[chosen.indices]) + 0.1 * np.eye(9), targets[chosen.indices] - targets.mean(0)
+    )
     expected = (kernel(new, data.x[chosen.indices]) @ alpha + targets.mean(0)).argmax(1)
     assert BilevelSelector(**OPTIONS).predict(data, new, chosen).tolist() == expected.tolist()
     names = Dataset(data.x, np.array(["a", "b", "c"])[data.y])
     assert (
-        BilevelSelector(**OPTIONS).predict(names, new, chosen.indices.tolist()).tolist() == np.array(list("abc"))[expected].tolist()
+        BilevelSelector(**OPTIONS).predict(names, new, chosen.indices.tolist()).tolist()
+        == np.array(list("abc"))[expected].tolist()
     )
     everything = BilevelSelector(**OPTIONS, loss="cross-entropy").predict(data, data.x)
     assert np.mean(everything == data.y) > 0.9
     two = Dataset(data.x, data.y > 0)
-    assert np.mean(BilevelSelector(**OPTIONS, loss="logistic").predict(two, data.x) == (data.y > 0)) > 0.9
+    assert (
+        np.mean(BilevelSelector(**OPTIONS, loss="logistic").predict(two, data.x) == (data.y > 0))
+        > 0.9
+    )
     numbers = line(40, targets=2)
     fitted = BilevelSelector(kernel=RBF(0.3), inner_reg=1e-6).predict(numbers, numbers.x)
     np.testing.assert_allclose(fitted, numbers.y, atol=1e-2)
@@ -127,16 +158,28 @@ def test_regression_on_a_real_table_and_on_several_targets():
     from sklearn.datasets import load_diabetes
 
     x, y = load_diabetes(return_X_y=True)
-    x, y = x / x.std(0), (y - y.mean()) / y.std()
+    x = x / x.std(0)
+    y = (y - y.mean()) / y.std()
     targets = np.c_[y, np.sin(3 * x[:, 0]) + x[:, 2]]
-    train, test = slice(0, 300), slice(300, None)
+    train = slice(0, 300)
+    test = slice(300, None)
     for aims in (y, targets):
-        data, selector = Dataset(x[train], aims[train]), BilevelSelector(kernel="rbf")
+        data = Dataset(x[train], aims[train])
+        selector = BilevelSelector(kernel="rbf")
         coreset = selector.select(data, 40)
         shares = []
-        for indices in (coreset.indices, *(np.random.default_rng(seed).choice(300, 40, replace=False) for seed in range(10))):
-            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.info["inner_reg"]).predict(data, x[test], indices.tolist())
-            shares.append(1 - np.mean((fitted - aims[test]) ** 2) / np.mean((aims[test] - aims[train].mean(0)) ** 2))
+        for indices in (
+            coreset.indices,
+            *(np.random.default_rng(seed).choice(300, 40, replace=False) for seed in range(10)),
+        ):
+            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.info["inner_reg"]).predict(
+                data, x[test], indices.tolist()
+            )
+            shares.append(
+                1
+                - np.mean((fitted - aims[test]) ** 2)
+                / np.mean((aims[test] - aims[train].mean(0)) ** 2)
+            )
         assert shares[0] > np.mean(shares[1:]) + 0.05
         assert coreset.info["task"] == "regression"
 
@@ -146,7 +189,8 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
     flipped = np.random.default_rng(0).choice(120, 24, replace=False)
     labels = given.y.copy()
     labels[flipped] = (labels[flipped] + 1) % 3
-    noisy, selector = Dataset(given.x, labels, ids=np.arange(120)[::-1].copy()), BilevelSelector(kernel=RBF(0.3), inner_reg=1.0)
+    noisy = Dataset(given.x, labels, ids=np.arange(120)[::-1].copy())
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=1.0)
     kept = trusted(noisy, selector)
     gone = np.flatnonzero(kept.weights == 0)
     assert np.isin(flipped, gone).mean() > 0.9
@@ -156,8 +200,14 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
     np.testing.assert_array_equal(again.weights, kept.weights[order])
     chosen = selector.select(kept, 20).indices
     assert not np.isin(chosen, gone).any()
-    assert np.isin(chosen, flipped).mean() < np.isin(selector.select(noisy, 20).indices, flipped).mean() + 0.01
-    for wrong, words in ((Dataset(given.x), "class labels"), (Dataset(given.x, given.x[:, 0]), "class labels")):
+    assert (
+        np.isin(chosen, flipped).mean()
+        < np.isin(selector.select(noisy, 20).indices, flipped).mean() + 0.01
+    )
+    for wrong, words in (
+        (Dataset(given.x), "class labels"),
+        (Dataset(given.x, given.x[:, 0]), "class labels"),
+    ):
         with pytest.raises(InputError, match=words):
             trusted(wrong, selector)
     for folds in (1, 2.5, "5"):
@@ -170,21 +220,32 @@ def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
 
 
 def test_neither_a_common_factor_of_the_weights_nor_the_order_of_rows_plays_a_part():
-    given, order = blobs(150, seed=6), np.random.default_rng(1).permutation(150)
+    given = blobs(150, seed=6)
+    order = np.random.default_rng(1).permutation(150)
     weights = np.random.default_rng(2).uniform(0.5, 2, size=150)
     selector = BilevelSelector(kernel="rbf")  # both parameters by the data
     plain, scaled = (Dataset(given.x, given.y, factor * weights) for factor in (1.0, 1e-3))
-    np.testing.assert_array_equal(trusted(plain, selector).weights > 0, trusted(scaled, selector).weights > 0)
-    np.testing.assert_array_equal(selector.predict(plain, given.x), selector.predict(scaled, given.x))
+    np.testing.assert_array_equal(
+        trusted(plain, selector).weights > 0, trusted(scaled, selector).weights > 0
+    )
+    np.testing.assert_array_equal(
+        selector.predict(plain, given.x), selector.predict(scaled, given.x)
+    )
     reducible = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="reducible")
-    assert reducible.select(plain, 9).indices.tolist() == reducible.select(scaled, 9).indices.tolist()
+    assert (
+        reducible.select(plain, 9).indices.tolist() == reducible.select(scaled, 9).indices.tolist()
+    )
     shuffled = plain[order]
-    np.testing.assert_array_equal(trusted(shuffled, selector).weights, trusted(plain, selector).weights[order])
+    np.testing.assert_array_equal(
+        trusted(shuffled, selector).weights, trusted(plain, selector).weights[order]
+    )
     assert selector.select(shuffled, 9).ids.tolist() == selector.select(plain, 9).ids.tolist()
 
 
 def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features():
-    images = torch.randn(4, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(
+        4, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     moves = shifts(1)
     assert torch.equal(moves[0](images), images)
     assert torch.equal(moves[1](images)[..., 1:, :], images[..., :-1, :])
@@ -196,7 +257,10 @@ def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features()
     linear = Averaged(Linear(), moves)
     mean = torch.stack([move(images).flatten(1) for move in moves]).mean(0)
     torch.testing.assert_close(linear(images), mean @ mean.T)
-    assert Averaged(Nystrom(plain, 3), moves).fitted(images.numpy()).features(images).shape == (4, 3)
+    assert Averaged(Nystrom(plain, 3), moves).fitted(images.numpy()).features(images).shape == (
+        4,
+        3,
+    )
     with pytest.raises(InputError, match="keep the shape"):
         Averaged(plain, [lambda rows: rows[..., :-1]])(images)
     with pytest.raises(InputError, match="shifts move images"):
@@ -205,29 +269,57 @@ def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features()
 
 def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     data = blobs(90, seed=4)
-    known, pool = np.r_[0:6], np.r_[6:90]
+    known = np.r_[0:6]
+    pool = np.r_[6:90]
     assert len(set(data.y[known])) == 3
     selector = BilevelSelector(**OPTIONS)
     found = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector)
     guesses = selector.predict(data[known], data.x[pool])
-    again = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, pseudo_labels=guesses)
+    again = query(
+        data.x[known], data.y[known], data.x[pool], 5, selector=selector, pseudo_labels=guesses
+    )
     by_function = query(
-        data.x[known], data.y[known], data.x[pool], 5, selector=selector, pseudo_labels=lambda x: selector.predict(data[known], x)
+        data.x[known],
+        data.y[known],
+        data.x[pool],
+        5,
+        selector=selector,
+        pseudo_labels=lambda x: selector.predict(data[known], x),
     )
     assert found.indices.tolist() == again.indices.tolist() == by_function.indices.tolist()
     whole = Dataset(data.x, np.concatenate([data.y[known], guesses]))
-    assert (found.indices + 6).tolist() == selector.select(whole, 11, initial=list(range(6))).indices[6:].tolist()
+    assert (found.indices + 6).tolist() == selector.select(
+        whole, 11, initial=list(range(6))
+    ).indices[6:].tolist()
     assert found.info["n"] == 84
     assert found.gains.sum() == pytest.approx(
         selector.select(whole, 6, initial=list(range(6))).objectives[-1] - found.objectives[-1]
     )
     column = query(data.x[known], data.y[known][:, None], data.x[pool], 5, selector=selector)
     assert column.indices.tolist() == found.indices.tolist()
-    stopped = query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, runtime=Runtime(max_seconds=1e-9))
+    stopped = query(
+        data.x[known],
+        data.y[known],
+        data.x[pool],
+        5,
+        selector=selector,
+        runtime=Runtime(max_seconds=1e-9),
+    )
     assert stopped.status == "stopped by max_seconds after 0 of 5 points"
-    assert len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20)) == 5
+    assert (
+        len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20))
+        == 5
+    )
     images = np.random.default_rng(0).normal(size=(30, 1, 6, 6))
-    seen = query(images[:5], np.arange(5) % 2, images[5:], 3, selector=selector, augmentations=shifts(1), landmarks=10)
+    seen = query(
+        images[:5],
+        np.arange(5) % 2,
+        images[5:],
+        3,
+        selector=selector,
+        augmentations=shifts(1),
+        landmarks=10,
+    )
     assert len(seen) == 3
 
 
@@ -238,8 +330,16 @@ def test_a_query_that_makes_no_sense_is_refused():
         ((data.x[:4], data.y[:4], data.x[4:], 17), {}, "outside 1 … 16"),
         ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": np.zeros((16, 3))}, "argmax"),
         ((data.x[:4], data.y[:4], data.x[4:], 2.5), {}, r"batch_size=2\.5"),
-        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": [0, 1]}, "pseudo_labels has 2 rows and x_pool 16"),
-        ((data.x[:4], data.y[:4], data.x[4:], 2), {"pseudo_labels": ["a"] * 16}, "one kind of label"),
+        (
+            (data.x[:4], data.y[:4], data.x[4:], 2),
+            {"pseudo_labels": [0, 1]},
+            "pseudo_labels has 2 rows and x_pool 16",
+        ),
+        (
+            (data.x[:4], data.y[:4], data.x[4:], 2),
+            {"pseudo_labels": ["a"] * 16},
+            "one kind of label",
+        ),
         ((data.x[:4], [1, 1, 1, 1], data.x[4:], 2), {}, "single class"),
         ((data.x[:4], data.y[:3], data.x[4:], 2), {}, "y_labelled has 3 rows"),
         ((data.x[:4], data.y[:4], data.x[4:], 2), {"selector": "uniform"}, "no BilevelSelector"),

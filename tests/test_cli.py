@@ -1,4 +1,5 @@
-"""The command, through its real entry point in a process of its own; every source has a small real file written here."""
+"""The command, through its real entry point in a process of its own; every source has a small real
+file written here."""
 
 import csv
 import gzip
@@ -21,7 +22,8 @@ from PIL import Image
 from bicore import Coreset
 from tests.helpers import blobs
 
-X, Y = blobs(60).x, blobs(60).y
+X = blobs(60).x
+Y = blobs(60).y
 FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
 KEYS = [
     "indices",
@@ -42,11 +44,21 @@ KEYS = [
 
 
 def table_rows():
-    cities, rng = ["Bern", "Rome", "Oslo"], np.random.default_rng(0)
+    cities = ["Bern", "Rome", "Oslo"]
+    rng = np.random.default_rng(0)
     rows = [["age", "city", "name", "empty", "w", "label"]]
     for i in range(60):
         age = "" if i == 3 else f"{X[i, 0]:.4f}"
-        rows.append([age, "NA" if i == 5 else cities[int(rng.integers(3))], f"person {i}", "", f"{1 + i % 3}", "abc"[Y[i]]])
+        rows.append(
+            [
+                age,
+                "NA" if i == 5 else cities[int(rng.integers(3))],
+                f"person {i}",
+                "",
+                f"{1 + i % 3}",
+                "abc"[Y[i]],
+            ]
+        )
     return rows
 
 
@@ -67,18 +79,26 @@ def folder(tmp_path_factory):
         [row[5] for row in rows],
     ]
     pyarrow.parquet.write_table(
-        pyarrow.table(dict(zip(["age", "city", "name", "w", "label"], typed, strict=True))), place / "table.parquet"
+        pyarrow.table(dict(zip(["age", "city", "name", "w", "label"], typed, strict=True))),
+        place / "table.parquet",
     )
     for label in ("cat", "dog"):
         (place / "images" / label).mkdir(parents=True)
         for number in range(8):
-            pixels = np.random.default_rng(number + 10 * (label == "dog")).integers(0, 255, (9, 9), dtype=np.uint8)
+            pixels = np.random.default_rng(number + 10 * (label == "dog")).integers(
+                0, 255, (9, 9), dtype=np.uint8
+            )
             Image.fromarray(pixels).save(place / "images" / label / f"{number}.png")
     raw = place / "torchvision" / "MNIST" / "raw"
     raw.mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 255, (40, 28, 28), dtype=np.uint8)
-    for name, array in (("train-images-idx3", pixels), ("train-labels-idx1", (np.arange(40) % 10).astype(np.uint8))):
-        content = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+    for name, array in (
+        ("train-images-idx3", pixels),
+        ("train-labels-idx1", (np.arange(40) % 10).astype(np.uint8)),
+    ):
+        content = (
+            struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape) + array.tobytes()
+        )
         (raw / f"{name}-ubyte.gz").write_bytes(gzip.compress(content))
     batches = place / "torchvision" / "cifar-10-batches-py"
     batches.mkdir()
@@ -119,7 +139,9 @@ def test_every_source_gives_clean_json(bicore, name, folder):
 def test_a_table_on_standard_input_says_what_became_of_its_columns(bicore, folder):
     text = (folder / "table.csv").read_text()
     piped = bicore("select", "-", *FAST, "--target", "label", "--size", "10%", "--json", input=text)
-    named = bicore("select", "table.csv", *FAST, "--target", "label", "--size", "6", "--json", cwd=folder)
+    named = bicore(
+        "select", "table.csv", *FAST, "--target", "label", "--size", "6", "--json", cwd=folder
+    )
     assert json.loads(piped.stdout)["indices"] == json.loads(named.stdout)["indices"]
     assert "numeric columns: age (1 missing → median), w" in piped.stderr
     assert "categorical columns: city (3 values)" in piped.stderr
@@ -127,10 +149,14 @@ def test_a_table_on_standard_input_says_what_became_of_its_columns(bicore, folde
 
 
 def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
-    """Quotes, commas and line breaks inside cells, semicolons, a byte order mark, long cells, large integers as classes."""
+    """Quotes, commas and line breaks inside cells, semicolons, a byte order mark, long cells, large
+    integers as classes."""
     big = 10**17
     rows = [["text;1", "weight", "bicore_weight_1", "n", "label"]]
-    rows += [[f'a "b", c\r\nd {i % 2}', 1, "x" * (200_000 if i == 0 else 1), i / 7, big + i % 3] for i in range(30)]
+    rows += [
+        [f'a "b", c\r\nd {i % 2}', 1, "x" * (200_000 if i == 0 else 1), i / 7, big + i % 3]
+        for i in range(30)
+    ]
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=";").writerows(rows)
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text.getvalue().encode())
@@ -147,8 +173,13 @@ def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
     kept = bicore("select", "t.csv", *words, "--out", "X.NPZ", cwd=tmp_path)
     assert kept.returncode == 0
     assert len(Coreset.load(tmp_path / "X.NPZ")) == 3
-    (tmp_path / "comma.csv").write_text("a;b;label\n" + "".join(f"{i},5;{i};{i % 2}\n" for i in range(40)))
-    assert "decimal commas; write decimal points" in bicore("select", "comma.csv", *words, cwd=tmp_path).stderr
+    (tmp_path / "comma.csv").write_text(
+        "a;b;label\n" + "".join(f"{i},5;{i};{i % 2}\n" for i in range(40))
+    )
+    assert (
+        "decimal commas; write decimal points"
+        in bicore("select", "comma.csv", *words, cwd=tmp_path).stderr
+    )
 
 
 def test_deep_grey_images_keep_their_bits(tmp_path):
@@ -169,30 +200,59 @@ def test_out_of_a_table_is_its_rows_with_a_weight_column(bicore, folder, tmp_pat
     for ending in ("csv", "parquet"):
         out = tmp_path / f"picks.{ending}"
         result = bicore(
-            "select", f"table.{ending}", *FAST, "--target", "label", "--size", "4", "--out", out, "--weights", "learnt", cwd=folder
+            "select",
+            f"table.{ending}",
+            *FAST,
+            "--target",
+            "label",
+            "--size",
+            "4",
+            "--out",
+            out,
+            "--weights",
+            "learnt",
+            cwd=folder,
         )
         assert result.returncode == 0, result.stderr
         rows = (
-            list(csv.DictReader(io.StringIO(out.read_text()))) if ending == "csv" else pyarrow.parquet.read_table(out).to_pylist()
+            list(csv.DictReader(io.StringIO(out.read_text())))
+            if ending == "csv"
+            else pyarrow.parquet.read_table(out).to_pylist()
         )
         original = {row[2]: row for row in table_rows()[1:]}
         assert len(rows) == 4
-        assert all(float(row["weight"]) > 0 and row["label"] == original[row["name"]][5] for row in rows)
+        assert all(
+            float(row["weight"]) > 0 and row["label"] == original[row["name"]][5] for row in rows
+        )
 
 
 def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
-    out, picture = tmp_path / "picks.npz", tmp_path / "picks.png"
-    made = bicore("select", "images", *FAST, "--size", "6", "--out", out, "--picture", picture, cwd=folder)
+    out = tmp_path / "picks.npz"
+    picture = tmp_path / "picks.png"
+    made = bicore(
+        "select", "images", *FAST, "--size", "6", "--out", out, "--picture", picture, cwd=folder
+    )
     assert made.returncode == 0, made.stderr
     assert f"written: {out}" in made.stdout
     assert Image.open(picture).size[0] > 200
     with np.load(out, allow_pickle=False) as stored:
         assert len(stored["indices"]) == 6
     shown = bicore("show", out)
-    for words in ("6 of 16 points", "scale           standard", "To make it again: bicore select images", "fingerprint"):
+    for words in (
+        "6 of 16 points",
+        "scale           standard",
+        "To make it again: bicore select images",
+        "fingerprint",
+    ):
         assert words in shown.stdout
-    whole = json.loads(bicore("select", "images", *FAST, "--size", "9", "--json", cwd=folder).stdout)
-    continued = json.loads(bicore("select", "images", *FAST, "--size", "9", "--initial", out, "--json", cwd=folder).stdout)
+    whole = json.loads(
+        bicore("select", "images", *FAST, "--size", "9", "--json", cwd=folder).stdout
+    )
+    continued = json.loads(
+        bicore(
+            "select", "images", *FAST, "--size", "9", "--initial", out, "--json", cwd=folder
+        ).stdout
+    )
     assert continued["indices"] == whole["indices"]
     other = bicore("select", "digits", "--limit", "16", *FAST, "--size", "9", "--initial", out)
     assert other.returncode == 2
@@ -200,18 +260,62 @@ def test_coreset_file_picture_show_and_continuation(bicore, folder, tmp_path):
 
 
 def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
-    plain = bicore("select", "data.npz", *FAST, "--size", "3", "--scale", "none", "--out", tmp_path / "a.npz", cwd=folder)
+    plain = bicore(
+        "select",
+        "data.npz",
+        *FAST,
+        "--size",
+        "3",
+        "--scale",
+        "none",
+        "--out",
+        tmp_path / "a.npz",
+        cwd=folder,
+    )
     assert "not scaled" in plain.stderr
     assert Coreset.load(tmp_path / "a.npz").info["scale"] == "none"
-    scaled = bicore("select", "data.npz", *FAST, "--size", "3", "--out", tmp_path / "b.npz", "--quiet", cwd=folder)
+    scaled = bicore(
+        "select",
+        "data.npz",
+        *FAST,
+        "--size",
+        "3",
+        "--out",
+        tmp_path / "b.npz",
+        "--quiet",
+        cwd=folder,
+    )
     assert (scaled.stdout, scaled.stderr) == ("", "")
     assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
-    raw = bicore("select", "mnist", "--data", "torchvision", *FAST, "--size", "3", "--scale", "none", cwd=folder)
+    raw = bicore(
+        "select",
+        "mnist",
+        "--data",
+        "torchvision",
+        *FAST,
+        "--size",
+        "3",
+        "--scale",
+        "none",
+        cwd=folder,
+    )
     assert "pixels scaled to 0 … 1" in raw.stderr
 
 
 def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(bicore, folder):
-    result = bicore("select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "5", "--memory", "25MB", "--json")
+    result = bicore(
+        "select",
+        "digits",
+        "--kernel",
+        "rbf",
+        "--inner-reg",
+        "0.1",
+        "--size",
+        "5",
+        "--memory",
+        "25MB",
+        "--json",
+    )
     assert result.returncode == 0, result.stderr
     assert "Nyström landmarks stand in" in result.stderr
     assert "nystrom" in json.loads(result.stdout)["kernel"]
@@ -223,7 +327,10 @@ REFUSED = {
     "kernel": (["digits", "--size", "5", "--kernel", "rfb"], "Did you mean 'rbf'"),
     "loss": (["digits", "--size", "5", "--loss", "hinge"], "loss='hinge' is not known"),
     "method": (["digits", "--size", "5", "--method", "bilvel"], "Did you mean 'bilevel'"),
-    "method with a network": (["digits", "--size", "5", "--method", "icarl"], "model=…) from Python"),
+    "method with a network": (
+        ["digits", "--size", "5", "--method", "icarl"],
+        "model=…) from Python",
+    ),
     "option of another method": (
         ["digits", "--size", "5", "--method", "k-center-features", "--loss", "cross-entropy"],
         "--loss cross-entropy means nothing for --method k-center-features",
@@ -236,17 +343,29 @@ REFUSED = {
         ["digits", "--size", "5", "--method", "class-balanced", "--task", "classification"],
         "--task classification means nothing for --method class-balanced",
     ),
-    "regulariser": (["digits", "--size", "5", "--inner-reg", "-1"], "inner_reg=-1.0 is not a positive number"),
+    "regulariser": (
+        ["digits", "--size", "5", "--inner-reg", "-1"],
+        "inner_reg=-1.0 is not a positive number",
+    ),
     "column": (["table.csv", "--target", "lable", "--size", "5"], "Did you mean 'label'"),
     "no column": (["table.csv", "--size", "5"], "needs --target COLUMN"),
     "no labels": (["x.npy", "--size", "5"], "--labels FILE.npy"),
     "no file": (["missing.csv", "--size", "5"], "neither a file nor a known source"),
     "no data folder": (["mnist", "--size", "5"], "--data DIR or set BICORE_DATA"),
-    "empty data folder": (["cifar10", "--data", "images", "--size", "5"], "put CIFAR-10's data_batch_1"),
+    "empty data folder": (
+        ["cifar10", "--data", "images", "--size", "5"],
+        "put CIFAR-10's data_batch_1",
+    ),
     "truncated npz": (["cut.npz", "--size", "5"], "cut.npz is not a readable .npz file"),
-    "wrong name": (["fake.parquet", "--target", "label", "--size", "5"], "fake.parquet is not a readable Parquet file"),
+    "wrong name": (
+        ["fake.parquet", "--target", "label", "--size", "5"],
+        "fake.parquet is not a readable Parquet file",
+    ),
     "binary csv": (["binary.csv", "--target", "label", "--size", "5"], "not a text file"),
-    "pickled npy": (["pickled.npy", "--labels", "y.npy", "--size", "5"], "pickled.npy is not a readable .npy file"),
+    "pickled npy": (
+        ["pickled.npy", "--labels", "y.npy", "--size", "5"],
+        "pickled.npy is not a readable .npy file",
+    ),
     "ragged csv": (["ragged.csv", "--target", "label", "--size", "1"], "line 3 has 1 cells"),
     "bad image": (["broken", "--size", "1"], "bad.png cannot be decoded"),
     "mixed images": (["mixed", "--size", "1"], "bring all images to one size"),
@@ -260,7 +379,10 @@ REFUSED = {
         ["x.npy", "--labels", "y.npy", "--data-weights", "w", "--size", "5"],
         "--data-weights w means nothing for x.npy",
     ),
-    "unused target": (["digits", "--target", "label", "--size", "5"], "--target label means nothing for digits"),
+    "unused target": (
+        ["digits", "--target", "label", "--size", "5"],
+        "--target label means nothing for digits",
+    ),
     "weights are the target": (
         ["table.csv", "--target", "label", "--data-weights", "label", "--size", "5"],
         "is the target column itself",
@@ -281,7 +403,9 @@ def damaged(folder):
     (folder / "ragged.csv").write_text("a,label\n1,2\n3\n")
     (folder / "latin.csv").write_bytes("a,label\n1,é\n".encode("latin-1"))
     (folder / "floats" / "cat").mkdir(parents=True)
-    Image.fromarray(np.zeros((5, 5), np.float32), mode="F").save(folder / "floats" / "cat" / "a.tif")
+    Image.fromarray(np.zeros((5, 5), np.float32), mode="F").save(
+        folder / "floats" / "cat" / "a.tif"
+    )
     for name in ("broken", "mixed"):
         (folder / name / "cat").mkdir(parents=True)
         Image.fromarray(np.zeros((5, 5), np.uint8)).save(folder / name / "cat" / "a.png")
@@ -306,7 +430,8 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, damaged):
     assert result.stdout == ""
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
-    assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before  # nothing overwritten, nothing run
+    # nothing overwritten, nothing run
+    assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before
 
 
 def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
@@ -320,7 +445,9 @@ def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
     out = tmp_path / "a.npz"
     out.write_bytes(b"old")
     words = ["select", str(folder / "data.npz"), *FAST, "--size", "3", "--out", str(out), "--force"]
-    result = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120
+    )
     assert result.returncode == 1
     assert "No space left on device" in result.stderr
     assert out.read_bytes() == b"old"
@@ -334,9 +461,13 @@ def _interruptible() -> None:
 def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     words = ["select", "digits", "--size", "1700", "--loss", "cross-entropy", "--inner-reg", "0.01"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "bicore", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "bicore", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=_interruptible,
-    )  # fmt: skip
+    )
     try:
         assert process.stderr is not None
         process.stderr.readline()  # the source is read and selection begins
@@ -354,11 +485,25 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
 
 def test_time_limit_and_uniform(bicore, folder):
     answer = json.loads(
-        bicore("select", "data.npz", *FAST, "--size", "30", "--max-seconds", "0.000001", "--json", cwd=folder).stdout
+        bicore(
+            "select",
+            "data.npz",
+            *FAST,
+            "--size",
+            "30",
+            "--max-seconds",
+            "0.000001",
+            "--json",
+            cwd=folder,
+        ).stdout
     )
     assert answer["size"] == 1
     assert "max_seconds" in answer["status"]
-    uniform = json.loads(bicore("select", "data.npz", "--method", "uniform", "--size", "0.1", "--json", cwd=folder).stdout)
+    uniform = json.loads(
+        bicore(
+            "select", "data.npz", "--method", "uniform", "--size", "0.1", "--json", cwd=folder
+        ).stdout
+    )
     assert uniform["size"] == 6
     assert uniform["objective"] is None
 
@@ -381,7 +526,8 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     from bicore.cli import kernel as module
 
     monkeypatch.setattr(module, "ROWS", 7)
-    calls, plain = [], RBF.gram
+    calls = []
+    plain = RBF.gram
 
     def gram(self, rows, block=None):
         calls.append(len(rows))
@@ -397,8 +543,11 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     assert not out.exists()
     module._compute(RBF(0.1), X, out, job, Runtime(device="cpu"), None)
     assert len(calls) == 10  # three blocks before, one interrupted, six after
-    np.testing.assert_allclose(np.load(out), plain(RBF(0.1), __import__("torch").from_numpy(X)).numpy(), rtol=1e-12)
-    part, note = module._part(out), module._part(out).with_suffix(".json")
+    np.testing.assert_allclose(
+        np.load(out), plain(RBF(0.1), __import__("torch").from_numpy(X)).numpy(), rtol=1e-12
+    )
+    part = module._part(out)
+    note = module._part(out).with_suffix(".json")
     part.write_bytes(out.read_bytes()[:1000])
     module._note(note, job | {"done": 35})
     assert module._done(part, note, job) == 0  # damaged
@@ -420,7 +569,9 @@ def test_help_has_an_example_on_every_command(bicore):
 
 def test_the_installed_script_is_the_same_command():
     script = os.path.join(os.path.dirname(sys.executable), "bicore")
-    assert subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60).stdout.startswith("bicore ")
+    assert subprocess.run(
+        [script, "--version"], capture_output=True, text=True, timeout=60
+    ).stdout.startswith("bicore ")
 
 
 def test_a_terminal_shows_a_bar_with_the_objective():
@@ -428,7 +579,18 @@ def test_a_terminal_shows_a_bar_with_the_objective():
 
     child, screen = pty.fork()
     if child == 0:
-        words = ["select", "digits", "--limit", "300", "--size", "60", "--loss", "cross-entropy", "--inner-reg", "0.01"]
+        words = [
+            "select",
+            "digits",
+            "--limit",
+            "300",
+            "--size",
+            "60",
+            "--loss",
+            "cross-entropy",
+            "--inner-reg",
+            "0.01",
+        ]
         os.execv(sys.executable, [sys.executable, "-m", "bicore", *words])
     seen = b""
     while True:
@@ -471,10 +633,14 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
 
 
 def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
-    shown = bicore("select", "digits", "--limit", "200", "--size", "auto", "--tolerance", "0.5", *FAST)
+    shown = bicore(
+        "select", "digits", "--limit", "200", "--size", "auto", "--tolerance", "0.5", *FAST
+    )
     assert shown.returncode == 0, shown.stderr
     assert "within 0.5 of the full model's loss on 4" in shown.stdout  # forty or so, by class
-    shown = bicore("select", "digits", "--limit", "200", "--size", "12", "--strategy", "exchange", *FAST)
+    shown = bicore(
+        "select", "digits", "--limit", "200", "--size", "12", "--strategy", "exchange", *FAST
+    )
     assert "exchanges: " in shown.stdout
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
@@ -486,7 +652,10 @@ def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path
     assert bicore(*words, "--size", "5", "--out", "first.npz", cwd=tmp_path).returncode == 0
     more = bicore(*words, "--size", "8", "--initial", "first.npz", "--json", cwd=tmp_path)
     assert more.returncode == 0, more.stderr
-    assert json.loads(more.stdout)["indices"][:5] == Coreset.load(tmp_path / "first.npz").indices.tolist()
+    assert (
+        json.loads(more.stdout)["indices"][:5]
+        == Coreset.load(tmp_path / "first.npz").indices.tolist()
+    )
     refused = bicore(*words, "--size", "5", "--loss", "cross-entropy", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--loss cross-entropy means nothing for --method reconstruction" in refused.stderr

@@ -11,7 +11,16 @@ import pytest
 
 from tests.helpers import blobs
 
-FAST = ["--methods", "bilevel,uniform,k-center-features", "--kernel", "rbf", "--seeds", "3", "--sizes", "5,12"]
+FAST = [
+    "--methods",
+    "bilevel,uniform,k-center-features",
+    "--kernel",
+    "rbf",
+    "--seeds",
+    "3",
+    "--sizes",
+    "5,12",
+]
 
 
 @pytest.fixture
@@ -33,18 +42,23 @@ def test_json_rows_summary_and_continuation(bicore, table):
         assert 0 <= row["accuracy"] <= 1
     assert sum(entry["best"] for entry in answer["summary"]) == 2
     assert set(answer["smallest_detectable"]) == {"5", "12"}
-    more = bicore("compare", "data.npz", *FAST[:-4], "--sizes", "5,12", "--seeds", "4", "--json", cwd=table)
+    more = bicore(
+        "compare", "data.npz", *FAST[:-4], "--sizes", "5,12", "--seeds", "4", "--json", cwd=table
+    )
     assert "18 of 24 rows are there already" in more.stderr
     rows = json.loads(more.stdout)["rows"]
     known = {(row["method"], row["size"], row["seed"]): row for row in rows}
     for row in answer["rows"]:
-        assert known[row["method"], row["size"], row["seed"]] == row  # what is done is not run again
+        # what is done is not run again
+        assert known[row["method"], row["size"], row["seed"]] == row
     assert len(rows) == 24
     assert [path.suffix for path in table.iterdir()].count(".jsonl") == 1
 
 
 def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
-    result = bicore("compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table)
+    result = bicore(
+        "compare", "data.npz", *FAST, "--picture", "curves.png", "--everything", cwd=table
+    )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "accuracy of the ridge judge, mean ± standard error over seeds"
@@ -57,7 +71,18 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
 
 
 def test_methods_with_a_model_and_a_network_judge(bicore, table):
-    words = ["--methods", "icarl,hardest,craig", "--judge", "mlp", "--steps", "30", "--seeds", "2", "--sizes", "6"]
+    words = [
+        "--methods",
+        "icarl,hardest,craig",
+        "--judge",
+        "mlp",
+        "--steps",
+        "30",
+        "--seeds",
+        "2",
+        "--sizes",
+        "6",
+    ]
     result = bicore("compare", "data.npz", *words, cwd=table)
     assert result.returncode == 0, result.stderr
     assert "look at one mlp trained on the whole pool" in result.stderr
@@ -66,16 +91,31 @@ def test_methods_with_a_model_and_a_network_judge(bicore, table):
 
 def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(bicore, table):
     result = bicore(
-        "compare", "targets.npz", "--methods", "bilevel,uniform,class-balanced", "--seeds", "2", "--sizes", "8", cwd=table
+        "compare",
+        "targets.npz",
+        "--methods",
+        "bilevel,uniform,class-balanced",
+        "--seeds",
+        "2",
+        "--sizes",
+        "8",
+        cwd=table,
     )
     assert result.returncode == 1
     assert result.stdout.startswith("R² of the ridge judge")
-    assert "class-balanced was left out from here on: seed 0, 8 points: class-balanced needs class labels" in result.stderr
+    assert (
+        "class-balanced was left out from here on: seed 0, 8 points: class-balanced needs class "
+        "labels" in result.stderr
+    )
 
 
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)
-    fewer = json.loads(bicore("compare", "data.npz", *FAST[:4], "--sizes", "5,12", "--seeds", "2", "--json", cwd=table).stdout)
+    fewer = json.loads(
+        bicore(
+            "compare", "data.npz", *FAST[:4], "--sizes", "5,12", "--seeds", "2", "--json", cwd=table
+        ).stdout
+    )
     assert {entry["seeds"] for entry in fewer["summary"]} == {2}
     shown = bicore("compare", "data.npz", *FAST, cwd=table).stdout.splitlines()[2:5]
     means = [float(line.split("±")[1].split()[-1]) for line in shown]
@@ -83,7 +123,17 @@ def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table
 
 
 def test_one_seed_says_that_it_tells_nothing(bicore, table):
-    result = bicore("compare", "data.npz", "--methods", "uniform,class-balanced", "--seeds", "1", "--sizes", "5", cwd=table)
+    result = bicore(
+        "compare",
+        "data.npz",
+        "--methods",
+        "uniform,class-balanced",
+        "--seeds",
+        "1",
+        "--sizes",
+        "5",
+        cwd=table,
+    )
     assert "one seed tells nothing about differences" in result.stdout
 
 
@@ -116,7 +166,9 @@ REFUSED = {
 def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     words, message = REFUSED[name]
     before = (table / "data.npz").read_bytes()
-    result = bicore("compare", "data.npz", "--seeds", "2", "--sizes", "5", *words, "--quiet", cwd=table)
+    result = bicore(
+        "compare", "data.npz", "--seeds", "2", "--sizes", "5", *words, "--quiet", cwd=table
+    )
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
     assert message in result.stderr
@@ -127,14 +179,30 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
 
 @pytest.mark.slow
 def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_path):
-    words = ["compare", "digits", "--methods", "uniform,bilevel-cross-entropy", "--seeds", "40", "--sizes", "5,60"]
+    words = [
+        "compare",
+        "digits",
+        "--methods",
+        "uniform,bilevel-cross-entropy",
+        "--seeds",
+        "40",
+        "--sizes",
+        "5,60",
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "bicore", *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "bicore", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     try:
         deadline = time.time() + 60
-        while time.time() < deadline and sum(path.read_text().count("\n") for path in tmp_path.glob("*.jsonl")) < 3:
+        while (
+            time.time() < deadline
+            and sum(path.read_text().count("\n") for path in tmp_path.glob("*.jsonl")) < 3
+        ):
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         table, errors = process.communicate(timeout=60)

@@ -16,7 +16,20 @@ from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform
 from tests.helpers import blobs
 
-WORDS = ["--capacity", "12", "--slots", "3", "--batch", "7", "--every", "2", "--kernel", "rbf", "--inner-reg", "0.1"]
+WORDS = [
+    "--capacity",
+    "12",
+    "--slots",
+    "3",
+    "--batch",
+    "7",
+    "--every",
+    "2",
+    "--kernel",
+    "rbf",
+    "--inner-reg",
+    "0.1",
+]
 
 
 @pytest.fixture
@@ -31,7 +44,9 @@ def state_of(folder, name="state") -> bytes:
 
 
 def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
-    first = bicore("stream", "data.npz", *WORDS, "--state", "state", "--json", "--out", "kept.npz", cwd=folder)
+    first = bicore(
+        "stream", "data.npz", *WORDS, "--state", "state", "--json", "--out", "kept.npz", cwd=folder
+    )
     assert first.returncode == 0, first.stderr
     answer = json.loads(first.stdout)
     assert answer["position"] == 150
@@ -47,17 +62,35 @@ def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
 
 
 def kill_and_resume(folder, kills: int, seed: int) -> None:
-    """Kill -9 at random moments while it works, resume, and compare with a run that was never interrupted, bit for bit."""
+    """Kill -9 at random moments while it works, resume, and compare with a run that was never
+    interrupted, bit for bit."""
     slow = "import sys, time, bicore.memory.merge_reduce as m\n"
     slow += "plain = m.MergeReduce._take\n"
-    slow += "def late(self, batch, context):\n    time.sleep(0.004)\n    plain(self, batch, context)\n"
+    slow += (
+        "def late(self, batch, context):\n    time.sleep(0.004)\n    plain(self, batch, context)\n"
+    )
     slow += "m.MergeReduce._take = late\nfrom bicore.cli.app import main\nmain()\n"
-    words = ["stream", "data.npz", "--capacity", "12", "--slots", "3", "--batch", "1", "--every", "1", "--kernel", "rbf"]
+    words = [
+        "stream",
+        "data.npz",
+        "--capacity",
+        "12",
+        "--slots",
+        "3",
+        "--batch",
+        "1",
+        "--every",
+        "1",
+        "--kernel",
+        "rbf",
+    ]
     words += ["--inner-reg", "0.1", "--quiet", "--state"]
     rng = np.random.default_rng(seed)
     done = 0
     for kill in range(kills):
-        process = subprocess.Popen([sys.executable, "-c", slow, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, "-c", slow, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL
+        )
         start = _position(folder)
         while kill % 5 and process.poll() is None and _position(folder) == start:
             time.sleep(0.002)  # until it works; every fifth is killed while it starts or loads
@@ -68,7 +101,12 @@ def kill_and_resume(folder, kills: int, seed: int) -> None:
         process.wait()
     assert done == kills
     for name in ("killed", "never"):
-        subprocess.run([sys.executable, "-m", "bicore", *words, name], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "bicore", *words, name],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     assert state_of(folder, "killed") == state_of(folder, "never")
     assert not list((folder / "killed").glob(".*part*"))
 
@@ -92,13 +130,29 @@ def test_fifty_kills(tmp_path):
 
 @pytest.mark.slow
 def test_interrupting_saves_and_says_how_to_go_on(folder):
-    words = [sys.executable, "-c", "import time, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
-             "def late(self, b, c):\n    time.sleep(0.05)\n    plain(self, b, c)\nm.MergeReduce._take = late\n"
-             "from bicore.cli.app import main\nmain()", "stream", "data.npz", *WORDS, "--out", "kept.npz", "--state", "state"]  # fmt: skip
+    words = [
+        sys.executable,
+        "-c",
+        "import time, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
+        "def late(self, b, c):\n    time.sleep(0.05)\n    plain(self, b, c)\nm.MergeReduce._take = "
+        "late\n"
+        "from bicore.cli.app import main\nmain()",
+        "stream",
+        "data.npz",
+        *WORDS,
+        "--out",
+        "kept.npz",
+        "--state",
+        "state",
+    ]
     process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        words,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     while not list((folder / "state").glob("state-*.npz")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
@@ -106,7 +160,9 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
     assert process.returncode == 130, errors
     assert "the same command goes on from there" in errors
     assert not (folder / "kept.npz").exists()
-    subprocess.run([sys.executable, "-m", "bicore", *words[3:]], cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "bicore", *words[3:]], cwd=folder, check=True, capture_output=True
+    )
     assert (folder / "kept.npz").exists()
 
 
@@ -152,7 +208,9 @@ def test_a_source_may_grow_at_its_end(bicore, folder):
         assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["position"] == 150
     assert state_of(folder, "grown") == state_of(folder, "whole")
-    assert "first 150 rows differ" in bicore("stream", "part.npz", *words, "grown", cwd=folder).stderr
+    assert (
+        "first 150 rows differ" in bicore("stream", "part.npz", *words, "grown", cwd=folder).stderr
+    )
 
 
 def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
@@ -169,18 +227,24 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
         assert message in result.stderr
     data = blobs(150)
     np.savez(folder / "other.npz", x=data.x + 1, y=data.y)
-    assert "of another source" in bicore("stream", "other.npz", *WORDS, "--state", "state", cwd=folder).stderr
+    assert (
+        "of another source"
+        in bicore("stream", "other.npz", *WORDS, "--state", "state", cwd=folder).stderr
+    )
     assert state_of(folder) == before
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
     import bicore.memory.buffer as base
 
-    old, base.FORMAT = base.FORMAT, 99
+    old = base.FORMAT
+    base.FORMAT = 99
     try:
         buffer = MergeReduce(Uniform(), 3, 1).update(np.zeros((5, 2)))
         buffer.save(newest)
     finally:
         base.FORMAT = old
-    assert "format 99" in bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder).stderr
+    assert (
+        "format 99" in bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder).stderr
+    )
 
 
 def test_two_processes_on_one_folder(bicore, folder):
@@ -234,5 +298,9 @@ def test_a_folder_of_nothing_and_leftovers(tmp_path):
     with StateFolder(tmp_path / "state") as store:
         assert store.load(lambda path: MergeReduce.load(path, Uniform())) is None
     assert not list((tmp_path / "state").glob(".state*"))
-    with pytest.raises(InputError, match="in use"), StateFolder(tmp_path / "state"), StateFolder(tmp_path / "state"):
+    with (
+        pytest.raises(InputError, match="in use"),
+        StateFolder(tmp_path / "state"),
+        StateFolder(tmp_path / "state"),
+    ):
         pass

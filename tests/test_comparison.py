@@ -10,7 +10,14 @@ import torch
 
 from bicore import InputError, Runtime
 from bicore.comparison.grid import WHOLE, Comparison, Grid
-from bicore.comparison.judges import NetworkJudge, RidgeJudge, Sample, as_judge, convolutional, perceptron
+from bicore.comparison.judges import (
+    NetworkJudge,
+    RidgeJudge,
+    Sample,
+    as_judge,
+    convolutional,
+    perceptron,
+)
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import smallest_detectable, summarise
@@ -22,23 +29,31 @@ from tests.helpers import blobs
 
 
 def sample(data, rows=slice(None), weight=None) -> Sample:
-    x, y = torch.from_numpy(data.x[rows]).float(), torch.from_numpy(data.y[rows])
-    return Sample(x, y, torch.ones(len(x)) if weight is None else torch.as_tensor(weight, dtype=torch.float32))
+    x = torch.from_numpy(data.x[rows]).float()
+    y = torch.from_numpy(data.y[rows])
+    return Sample(
+        x, y, torch.ones(len(x)) if weight is None else torch.as_tensor(weight, dtype=torch.float32)
+    )
 
 
 # Judges.
 
 
-@pytest.mark.parametrize("judge", [as_judge("mlp", 150), RidgeJudge(), RidgeJudge(fully_connected())])
+@pytest.mark.parametrize(
+    "judge", [as_judge("mlp", 150), RidgeJudge(), RidgeJudge(fully_connected())]
+)
 def test_judges_learn(judge):
     data = blobs(60)
-    found = judge.scores([sample(data, slice(0, 40)), sample(data, slice(20, 60))], sample(data), 3, seed=0)
+    found = judge.scores(
+        [sample(data, slice(0, 40)), sample(data, slice(20, 60))], sample(data), 3, seed=0
+    )
     assert len(found) == 2
     assert min(found) > 0.6
 
 
 def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_randomness():
-    data, judge = blobs(60), as_judge("mlp", 60)
+    data = blobs(60)
+    judge = as_judge("mlp", 60)
     sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60)), sample(data, slice(10, 40))]
     together = judge.scores(sets, sample(data), 3, seed=4)
     torch.manual_seed(99)
@@ -46,7 +61,9 @@ def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_rando
     alone = [judge.scores([one], sample(data), 3, seed=4)[0] for one in sets]
     assert together == pytest.approx(alone, abs=1 / 60 + 1e-9)
     assert torch.equal(state, torch.get_rng_state())
-    assert judge.scores(sets[:1], sample(data), 3, seed=4) == judge.scores(sets[:1], sample(data), 3, seed=4)
+    assert judge.scores(sets[:1], sample(data), 3, seed=4) == judge.scores(
+        sets[:1], sample(data), 3, seed=4
+    )
 
 
 @pytest.mark.parametrize("judge", [as_judge("mlp", 200), RidgeJudge()])
@@ -79,7 +96,10 @@ def test_regression_is_judged_by_r_squared():
 
 def test_more_points_than_a_batch_are_trained_in_batches():
     data = blobs(400)
-    assert NetworkJudge("mlp", perceptron, 100).scores([sample(data)], sample(data), 3, seed=0)[0] > 0.6
+    assert (
+        NetworkJudge("mlp", perceptron, 100).scores([sample(data)], sample(data), 3, seed=0)[0]
+        > 0.6
+    )
 
 
 def test_the_papers_cnn_needs_images_of_some_size():
@@ -96,12 +116,21 @@ def test_the_papers_cnn_needs_images_of_some_size():
 
 
 def rows_of(**values) -> list[Row]:
-    return [Row(name, 10, seed, value, 0.1) for name, series in values.items() for seed, value in enumerate(series)]
+    return [
+        Row(name, 10, seed, value, 0.1)
+        for name, series in values.items()
+        for seed, value in enumerate(series)
+    ]
 
 
 def test_means_errors_and_paired_intervals_by_hand():
-    # Differences to the best: 0.10, 0.12, 0.08, 0.10: mean 0.1, s.d. 0.01633, half width 3.182 · 0.01633/2 = 0.02598.
-    summary = summarise(rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5]), ["a", "b", "c"], [10])
+    # Differences to the best: 0.10, 0.12, 0.08, 0.10: mean 0.1, s.d. 0.01633, half width 3.182 ·
+    # 0.01633/2 = 0.02598.
+    summary = summarise(
+        rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5]),
+        ["a", "b", "c"],
+        [10],
+    )
     a, b, c = (summary.of(name, 10) for name in "abc")
     assert (a.best, b.best, c.best) == (True, False, False)
     assert a.mean == pytest.approx(0.75)
@@ -113,18 +142,27 @@ def test_means_errors_and_paired_intervals_by_hand():
 
 def test_the_smallest_detectable_difference_is_found_with_the_chance_stated():
     """Simulated: a true difference of that size is found in about 80% of experiments."""
-    size, spread = 10, 0.03
-    delta, rng, found = smallest_detectable(spread, size), np.random.default_rng(0), 0
+    size = 10
+    spread = 0.03
+    delta = smallest_detectable(spread, size)
+    rng = np.random.default_rng(0)
+    found = 0
     from scipy.stats import t
 
     for _ in range(2000):
         differences = rng.normal(delta, spread, size)
-        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * differences.std(ddof=1) / np.sqrt(size)
+        found += abs(differences.mean()) > t.ppf(0.975, size - 1) * differences.std(
+            ddof=1
+        ) / np.sqrt(size)
     assert found / 2000 == pytest.approx(0.8, abs=0.03)
 
 
 def test_a_method_without_some_seeds_is_neither_best_nor_tied():
-    summary = summarise(rows_of(a=[0.90, 0.91], b=[0.95, 0.955, 0.60, 0.62], c=[0.5, 0.6, 0.7, 0.4]), ["a", "b", "c"], [10])
+    summary = summarise(
+        rows_of(a=[0.90, 0.91], b=[0.95, 0.955, 0.60, 0.62], c=[0.5, 0.6, 0.7, 0.4]),
+        ["a", "b", "c"],
+        [10],
+    )
     assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
     assert not summary.of("a", 10).complete
     assert not summary.of("a", 10).tied
@@ -132,7 +170,12 @@ def test_a_method_without_some_seeds_is_neither_best_nor_tied():
 
 
 def test_the_detectable_difference_is_that_of_the_median_method():
-    values = {"a": [0.9, 0.9, 0.9, 0.9], "b": [0.8, 0.81, 0.8, 0.81], "c": [0.7, 0.74, 0.7, 0.74], "d": [0.1, 0.5, 0.2, 0.6]}
+    values = {
+        "a": [0.9, 0.9, 0.9, 0.9],
+        "b": [0.8, 0.81, 0.8, 0.81],
+        "c": [0.7, 0.74, 0.7, 0.74],
+        "d": [0.1, 0.5, 0.2, 0.6],
+    }
     spreads = [np.std(np.array(values["a"]) - np.array(values[name]), ddof=1) for name in "bcd"]
     assert summarise(rows_of(**values), list(values), [10]).detectable[10] == pytest.approx(
         smallest_detectable(np.median(spreads), 4)
@@ -152,7 +195,8 @@ def test_one_seed_or_missing_rows_say_nothing_about_differences():
 
 
 def test_rows_survive_and_other_settings_are_refused(tmp_path):
-    path, settings = tmp_path / "rows.jsonl", {"judge": "ridge", "pool": 5}
+    path = tmp_path / "rows.jsonl"
+    settings = {"judge": "ridge", "pool": 5}
     first = Records(path, settings)
     rows = [Row("a", 10, seed, 0.5 + seed / 10, 0.1) for seed in range(3)]
     for row in rows:
@@ -171,7 +215,10 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
         Records(path, settings)
     for damage in ('"accuracy": null', '"accuracy": "hi"'):
         path.write_text(
-            json.dumps({"settings": settings}) + "\n" + json.dumps(asdict(rows[0])).replace('"accuracy": 0.5', damage) + "\n{}\n"
+            json.dumps({"settings": settings})
+            + "\n"
+            + json.dumps(asdict(rows[0])).replace('"accuracy": 0.5', damage)
+            + "\n{}\n"
         )
         with pytest.raises(InputError, match="line 2 is not a row"):
             Records(path, settings)
@@ -208,17 +255,31 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
 
 
 @pytest.mark.parametrize(
-    ("pool", "test", "words"), [(101, 20, "--pool 101"), (1, 20, "--pool 1"), (None, 119, "--test 119"), (None, 0, "--test 0")]
+    ("pool", "test", "words"),
+    [
+        (101, 20, "--pool 101"),
+        (1, 20, "--pool 1"),
+        (None, 119, "--test 119"),
+        (None, 0, "--test 0"),
+    ],
 )
 def test_impossible_pools_are_refused(pool, test, words):
     with pytest.raises(InputError, match=words):
         make_pools(Source("blobs", blobs(120)), None, "auto", pool, 2000, test)
 
 
-def comparison(tmp_path, methods=("bilevel", "uniform", "icarl", "craig"), seeds=2, judge="ridge", **options):
+def comparison(
+    tmp_path, methods=("bilevel", "uniform", "icarl", "craig"), seeds=2, judge="ridge", **options
+):
     grid = Grid({name: as_selector(name) for name in methods}, [5, 9], range(seeds))
     return Comparison(
-        pools_of(), grid, as_judge(judge, 40), Records(tmp_path / "rows.jsonl", {"x": 1}), Runtime(), model_steps=40, **options
+        pools_of(),
+        grid,
+        as_judge(judge, 40),
+        Records(tmp_path / "rows.jsonl", {"x": 1}),
+        Runtime(),
+        model_steps=40,
+        **options,
     )
 
 
@@ -248,7 +309,11 @@ def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows
     value = {row.cell: row.accuracy for row in whole.records.rows.values()}
     assert {row.cell: row.accuracy for row in again.records.rows.values()} == pytest.approx(value)
     assert (WHOLE, 60, 1) in value
-    assert all(row.model_seconds > 0 for row in whole.records.rows.values() if row.method in ("icarl", "craig"))
+    assert all(
+        row.model_seconds > 0
+        for row in whole.records.rows.values()
+        if row.method in ("icarl", "craig")
+    )
 
 
 def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
@@ -256,7 +321,11 @@ def test_a_method_that_cannot_work_here_is_left_out_with_its_reason(tmp_path):
     x = rng.normal(size=(80, 3))
     table = Source("table", type(blobs(5))(x, x[:, 0] + 0.5))
     pools = make_pools(table, None, "auto", 40, 2000, 20)
-    grid = Grid({name: as_selector(name) for name in ("bilevel", "class-balanced", "uniform")}, [5], range(2))
+    grid = Grid(
+        {name: as_selector(name) for name in ("bilevel", "class-balanced", "uniform")},
+        [5],
+        range(2),
+    )
     run = Comparison(pools, grid, RidgeJudge(), Records(tmp_path / "rows.jsonl", {}), Runtime())
     run.run()
     assert list(run.failed) == ["class-balanced"]
@@ -305,7 +374,9 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
 
     run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
     pool, _ = run.pools.of(0)
-    worst = np.float32(pool.x[as_selector("k-center-features").select(pool, 5, rng=0).indices[0], 0])
+    worst = np.float32(
+        pool.x[as_selector("k-center-features").select(pool, 5, rng=0).indices[0], 0]
+    )
     run.judge = Fragile("mlp", perceptron, 1)
     run.run()
     assert list(run.failed) == ["k-center-features"]
@@ -345,5 +416,11 @@ def test_digits_open_with_their_labels():
 
 
 def test_rows_have_the_published_keys():
-    assert set(asdict(Row("a", 1, 0, 0.5, 0.1))) >= {"method", "size", "seed", "accuracy", "selection_seconds"}
+    assert set(asdict(Row("a", 1, 0, 0.5, 0.1))) >= {
+        "method",
+        "size",
+        "seed",
+        "accuracy",
+        "selection_seconds",
+    }
     assert json.loads(json.dumps(asdict(Row("a", 1, 0, 0.5, 0.1))))["method"] == "a"

@@ -40,7 +40,8 @@ def test_fit_resample_returns_the_rows_in_order_with_weights():
 
 def test_frames_stay_frames_and_fractions_are_sizes():
     data = blobs()
-    frame, labels = pd.DataFrame(data.x, index=np.arange(40) + 500), pd.Series(data.y, index=np.arange(40) + 500)
+    frame = pd.DataFrame(data.x, index=np.arange(40) + 500)
+    labels = pd.Series(data.y, index=np.arange(40) + 500)
     x, y = CoresetSampler(size=0.1, kernel="rbf", inner_reg=0.1).fit_resample(frame, labels)
     assert isinstance(x, pd.DataFrame)
     assert len(x) == 4
@@ -50,22 +51,37 @@ def test_frames_stay_frames_and_fractions_are_sizes():
 @pytest.mark.parametrize("state", [0, np.random.RandomState(0), np.random.default_rng(0), None])
 def test_random_state_as_scikit_learn_has_it(state):
     data = blobs()
-    sampler = CoresetSampler(size=3, kernel="rbf", inner_reg=0.1, first="random", random_state=state, runtime=Runtime(device="cpu"))
+    sampler = CoresetSampler(
+        size=3,
+        kernel="rbf",
+        inner_reg=0.1,
+        first="random",
+        random_state=state,
+        runtime=Runtime(device="cpu"),
+    )
     assert len(sampler.fit(data.x, data.y.tolist(), np.ones(40)).sample_indices_) == 3
 
 
 def test_sampling_strategies_are_quotas():
     data = blobs(90, classes=3)
     options = {"kernel": "rbf", "inner_reg": 0.1}
-    _, balanced = CoresetSampler(9, sampling_strategy="auto", **options).fit_resample(data.x, data.y)
+    _, balanced = CoresetSampler(9, sampling_strategy="auto", **options).fit_resample(
+        data.x, data.y
+    )
     assert np.bincount(balanced).tolist() == [3, 3, 3]
     for strategy in ({0: 4, 2: 1}, lambda y: {0: 4, 2: 1}):
-        _, counted = CoresetSampler(None, sampling_strategy=strategy, **options).fit_resample(data.x, data.y)
+        _, counted = CoresetSampler(None, sampling_strategy=strategy, **options).fit_resample(
+            data.x, data.y
+        )
         assert np.bincount(counted, minlength=3).tolist() == [4, 0, 1]
     _, capped = CoresetSampler(9, sampling_strategy={0: 1}, **options).fit_resample(data.x, data.y)
     assert np.sum(capped == 0) <= 1
     assert len(capped) == 9
-    assert 1 < len(CoresetSampler("auto", tolerance=0.3, **options).fit(data.x, data.y).sample_indices_) < 72
+    assert (
+        1
+        < len(CoresetSampler("auto", tolerance=0.3, **options).fit(data.x, data.y).sample_indices_)
+        < 72
+    )
     swapped = CoresetSampler(5, strategy="exchange", **options).fit(data.x, data.y)
     assert "exchanges" in swapped.coreset_.info
     for wrong, words in (
@@ -76,7 +92,11 @@ def test_sampling_strategies_are_quotas():
     ):
         with pytest.raises(InputError, match=words):
             CoresetSampler(None, sampling_strategy=wrong, **options).fit(data.x, data.y)
-    for wrong in ({"size": None}, {"sampling_strategy": "minority"}, {"size": None, "sampling_strategy": "auto"}):
+    for wrong in (
+        {"size": None},
+        {"sampling_strategy": "minority"},
+        {"size": None, "sampling_strategy": "auto"},
+    ):
         with pytest.raises(InputError, match="mapping"):
             CoresetSampler(**{**options, **wrong}).fit(data.x, data.y)
 

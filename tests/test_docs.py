@@ -20,9 +20,14 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", ["bicore", *(module.name for module in pkgutil.walk_packages(bicore.__path__, "bicore."))])
+@pytest.mark.parametrize(
+    "name",
+    ["bicore", *(module.name for module in pkgutil.walk_packages(bicore.__path__, "bicore."))],
+)
 def test_docstring_examples(name):
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    result = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     assert result.failed == 0
 
 
@@ -30,14 +35,18 @@ def test_docstring_examples(name):
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+    for block in re.findall(
+        r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    ):
         exec(compile(block, str(page), "exec"), namespace)
 
 
 def test_commands_of_the_readme_run(tmp_path):
     """Every line of its shell blocks that calls the command; ``make`` is what runs these tests."""
     server = Server()
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE
+    )
     lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("bicore ")]
     assert len(commands) >= 4
@@ -61,13 +70,19 @@ def test_examples_run(name, tmp_path, capsys, monkeypatch):
     if name == "continual":
         assert float(shown.rsplit(":", 1)[1]) > 0.7
     else:
-        assert "0" not in shown.splitlines()[-1].split("[")[1].split()  # merge-reduce keeps every class
+        assert (
+            "0" not in shown.splitlines()[-1].split("[")[1].split()
+        )  # merge-reduce keeps every class
 
 
 @pytest.mark.slow
 def test_the_demo_runs_and_the_coreset_wins(tmp_path):
     result = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, ROOT / "examples" / "demo.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     rows = re.findall(r"│\s+(\d+) │\s+([\d.]+) ±[^│]*│\s+([\d.]+) ±", result.stdout)

@@ -1,4 +1,5 @@
-"""The reproduction: tasks as the paper has them, rehearsal, tables, and every experiment end to end at toy size."""
+"""The reproduction: tasks as the paper has them, rehearsal, tables, and every experiment end to end
+at toy size."""
 
 import ast
 import json
@@ -61,11 +62,16 @@ def everything():
 def test_tasks_are_those_of_the_protocol():
     train_part, test = everything()
     made = permuted(train_part, test, 3)
-    rng, order = np.random.RandomState(0), np.arange(784)
+    rng = np.random.RandomState(0)
+    order = np.arange(784)
     for task in made:  # one generator shuffles in turn, so that the first task is permuted too
         rng.shuffle(order)
-        np.testing.assert_array_equal(task.train.x.reshape(1000, -1), train_part.x[:1000].reshape(1000, -1)[:, order])
-        np.testing.assert_array_equal(task.test.x.reshape(500, -1), test.x.reshape(500, -1)[:, order])
+        np.testing.assert_array_equal(
+            task.train.x.reshape(1000, -1), train_part.x[:1000].reshape(1000, -1)[:, order]
+        )
+        np.testing.assert_array_equal(
+            task.test.x.reshape(500, -1), test.x.reshape(500, -1)[:, order]
+        )
         np.testing.assert_array_equal(task.held.y, train_part.y[1000:2000])
     pairs = split(train_part, test, points=500)
     for number, task in enumerate(pairs):
@@ -94,27 +100,35 @@ def linear(seed=0):
 
 def test_a_step_is_the_loss_of_the_batch_plus_beta_times_the_sum_over_tasks_of_mean_losses():
     rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(8, 1, 28, 28, generator=rng), torch.arange(8) % 3
-    old, labels = torch.randn(5, 1, 28, 28, generator=rng), torch.tensor([0, 1, 2, 0, 1])
-    weight = torch.tensor([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])  # a task of two rows and one of three
+    x = torch.randn(8, 1, 28, 28, generator=rng)
+    y = torch.arange(8) % 3
+    old = torch.randn(5, 1, 28, 28, generator=rng)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    # a task of two rows and one of three
+    weight = torch.tensor([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])
     learner = Learner(linear(), 10.0, 8, 9, rate=0.1)
     learner.take(x, y)
     learner.rehearse(Memory(old, labels, weight))
     expected = linear()
     optimiser = torch.optim.Adam(expected.parameters(), lr=0.1)
     plain = nn.functional.cross_entropy
-    loss = plain(expected(x), y) + 10 * (plain(expected(old[:2]), labels[:2]) + plain(expected(old[2:]), labels[2:]))
+    loss = plain(expected(x), y) + 10 * (
+        plain(expected(old[:2]), labels[:2]) + plain(expected(old[2:]), labels[2:])
+    )
     loss.backward()
     optimiser.step()
     Cohort([learner]).train(1)
     for mine, theirs in zip(learner.network.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
-    learner.rehearse(Memory(old[:1], labels[:1], torch.ones(1)))  # a smaller memory leaves nothing of the larger one
+    learner.rehearse(
+        Memory(old[:1], labels[:1], torch.ones(1))
+    )  # a smaller memory leaves nothing of the larger one
     assert learner.memory.weight.tolist() == [1.0] + [0.0] * 8
 
 
 def test_a_restart_forgets_the_optimiser_and_weights_count():
-    x, y = torch.randn(6, 1, 28, 28, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
+    x = torch.randn(6, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    y = torch.arange(6) % 3
     used, fresh = (Learner(linear(), 0.0, 6, 1, rate=0.01) for _ in range(2))
     for learner in (used, fresh):
         learner.take(x, y)
@@ -160,7 +174,9 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
             for mirrored in (False, True)
             if torch.equal(
                 image,
-                framed[:, top : top + 32, left : left + 32].flip(2) if mirrored else framed[:, top : top + 32, left : left + 32],
+                framed[:, top : top + 32, left : left + 32].flip(2)
+                if mirrored
+                else framed[:, top : top + 32, left : left + 32],
             )
         ]
         assert len(matches) == 1
@@ -185,7 +201,9 @@ class Cut(Checkpoint):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding", "coreset-directions"])
+@pytest.mark.parametrize(
+    "word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding", "coreset-directions"]
+)
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
@@ -193,17 +211,27 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, checkpoint))
+        return dict(
+            continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, checkpoint)
+        )
 
-    whole, folder = run(None), tmp_path / "state"
+    whole = run(None)
+    folder = tmp_path / "state"
 
     with pytest.raises(KeyboardInterrupt):
         run(Cut(folder, 2, left=3))
     state = torch.load(folder / "state.pt", weights_only=True)
-    torch.save({**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}}, folder / "state.pt")
+    torch.save(
+        {**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}},
+        folder / "state.pt",
+    )
     torch.manual_seed(99)  # another process
     continual.started.cache_clear()
-    found = dict(continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, Checkpoint(folder, 2)))
+    found = dict(
+        continual.run(
+            setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, Checkpoint(folder, 2)
+        )
+    )
     for beta in whole:
         assert found[beta]["test"] == whole[beta]["test"]
         assert found[beta]["held"] == whole[beta]["held"]
@@ -214,24 +242,39 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
 
 @pytest.mark.parametrize("method", ["uniform", "uniform, train at the end"])
 @pytest.mark.parametrize("cuts", [1, 2])
-def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(method, cuts, tmp_path, monkeypatch):
+def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(
+    method, cuts, tmp_path, monkeypatch
+):
     """In the first task, whose network all rows of a seed share, or on the memory alone."""
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
     setting = continual.setting_of("SplitMNIST", method, 6, 0, [1.0])
-    trained, chosen, add = [], [], ReplayMemory.add_task
-    monkeypatch.setattr(Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self))
-    monkeypatch.setattr(ReplayMemory, "add_task", lambda self, *given, **options: chosen.append(1) or add(self, *given, **options))
+    trained = []
+    chosen = []
+    add = ReplayMemory.add_task
+    monkeypatch.setattr(
+        Learner, "epoch", lambda self, epoch=Learner.epoch: trained.append(1) or epoch(self)
+    )
+    monkeypatch.setattr(
+        ReplayMemory,
+        "add_task",
+        lambda self, *given, **options: chosen.append(1) or add(self, *given, **options),
+    )
 
     def run(checkpoint):
         trained.clear()
         chosen.clear()
-        return dict(continual.run(setting, "uniform", made, setting.betas, "cpu", 6, FullyConnected, checkpoint))
+        return dict(
+            continual.run(
+                setting, "uniform", made, setting.betas, "cpu", 6, FullyConnected, checkpoint
+            )
+        )
 
     torch.manual_seed(0)
     ((_, whole),), epochs = run(None).items(), 6 if "end" in method else 18
     assert len(trained) == epochs
-    folder, start = tmp_path / "state", tmp_path / "start.pt"
+    folder = tmp_path / "state"
+    start = tmp_path / "start.pt"
     continual.started.cache_clear()
     torch.manual_seed(0)
     with pytest.raises(KeyboardInterrupt):
@@ -252,10 +295,14 @@ def test_directions_of_an_embedding_have_no_length():
             found.append(data.x)
             return super().select(data, size, **options)
 
-    x, y = np.random.default_rng(0).normal(size=(20, 1, 28, 28)).astype(np.float32), np.arange(20) % 2
-    network, found = build(FullyConnected, 0, "cpu").eval(), []
+    x = np.random.default_rng(0).normal(size=(20, 1, 28, 28)).astype(np.float32)
+    y = np.arange(20) % 2
+    network = build(FullyConnected, 0, "cpu").eval()
+    found = []
     for directions in (False, True):
-        OverEmbedding(Seen(), directions).select(Dataset(x, y), 3, context=Context(network, classes=range(10)))
+        OverEmbedding(Seen(), directions).select(
+            Dataset(x, y), 3, context=Context(network, classes=range(10))
+        )
     lengths = np.linalg.norm(found[0], axis=1)
     assert lengths.std() > 0
     np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
@@ -267,13 +314,27 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert cifar.penalty("Coreset, λ by the proxy") == 1e-3
     assert main(["choose", "--records", str(tmp_path)]) == 2
     assert (
-        main(["run", "cifar-continual", "--data", str(data_folder(tmp_path)), "--only", "Coreset", "--records", str(tmp_path)]) == 1
+        main(
+            [
+                "run",
+                "cifar-continual",
+                "--data",
+                str(data_folder(tmp_path)),
+                "--only",
+                "Coreset",
+                "--records",
+                str(tmp_path),
+            ]
+        )
+        == 1
     )
     assert "Coreset, seed 0: it has no β yet" in capsys.readouterr().err
 
     def tell(experiment, method, beta, held, tested):
         key = {"dataset": cifar.DATASET, "method": method, "memory": 200, "beta": beta, "seed": 0}
-        Records(experiment, tmp_path).write(key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False})
+        Records(experiment, tmp_path).write(
+            key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False}
+        )
 
     for beta in cifar.EVERY:
         tell("cifar-betas", "Coreset", beta, 0.5 - 0.01 * abs(beta - 1), 0.01 * beta)
@@ -281,13 +342,23 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
         tell("cifar-stream-betas", "Streaming coreset", beta, 0.4 - 0.01 * abs(beta - 10), 0.1)
     tell("cifar-stream-betas", "Reservoir", 1.0, 0.9, 0.9)  # of several
     for value, loss in ((1e-4, 0.7), (1e-2, 0.6)):
-        key = {"dataset": cifar.DATASET, "method": "Coreset", "memory": 100, "penalty": value, "seed": 0}
-        Records("cifar-penalty", tmp_path).write(key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False})
+        key = {
+            "dataset": cifar.DATASET,
+            "method": "Coreset",
+            "memory": 100,
+            "penalty": value,
+            "seed": 0,
+        }
+        Records("cifar-penalty", tmp_path).write(
+            key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False}
+        )
     assert main(["choose", "--records", str(tmp_path)]) == 0
     assert cifar.penalty("Coreset, λ by the proxy") == 1e-2
     assert cifar.penalty("Coreset") == 1e-3
     assert cifar.beta_of("continual", "Coreset") == 1
-    assert cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
+    assert (
+        cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
+    )
     assert np.isnan(cifar.beta_of("continual", "Uniform sampling"))
     assert cifar.beta_of("imbalanced", "CBRS") == 100
     assert np.isnan(cifar.beta_of("imbalanced", "Reservoir"))
@@ -295,12 +366,19 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert np.isnan(cifar.beta_of("streaming", "Streaming coreset RBF"))
     assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
     assert cifar.tried("continual", "FRCL's selection") == (0.1, 1.0, 10.0, 100.0)  # published: 1
-    assert cifar.tried("continual", "k-means of grads") == (1.0, 10.0, 100.0, 1000.0)  # published: 100
+    assert cifar.tried("continual", "k-means of grads") == (
+        1.0,
+        10.0,
+        100.0,
+        1000.0,
+    )  # published: 100
     assert cifar.tried("streaming", "Reservoir sampling") == (1.0, 10.0, 100.0)
     assert cifar.betas_of("continual", "Coreset") == (1.0, 100.0)
     assert cifar.betas_of("imbalanced", "CBRS") == (100.0,)
     assert cifar.tried("continual", "Coreset, normalised network, its embedding as the proxy") == ()
-    assert "| Coreset | 0.01 | 0.5500 |" in table("cifar-penalty", gathered("cifar-penalty", tmp_path))
+    assert "| Coreset | 0.01 | 0.5500 |" in table(
+        "cifar-penalty", gathered("cifar-penalty", tmp_path)
+    )
     assert "**50.00**" in table("cifar-betas", gathered("cifar-betas", tmp_path))
 
 
@@ -314,17 +392,29 @@ def test_flows_on_cifar_are_those_of_the_protocol():
     def flow(experiment, method, monkeypatch):
         seen = []
         monkeypatch.setattr(streaming, "run", lambda *given, **_: seen.append(given[5]) or iter(()))
-        group = next(group for group in EXPERIMENTS[experiment].groups(0) if group.setting.method == method)
+        group = next(
+            group for group in EXPERIMENTS[experiment].groups(0) if group.setting.method == method
+        )
         group.run(group.setting, [], [1.0], "cpu", False)
         return seen[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        assert flow("cifar-imbalanced", "Coreset", patch) == streaming.Flow(150, slots=1, penalty=1e-3, fresh=True)
-        assert flow("cifar-imbalanced", "Coreset, one optimiser", patch) == streaming.Flow(150, slots=1, penalty=1e-3)
-        assert flow("cifar-streaming", "Streaming coreset", patch) == streaming.Flow(40, slots=10, penalty=1e-3, fresh=True)
-        assert flow("cifar-stream-betas", "Coreset", patch) == streaming.Flow(50, slots=1, penalty=1e-3, fresh=True)
+        assert flow("cifar-imbalanced", "Coreset", patch) == streaming.Flow(
+            150, slots=1, penalty=1e-3, fresh=True
+        )
+        assert flow("cifar-imbalanced", "Coreset, one optimiser", patch) == streaming.Flow(
+            150, slots=1, penalty=1e-3
+        )
+        assert flow("cifar-streaming", "Streaming coreset", patch) == streaming.Flow(
+            40, slots=10, penalty=1e-3, fresh=True
+        )
+        assert flow("cifar-stream-betas", "Coreset", patch) == streaming.Flow(
+            50, slots=1, penalty=1e-3, fresh=True
+        )
         assert flow("streaming", "Streaming coreset", patch) == streaming.Flow()
-        assert flow("streaming-fresh", "Streaming coreset, fresh optimiser", patch) == streaming.Flow(fresh=True)
+        assert flow(
+            "streaming-fresh", "Streaming coreset, fresh optimiser", patch
+        ) == streaming.Flow(fresh=True)
 
 
 def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
@@ -333,26 +423,31 @@ def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_w
     x = rng.normal(size=(200, 1, 28, 28)).astype(np.float32)
     buffer = ClassBalancedReservoir(10, 0)
     buffer.update(x, y)
-    equal, told = streaming._rows(buffer, "cpu"), streaming._rows(buffer, "cpu", "CBRS, weights of the stream")
+    equal = streaming._rows(buffer, "cpu")
+    told = streaming._rows(buffer, "cpu", "CBRS, weights of the stream")
     torch.testing.assert_close(equal.weight, torch.full((10,), 0.1))
     assert float(told.weight[told.y == 1].sum()) == pytest.approx(0.9)
     slots = MergeReduce(as_selector("uniform"), 6, 2, "equal", 0)
     for _ in range(3):
         slots.update(x[:50], y[:50])
-    share, counted = streaming._rows(slots, "cpu").weight, streaming._rows(slots, "cpu", "Any, slots by their batches", 3).weight
+    share = streaming._rows(slots, "cpu").weight
+    counted = streaming._rows(slots, "cpu", "Any, slots by their batches", 3).weight
     assert len(set(share.tolist())) == 2  # a slot of two batches, one of one
     assert float(share.sum()) == pytest.approx(1)
     torch.testing.assert_close(counted, 3 * share)
     waiting = MergeReduce(as_selector("uniform"), 100, 1, "equal", 0)
     waiting.update(x[:50], y[:50])  # not yet enough for a slot
-    assert float(streaming._rows(waiting, "cpu", "Any, slots by their batches", 1).weight.sum()) == pytest.approx(1)
+    assert float(
+        streaming._rows(waiting, "cpu", "Any, slots by their batches", 1).weight.sum()
+    ) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(24, 1, 28, 28)).astype(np.float32), rng.integers(0, 3, 24)
+    x = rng.normal(size=(24, 1, 28, 28)).astype(np.float32)
+    y = rng.integers(0, 3, 24)
     task = Task(Part(x, y), Part(x, y), Part(x, y))
 
     class Plain(FullyConnected):
@@ -365,19 +460,28 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
     flow = streaming.Flow(steps=3, rows=12, fresh=fresh)
     with pytest.MonkeyPatch.context() as patch:
         made = []
-        patch.setattr(streaming, "scores", lambda network, *_: made.append(network) or {"test": [0.0], "held": [0.0]})
+        patch.setattr(
+            streaming,
+            "scores",
+            lambda network, *_: made.append(network) or {"test": [0.0], "held": [0.0]},
+        )
         list(streaming.run(setting, "reservoir", [task], (2.0,), "cpu", flow, 1, Plain))
     network = build(Plain, 0, "cpu")
     optimiser = torch.optim.Adam(network.parameters(), 5e-4)
     for number in range(2):
         if fresh:
             optimiser = torch.optim.Adam(network.parameters(), 5e-4)
-        rows, kept = slice(12 * number, 12 * number + 12), slice(0, 12 * number)
+        rows = slice(12 * number, 12 * number + 12)
+        kept = slice(0, 12 * number)
         for _ in range(3):
             optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(network(torch.from_numpy(x[rows])), torch.from_numpy(y[rows]))
+            loss = nn.functional.cross_entropy(
+                network(torch.from_numpy(x[rows])), torch.from_numpy(y[rows])
+            )
             if number:
-                loss = loss + 2 * nn.functional.cross_entropy(network(torch.from_numpy(x[kept])), torch.from_numpy(y[kept]))
+                loss = loss + 2 * nn.functional.cross_entropy(
+                    network(torch.from_numpy(x[kept])), torch.from_numpy(y[kept])
+                )
             loss.backward()
             optimiser.step()
     for ours, plain in zip(made[0].parameters(), network.parameters(), strict=True):
@@ -392,7 +496,11 @@ def test_a_run_that_begins_with_a_kept_network_ends_in_the_same_numbers(tmp_path
     for start in (None, tmp_path / "start.pt", tmp_path / "start.pt"):
         torch.manual_seed(0)
         checkpoint = Checkpoint(tmp_path / "state", 100, start)
-        found.append(dict(continual.run(setting, "uniform", made, [1.0], "cpu", 6, FullyConnected, checkpoint))[1.0]["test"])
+        found.append(
+            dict(
+                continual.run(setting, "uniform", made, [1.0], "cpu", 6, FullyConnected, checkpoint)
+            )[1.0]["test"]
+        )
         continual.started.cache_clear()
     assert found[0] == found[1] == found[2]
 
@@ -406,7 +514,8 @@ def test_the_state_of_every_row_has_a_folder_of_its_own(tmp_path, monkeypatch):
             group.run(group.setting, [], [1.0], "cpu", False)
     assert {state.folder.parent for state in seen} == {tmp_path}  # "w/o" is no folder
     assert len({state.folder for state in seen}) == len(seen)
-    assert len({state.start for state in seen}) == 3  # of the tables, of those that look for β, of the normalised network
+    # of the tables, of those that look for β, of the normalised network
+    assert len({state.start for state in seen}) == 3
 
 
 def test_the_residual_network_is_post_activation_with_plain_shortcuts():
@@ -419,13 +528,20 @@ def test_the_residual_network_is_post_activation_with_plain_shortcuts():
         inner = convolve(maps, block.first.weight, stride=stride, padding=1).relu()
         beside = convolve(maps, block.shortcut[0].weight, stride=2) if stride == 2 else maps
         maps = (convolve(inner, block.second.weight, padding=1) + beside).relu()
-    expected = nn.functional.linear(nn.functional.avg_pool2d(maps, 4).flatten(1), network.head.weight, network.head.bias)
+    expected = nn.functional.linear(
+        nn.functional.avg_pool2d(maps, 4).flatten(1), network.head.weight, network.head.bias
+    )
     torch.testing.assert_close(network(x), expected)
 
 
 def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
     recipe = summary.RECIPES["CIFAR-10"]
-    assert (recipe.rows * recipe.epochs, recipe.batch, recipe.rate, recipe.decay) == (360_000, 64, 5e-5, 1e-4)
+    assert (recipe.rows * recipe.epochs, recipe.batch, recipe.rate, recipe.decay) == (
+        360_000,
+        64,
+        5e-5,
+        1e-4,
+    )
     rng = np.random.default_rng(0)
     points = Part(rng.normal(size=(7, 3, 32, 32)).astype(np.float32), np.arange(7))
     small = replace(recipe, network=lambda: ResNet18(width=2), rows=20, batch=8)
@@ -436,7 +552,9 @@ def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
 
 
 def test_choices_with_fewer_seeds_do_not_win():
-    given = [record("Coreset", 100.0, seed, 0.9, 0.5) for seed in range(5)] + [record("Coreset", 1000.0, 0, 0.95, 0.6)]
+    given = [record("Coreset", 100.0, seed, 0.9, 0.5) for seed in range(5)] + [
+        record("Coreset", 1000.0, 0, 0.95, 0.6)
+    ]
     (row,) = rows("continual", given)
     assert (row.chosen, row.seeds, row.choices) == (100.0, 5, 1)
     mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
@@ -447,21 +565,35 @@ def test_choices_with_fewer_seeds_do_not_win():
 def test_one_seed_has_no_spread():
     (row,) = rows("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
     assert "| 50.00 |" in told([row])
-    (row,) = rows("continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)])
+    (row,) = rows(
+        "continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)]
+    )
     assert "| 50.50 ± 0.50 |" in told([row])
 
 
 def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        selectors, "as_selector", lambda word, **options: seen.update({word: options}) or as_selector(word, **options)
+        selectors,
+        "as_selector",
+        lambda word, **options: seen.update({word: options}) or as_selector(word, **options),
     )
     monkeypatch.setattr(cifar, "_chosen", lambda: {"continual": {"Gradient matching": 7.0}})
-    group = next(one for one in EXPERIMENTS["cifar-continual"].groups(0) if one.setting.method == "Gradient matching, normalised")
+    group = next(
+        one
+        for one in EXPERIMENTS["cifar-continual"].groups(0)
+        if one.setting.method == "Gradient matching, normalised"
+    )
     assert group.setting.betas == (7.0,)
-    assert all(one.setting.method != group.setting.method for one in EXPERIMENTS["cifar-betas"].groups(0))
+    assert all(
+        one.setting.method != group.setting.method for one in EXPERIMENTS["cifar-betas"].groups(0)
+    )
     data = Data(None, True)
-    next(iter(group.run(replace(group.setting, memory=8), data.tasks(group.tasks), [7.0], "cpu", True)))
+    next(
+        iter(
+            group.run(replace(group.setting, memory=8), data.tasks(group.tasks), [7.0], "cpu", True)
+        )
+    )
     assert seen == {"gradient-matching": {"normalise": True}}
 
 
@@ -479,23 +611,34 @@ def test_the_network_after_the_first_task_is_made_once(tmp_path):
 
 def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
+    x = rng.normal(size=(60, 4))
+    y = np.arange(60) % 2
     x[:, 0] += 3 * y
-    inner, outer = Dataset(x[:40] @ x[:40].T, y[:40]), Dataset(x[40:] @ x[:40].T, y[40:])
+    inner = Dataset(x[:40] @ x[:40].T, y[:40])
+    outer = Dataset(x[40:] @ x[:40].T, y[40:])
     setting = replace(penalties.setting_of(cifar.DATASET), memory=8)
     told = {value: penalties.held_out_loss(inner, outer, value, setting) for value in (1e-3, 1e3)}
     assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
     assert told[1e-3] < told[1e3]
-    wrong = Dataset(outer.x, 1 - np.asarray(outer.y))  # the coreset never saw them: only its judgement changes
+    # the coreset never saw them: only its judgement changes
+    wrong = Dataset(outer.x, 1 - np.asarray(outer.y))
     assert penalties.held_out_loss(inner, wrong, 1e-3, setting) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
     network = build(ConvNet, 0, "cpu").eval()
     plain = nn.Sequential(
-        network.first, nn.ReLU(), nn.MaxPool2d(2), network.second, nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), network.hidden, nn.ReLU(), network.head,
-    )  # fmt: skip
+        network.first,
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        network.second,
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        network.hidden,
+        nn.ReLU(),
+        network.head,
+    )
     x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(network(x), plain(x))
     torch.testing.assert_close(network(network.prepare(x)), plain(x))
@@ -516,24 +659,37 @@ def test_dropout_stays_on_where_the_authors_left_it_on():
     network = build(FullyConnected, 0, "cpu").eval()
     x = np.random.default_rng(0).normal(size=(5, 1, 28, 28)).astype(np.float32)
     data = Dataset(x, np.arange(5) % 2)
-    first, second = (as_selector("max-entropy").select(data, 3, context=Context(network)).objectives for _ in range(2))
+    first, second = (
+        as_selector("max-entropy").select(data, 3, context=Context(network)).objectives
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(first, second)
-    model, inputs = Noisy(network).eval(), torch.from_numpy(x)
+    model = Noisy(network).eval()
+    inputs = torch.from_numpy(x)
     assert not torch.equal(model(inputs), model(inputs))
 
 
 def record(method, beta, seed, test, held):
     return {
-        "dataset": "SplitMNIST", "method": method, "memory": 100, "beta": beta, "seed": seed, "test": [test], "held": [held],
-        "seconds": 60.0, "quick": False,
-    }  # fmt: skip
+        "dataset": "SplitMNIST",
+        "method": method,
+        "memory": 100,
+        "beta": beta,
+        "seed": seed,
+        "test": [test],
+        "held": [held],
+        "seconds": 60.0,
+        "quick": False,
+    }
 
 
 def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     tests = {1.0: [0.90, 0.92, 0.91], 10.0: [0.95, 0.93, 0.94]}
     held = {1.0: 0.99, 10.0: 0.80}
     given = [
-        record("Coreset", beta, seed, value, held[beta]) for beta, values in tests.items() for seed, value in enumerate(values)
+        record("Coreset", beta, seed, value, held[beta])
+        for beta, values in tests.items()
+        for seed, value in enumerate(values)
     ]
     (row,) = rows("continual", given)
     assert (row.chosen, row.best_chosen, row.seeds) == (1.0, 10.0, 3)
@@ -541,26 +697,39 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     assert row.best_mean == pytest.approx(94.0)
     assert row.std == pytest.approx(100 * np.std(tests[1.0]))
     paper = PAPER["continual_learning"]["Coreset"]["SplitMNIST"]
-    ours, theirs = 100 * np.std(tests[1.0], ddof=1), paper["std"] * (5 / 4) ** 0.5
+    ours = 100 * np.std(tests[1.0], ddof=1)
+    theirs = paper["std"] * (5 / 4) ** 0.5
     error = (ours**2 / 3 + theirs**2 / 5) ** 0.5
-    freedom = (ours**2 / 3 + theirs**2 / 5) ** 2 / ((ours**2 / 3) ** 2 / 2 + (theirs**2 / 5) ** 2 / 4)
-    assert row.difference == pytest.approx((91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error))
+    freedom = (ours**2 / 3 + theirs**2 / 5) ** 2 / (
+        (ours**2 / 3) ** 2 / 2 + (theirs**2 / 5) ** 2 / 4
+    )
+    assert row.difference == pytest.approx(
+        (91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error)
+    )
 
 
 @pytest.mark.parametrize(("gap", "told"), [(0.03, "not told apart from"), (0.04, "above")])
 def test_a_ranking_of_two_seeds_needs_the_interval_of_two_seeds(gap, told):
-    """The gap's standard error is 0.71 points, with two degrees of freedom: three points are four of them, and not enough."""
+    """The gap's standard error is 0.71 points, with two degrees of freedom: three points are four
+    of them, and not enough."""
     given = [record("Coreset", 1.0, seed, 0.90 + gap + 0.01 * seed, 0.9) for seed in range(2)]
     given += [record("Uniform sampling", 1.0, seed, 0.90 + 0.01 * seed, 0.9) for seed in range(2)]
-    assert f"Coreset is {told} Uniform sampling (+{100 * gap:.2f})" in page._verdicts("continual", given)
+    assert f"Coreset is {told} Uniform sampling (+{100 * gap:.2f})" in page._verdicts(
+        "continual", given
+    )
 
 
 @pytest.mark.parametrize(
     ("gap", "ours", "told"),
-    [(1.6, 1.0, "1; in the same order here: 1."), (1.6, -1.0, "1; in the same order here: 0, not Uniform sampling."),
-     (-1.6, -1.0, "1; in the same order here: 1."), (-1.6, 1.0, "1; in the same order here: 0, not Uniform sampling."),
-     (1.3, 1.0, ""), (-1.3, 1.0, "")],
-)  # fmt: skip
+    [
+        (1.6, 1.0, "1; in the same order here: 1."),
+        (1.6, -1.0, "1; in the same order here: 0, not Uniform sampling."),
+        (-1.6, -1.0, "1; in the same order here: 1."),
+        (-1.6, 1.0, "1; in the same order here: 0, not Uniform sampling."),
+        (1.3, 1.0, ""),
+        (-1.3, 1.0, ""),
+    ],
+)
 def test_means_in_another_order_than_the_papers_are_named(gap, ours, told):
     """Deviations of 1 over five seeds: the gap's standard error is 1/√2, twice it 1.41."""
     blank = {
@@ -575,24 +744,41 @@ def test_means_in_another_order_than_the_papers_are_named(gap, ours, told):
     }
     rows = [
         Row(method=method, mean=mean, paper={"mean": mean_there, "std": 1.0}, choices=1, **blank)
-        for method, mean, mean_there in (("Coreset", 50 + ours, 50 + gap), ("Uniform sampling", 50.0, 50.0))
+        for method, mean, mean_there in (
+            ("Coreset", 50 + ours, 50 + gap),
+            ("Uniform sampling", 50.0, 50.0),
+        )
     ]
-    assert page._agreement(rows[0], rows).removeprefix(" Rows that the paper tells apart from it by two standard errors: ") == told
+    assert (
+        page._agreement(rows[0], rows).removeprefix(
+            " Rows that the paper tells apart from it by two standard errors: "
+        )
+        == told
+    )
 
 
 def test_rows_with_another_network_are_compared_with_each_other():
     ours = {
-        "Coreset": 0.5, "Uniform sampling": 0.3, "Uniform sampling, normalised network": 0.9,
+        "Coreset": 0.5,
+        "Uniform sampling": 0.3,
+        "Uniform sampling, normalised network": 0.9,
         "Coreset, normalised network, its embedding as the proxy": 0.7,
-    }  # fmt: skip
+    }
     given = [
-        {**record(method, 1.0, seed, value + 0.001 * seed, 0.9), "dataset": "SplitCIFAR-10", "memory": 200}
+        {
+            **record(method, 1.0, seed, value + 0.001 * seed, 0.9),
+            "dataset": "SplitCIFAR-10",
+            "memory": 200,
+        }
         for method, value in ours.items()
         for seed in range(3)
     ]
     told = page._verdicts("cifar-continual", given)
     assert "Coreset is above Uniform sampling (+20.00)." in told
-    assert "Coreset, normalised network, its embedding as the proxy is below Uniform sampling, normalised network (-20.00)." in told
+    assert (
+        "Coreset, normalised network, its embedding as the proxy is below Uniform sampling, "
+        "normalised network (-20.00)." in told
+    )
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -605,17 +791,29 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(streaming.run(setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, checkpoint))
+        return dict(
+            streaming.run(
+                setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, checkpoint
+            )
+        )
 
-    whole, folder = run(None), tmp_path / "state"
+    whole = run(None)
+    folder = tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
         run(Cut(folder, 3, left=2))
     state = torch.load(folder / "state.pt", weights_only=True)
     assert state["place"]["task"] == 6
     assert all(path.name.startswith("kept-6-") for path in folder.glob("kept-*"))  # no older ones
-    torch.save({**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}}, folder / "state.pt")
+    torch.save(
+        {**state, "place": {**state["place"], "seconds": 5000.0, "picking": 700.0}},
+        folder / "state.pt",
+    )
     torch.manual_seed(99)  # another process
-    found = dict(streaming.run(setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, Checkpoint(folder, 3)))
+    found = dict(
+        streaming.run(
+            setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, Checkpoint(folder, 3)
+        )
+    )
     for beta in whole:
         assert found[beta]["test"] == whole[beta]["test"]
         assert found[beta]["held"] == whole[beta]["held"]
@@ -624,13 +822,24 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("words", "totals"), [("", [1, 1, 1, 1]), (streaming.COUNTED, [1, 2, 3, 4])])
-def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(words, totals, monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "totals"), [("", [1, 1, 1, 1]), (streaming.COUNTED, [1, 2, 3, 4])]
+)
+def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(
+    words, totals, monkeypatch
+):
     train, test = load(None)
-    made, found = split(train, test[:60], 2, 20), []
-    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: found.append(float(memory.weight.sum())))
+    made = split(train, test[:60], 2, 20)
+    found = []
+    monkeypatch.setattr(
+        Learner, "rehearse", lambda self, memory: found.append(float(memory.weight.sum()))
+    )
     setting = streaming.setting_of("SplitMNIST", f"Any{words}", 6, 0)
-    dict(streaming.run(setting, "coreset-rbf", made, [1.0], "cpu", streaming.Flow(1, 10, 3), 1, FullyConnected))
+    dict(
+        streaming.run(
+            setting, "coreset-rbf", made, [1.0], "cpu", streaming.Flow(1, 10, 3), 1, FullyConnected
+        )
+    )
     assert found == pytest.approx(totals)
 
 
@@ -638,12 +847,27 @@ def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(word
 def test_networks_that_choose_rehearse_what_they_have_chosen(word, memories, monkeypatch):
     """And where none is looked at, all rehearse the same."""
     train, test = load(None)
-    found, held, add, rehearse = {}, [], ReplayMemory.add_task, Learner.rehearse
-    monkeypatch.setattr(ReplayMemory, "add_task", lambda self, *given, **options: add(self, *given, **options) or held.append(self))
-    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: found.update({self.beta: memory.x}) or rehearse(self, memory))
+    found = {}
+    held = []
+    add = ReplayMemory.add_task
+    rehearse = Learner.rehearse
+    monkeypatch.setattr(
+        ReplayMemory,
+        "add_task",
+        lambda self, *given, **options: add(self, *given, **options) or held.append(self),
+    )
+    monkeypatch.setattr(
+        Learner,
+        "rehearse",
+        lambda self, memory: found.update({self.beta: memory.x}) or rehearse(self, memory),
+    )
     torch.manual_seed(0)
     setting = continual.setting_of("SplitMNIST", word, 6, 0)
-    dict(continual.run(setting, word, split(train, test[:60], 2, 40), [0.0, 100.0], "cpu", 6, FullyConnected))
+    dict(
+        continual.run(
+            setting, word, split(train, test[:60], 2, 40), [0.0, 100.0], "cpu", 6, FullyConnected
+        )
+    )
     held = list(dict.fromkeys(held))
     assert len(held) == memories
     for which, beta in enumerate((0.0, 100.0)):
@@ -656,39 +880,72 @@ def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
     seen = []
 
     def caught(*given, checkpoint=None):
-        seen.append(next((one for one in (*given, checkpoint) if isinstance(one, Checkpoint)), None))
+        seen.append(
+            next((one for one in (*given, checkpoint) if isinstance(one, Checkpoint)), None)
+        )
         return iter(())
 
     for module in (continual, streaming, summary):
         monkeypatch.setattr(module, "run", caught)
     names = [name for name in EXPERIMENTS if name.startswith("cifar-") and name != "cifar-penalty"]
-    groups = [group for name in names for seed in range(2) for group in EXPERIMENTS[name].groups(seed) if group.source is None]
+    groups = [
+        group
+        for name in names
+        for seed in range(2)
+        for group in EXPERIMENTS[name].groups(seed)
+        if group.source is None
+    ]
     for group in groups:
-        group.run(group.setting, [Task(*(Part(np.zeros((1, 1)), np.zeros(1)),) * 3)] * 2, group.setting.betas, "cpu", False)
+        group.run(
+            group.setting,
+            [Task(*(Part(np.zeros((1, 1)), np.zeros(1)),) * 3)] * 2,
+            group.setting.betas,
+            "cpu",
+            False,
+        )
     assert len(seen) == len(groups) > 100
     assert len({one.folder for one in seen}) == len(groups)
-    kept = {one.every for one, group in zip(seen, groups, strict=True) if group.tasks == "SplitCIFAR-10"}
+    kept = {
+        one.every for one, group in zip(seen, groups, strict=True) if group.tasks == "SplitCIFAR-10"
+    }
     assert kept == {cifar.BETA_EPOCHS // 4, training.EPOCHS // 4, BATCHES}
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     train, test = load(None)
-    task, everything = Task(train[:200], test[:60], train[200:260]), train[260:500]
+    task = Task(train[:200], test[:60], train[200:260])
+    everything = train[260:500]
     recipe = summary.Recipe((10, 20), 9, 1e-4, 1, False, FullyConnected, cnn, rows=40)
     setting = summary.setting_of("Uniform", 0)
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(summary.run(setting, "uniform", [task], (10.0, 20.0), "cpu", everything, recipe, checkpoint))
+        return dict(
+            summary.run(
+                setting, "uniform", [task], (10.0, 20.0), "cpu", everything, recipe, checkpoint
+            )
+        )
 
-    whole, folder = run(None), tmp_path / "state"
+    whole = run(None)
+    folder = tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
         run(Cut(folder, 2, left=1))
     state = torch.load(folder / "state.pt", weights_only=True)
     assert state["place"]["epochs"] == 2
     torch.save({**state, "place": {**state["place"], "seconds": 5000.0}}, folder / "state.pt")
     torch.manual_seed(99)  # another process
-    found = dict(summary.run(setting, "uniform", [task], (10.0, 20.0), "cpu", everything, recipe, Checkpoint(folder, 2)))
+    found = dict(
+        summary.run(
+            setting,
+            "uniform",
+            [task],
+            (10.0, 20.0),
+            "cpu",
+            everything,
+            recipe,
+            Checkpoint(folder, 2),
+        )
+    )
     for size in whole:
         assert found[size]["test"] == whole[size]["test"]
         assert found[size]["held"] == whole[size]["held"]
@@ -698,14 +955,23 @@ def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
 
 def test_one_run_in_float32_has_a_difference_and_no_error(tmp_path):
     def write(name, seed, tested):
-        key = {"dataset": "SplitMNIST", "method": "Coreset", "memory": 100, "beta": 1.0, "seed": seed}
-        Records(name, tmp_path).write(key, {"test": [tested], "held": [0.5], "seconds": 1.0, "precision": "bfloat16"})
+        key = {
+            "dataset": "SplitMNIST",
+            "method": "Coreset",
+            "memory": 100,
+            "beta": 1.0,
+            "seed": seed,
+        }
+        Records(name, tmp_path).write(
+            key, {"test": [tested], "held": [0.5], "seconds": 1.0, "precision": "bfloat16"}
+        )
 
     assert page._precision("continual", tmp_path) == ""
     for name, tested in (("continual", 0.5), ("continual-float32", 0.51)):
         write(name, 0, tested)
-    assert "One of these runs with products in float32 (`--precision float32`: Coreset): float32 minus bfloat16, +1.00 points." in (
-        page._precision("continual", tmp_path)
+    assert (
+        "One of these runs with products in float32 (`--precision float32`: Coreset): float32 "
+        "minus bfloat16, +1.00 points." in (page._precision("continual", tmp_path))
     )
     for name, tested in (("continual", 0.5), ("continual-float32", 0.53)):
         write(name, 1, tested)
@@ -742,12 +1008,22 @@ LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endsw
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))
-    assert main(["run", "cifar-imbalanced", "--quick", "--only", "Coreset", "--records", str(tmp_path)]) == 0
+    assert (
+        main(
+            ["run", "cifar-imbalanced", "--quick", "--only", "Coreset", "--records", str(tmp_path)]
+        )
+        == 0
+    )
     assert "| SplitCIFAR-10 | Coreset |" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS])
-def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONGER)) for name in EXPERIMENTS],
+)
+def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
+    name, tmp_path, capsys, monkeypatch
+):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))
     torch.set_num_threads(1)
@@ -767,13 +1043,19 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(name, tmp_path, 
     assert "runs in" not in capsys.readouterr().err
     assert main(["table", name, "--records", str(tmp_path)]) == 0
     if name in ("streaming", "summary", "picks"):
-        assert main(["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]) == 0
+        assert (
+            main(
+                ["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]
+            )
+            == 0
+        )
         assert (tmp_path / "figure.png").stat().st_size > 10_000
     assert EXPERIMENTS[name].title in page.text(tmp_path)
 
 
 def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path, capsys):
-    found, words = [], ["run", "continual", "--quick", "--only", "Uniform sampling", "--records"]
+    found = []
+    words = ["run", "continual", "--quick", "--only", "Uniform sampling", "--records"]
     for folder in (tmp_path / "a", tmp_path / "b"):
         torch.manual_seed(len(found))  # what went before plays no part
         assert main([*words, str(folder)]) == 0
@@ -781,13 +1063,19 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
     assert found[0] == found[1]
     assert len(found[0]) == 2
     records = Records("continual", tmp_path / "c")
-    setting = next(group.setting for group in EXPERIMENTS["continual"].groups(0) if group.setting.method == "Uniform sampling")
+    setting = next(
+        group.setting
+        for group in EXPERIMENTS["continual"].groups(0)
+        if group.setting.method == "Uniform sampling"
+    )
     key = replace(setting, memory=10).key(setting.quick[0])
     capsys.readouterr()
     with records.claim(key) as mine:
         assert mine
         assert main([*words, str(tmp_path / "c")]) == 0
-        assert [one["dataset"] for one in records.all()] == ["SplitMNIST"]  # the other data set's, which nobody holds
+        assert [one["dataset"] for one in records.all()] == [
+            "SplitMNIST"
+        ]  # the other data set's, which nobody holds
     assert main([*words, str(tmp_path / "c")]) == 0
     assert len(list(records.all())) == 2
 
@@ -829,7 +1117,9 @@ def test_workers_share_the_runs(tmp_path, capfd):
 
 def test_a_damaged_record_is_named(tmp_path, capfd):
     key = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "seed": 0}
-    Records("imbalanced", tmp_path).write(key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False})
+    Records("imbalanced", tmp_path).write(
+        key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
+    )
     path = next((tmp_path / "imbalanced").glob("*.json"))
     path.write_text(path.read_text()[:40])
     assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2
@@ -839,7 +1129,9 @@ def test_a_damaged_record_is_named(tmp_path, capfd):
 def test_tables_borrow_runs_that_another_experiment_holds(tmp_path):
     for name, method in (("continual", "Coreset"), ("streaming", "Reservoir sampling")):
         key = {"dataset": "SplitMNIST", "method": method, "memory": 100, "beta": 1.0, "seed": 0}
-        Records(name, tmp_path).write(key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False})
+        Records(name, tmp_path).write(
+            key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
+        )
     found = rows("memory", gathered("memory", tmp_path))
     assert [(row.method, row.memory, row.mean) for row in found] == [
         ("CL coreset", 100, 50.0),
@@ -889,12 +1181,20 @@ def test_records_are_whole_files_named_after_their_configuration(tmp_path):
 def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():
     network = build(lambda: ResNet18(width=3), 0, "cpu").double()
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(4, 3, 32, 32, generator=draw).double(), torch.randint(0, 10, (4,), generator=draw)
+    x = torch.randn(4, 3, 32, 32, generator=draw).double()
+    y = torch.randint(0, 10, (4,), generator=draw)
     found = []
     for whole in (False, True):
         network.whole = lambda maps, whole=whole: whole
         outputs = network(x)
-        found.append((outputs, *torch.autograd.grad(nn.functional.cross_entropy(outputs, y), list(network.parameters()))))
+        found.append(
+            (
+                outputs,
+                *torch.autograd.grad(
+                    nn.functional.cross_entropy(outputs, y), list(network.parameters())
+                ),
+            )
+        )
     for plain, by_hand in zip(*found, strict=True):
         torch.testing.assert_close(by_hand, plain, rtol=1e-10, atol=1e-14)
 
@@ -903,13 +1203,19 @@ def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():
 def test_fused_convolutions_have_the_gradients_of_plain_ones():
     network = build(ResNet18, 0, "cuda")
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(64, 3, 32, 32, generator=draw).cuda(), torch.randint(0, 10, (64,), generator=draw).cuda()
+    x = torch.randn(64, 3, 32, 32, generator=draw).cuda()
+    y = torch.randint(0, 10, (64,), generator=draw).cuda()
 
     def gradients(fused, mixed):
         network.zero_grad(set_to_none=True)
         network.whole = lambda maps: fused
-        with torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False), products(False, False):
-            nn.functional.cross_entropy(network(x.bfloat16() if mixed else x).float(), y).backward()  # as training lays them out
+        with (
+            torch.autocast("cuda", torch.bfloat16, enabled=mixed, cache_enabled=False),
+            products(False, False),
+        ):
+            nn.functional.cross_entropy(
+                network(x.bfloat16() if mixed else x).float(), y
+            ).backward()  # as training lays them out
         return torch.cat([value.grad.flatten() for value in network.parameters()])
 
     exact = gradients(False, False)
@@ -921,11 +1227,20 @@ def test_fused_convolutions_have_the_gradients_of_plain_ones():
 @pytest.mark.gpu
 def test_a_recorded_training_on_images_learns_what_arrives_and_what_it_rehearses():
     torch.manual_seed(0)
-    y = np.r_[np.arange(20) % 2, np.full(4, 2)]  # dark and light ones arrive, red ones stand in the memory alone
-    x = np.array([[-1, -1, -1], [1, 1, 1], [2, -2, -2]], np.float32)[y][:, :, None, None] * np.ones((32, 32), np.float32)
+    # dark and light ones arrive, red ones stand in the memory alone
+    y = np.r_[np.arange(20) % 2, np.full(4, 2)]
+    x = np.array([[-1, -1, -1], [1, 1, 1], [2, -2, -2]], np.float32)[y][:, :, None, None] * np.ones(
+        (32, 32), np.float32
+    )
     learner = Learner(build(ResNet18, 0, "cuda"), 1.0, 20, 4, 80)
     learner.take(torch.from_numpy(x[:20]).cuda(), torch.from_numpy(y[:20]).cuda())
-    learner.rehearse(Memory(torch.from_numpy(x[20:]).cuda(), torch.from_numpy(y[20:]).cuda(), torch.full((4,), 1 / 4).cuda()))
+    learner.rehearse(
+        Memory(
+            torch.from_numpy(x[20:]).cuda(),
+            torch.from_numpy(y[20:]).cuda(),
+            torch.full((4,), 1 / 4).cuda(),
+        )
+    )
     Cohort([learner]).train(80)
     assert accuracy(learner.network, [Part(x, y)], "cuda") == [1.0]
 
@@ -933,7 +1248,9 @@ def test_a_recorded_training_on_images_learns_what_arrives_and_what_it_rehearses
 @pytest.mark.gpu
 def test_gradients_that_meet_are_added_and_masked_in_one_pass():
     draw = torch.Generator().manual_seed(0)
-    below, beside, maps = (torch.randn(3, 5, 7, 7, generator=draw).bfloat16().cuda() for _ in range(3))
+    below, beside, maps = (
+        torch.randn(3, 5, 7, 7, generator=draw).bfloat16().cuda() for _ in range(3)
+    )
     for given in (below, below[:, :, :1, :1].expand(3, 5, 7, 7)):
         expected = torch.where(maps > 0, (given.float() + beside.float()).bfloat16(), 0)
         torch.testing.assert_close(masked_sum(given, beside, maps), expected, rtol=0, atol=0)

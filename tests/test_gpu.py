@@ -1,4 +1,5 @@
-"""On a GPU: the same answers as on the CPU, fused kernels against the layer-by-layer arithmetic, and what they do not cover."""
+"""On a GPU: the same answers as on the CPU, fused kernels against the layer-by-layer arithmetic,
+and what they do not cover."""
 
 import subprocess
 import sys
@@ -8,8 +9,27 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, Context, Dataset, InputError, MemoryLimitError, Runtime, TangentKernel
-from bicore.kernels import Conv, Dense, Flatten, GlobalAverage, ReLU, Residual, cnn, fully_connected, pooled_cntk, resnet18
+from bicore import (
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    MemoryLimitError,
+    Runtime,
+    TangentKernel,
+)
+from bicore.kernels import (
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    ReLU,
+    Residual,
+    cnn,
+    fully_connected,
+    pooled_cntk,
+    resnet18,
+)
 from bicore.selectors import METHODS, as_selector
 from tests.helpers import blobs
 
@@ -17,7 +37,9 @@ needs_gpu = pytest.mark.gpu
 
 
 def block(stride, project):
-    return Residual((ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ())
+    return Residual(
+        (ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ()
+    )
 
 
 NETWORKS = {
@@ -54,7 +76,10 @@ NETWORKS = {
         ),
         (2, 13, 11),
     ),
-    "positions that grow": (TangentKernel([Conv(3, 1, 3), ReLU(), Dense(0.8, 0.2), ReLU(), Flatten(), Dense()]), (1, 5, 6)),
+    "positions that grow": (
+        TangentKernel([Conv(3, 1, 3), ReLU(), Dense(0.8, 0.2), ReLU(), Flatten(), Dense()]),
+        (1, 5, 6),
+    ),
     "pooled, depth 2": (pooled_cntk(2), (3, 8, 8)),
     "pooled, depth 3, fixed": (pooled_cntk(3, fixed=True), (3, 8, 8)),
     "pooled, depth 6": (pooled_cntk(6), (1, 5, 9)),
@@ -96,7 +121,9 @@ def test_fused_kernels_agree_with_the_arithmetic_of_the_cpu(name):
         for dtype, tolerance in ((torch.float64, 2e-8), (torch.float32, 1e-5)):
             given = x.to("cuda", dtype)
             allowed = torch.full((len(x), len(x)), tolerance, dtype=torch.float64)
-            if dtype == torch.float32:  # multiples of an image, and equal ones that are pooled: the rounding of an angle of zero
+            # multiples of an image, and equal ones that are pooled: the rounding of an angle of
+            # zero
+            if dtype == torch.float32:
                 allowed[2, 3] = allowed[3, 2] = 1e-4
                 if kernel.pooled:
                     allowed[0, 1] = allowed[1, 0] = 1e-4
@@ -140,7 +167,8 @@ def test_image_kernels_go_through_in_blocks_under_a_limit():
     data = Dataset(np.random.default_rng(0).normal(size=(1200, 1, 14, 14)), np.arange(1200) % 3)
     selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
     whole, blocked = (
-        selector.select(data, 3, context=Context(runtime=Runtime("cuda", memory=memory))) for memory in (None, "12MB")
+        selector.select(data, 3, context=Context(runtime=Runtime("cuda", memory=memory)))
+        for memory in (None, "12MB")
     )
     assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
@@ -153,7 +181,9 @@ def test_pooled_kernels_agree_with_the_oracle_at_full_size():
     for kind in ("ntk", "nngp"):
         expected = torch.from_numpy(oracle[f"depth6_{kind}"])
         torch.testing.assert_close(pooled_cntk(6, kind)(x).cpu(), expected, rtol=1e-9, atol=0)
-        torch.testing.assert_close(pooled_cntk(6, kind)(x.float()).cpu().double(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            pooled_cntk(6, kind)(x.float()).cpu().double(), expected, rtol=1e-5, atol=0
+        )
 
 
 @needs_gpu
@@ -161,8 +191,16 @@ def test_pooled_kernels_agree_with_the_oracle_at_full_size():
     ("kernel", "shape", "words"),
     [
         (TangentKernel([Conv(5), ReLU(), GlobalAverage(), Dense()]), (1, 8, 8), "3×3"),
-        (TangentKernel([Conv(3, 2), ReLU(), Conv(3), ReLU(), GlobalAverage(), Dense()]), (1, 8, 8), "stride 1"),
-        (TangentKernel([Conv(3), block(1, False), ReLU(), GlobalAverage(), Dense()]), (1, 6, 6), "followed by a ReLU"),
+        (
+            TangentKernel([Conv(3, 2), ReLU(), Conv(3), ReLU(), GlobalAverage(), Dense()]),
+            (1, 8, 8),
+            "stride 1",
+        ),
+        (
+            TangentKernel([Conv(3), block(1, False), ReLU(), GlobalAverage(), Dense()]),
+            (1, 6, 6),
+            "followed by a ReLU",
+        ),
         (pooled_cntk(2), (1, 33, 4), "larger than 32"),
         (TangentKernel([Conv(3), ReLU(), Flatten(), Dense()]), (1, 150, 150), "shared memory"),
     ],
@@ -176,19 +214,26 @@ def test_what_is_not_covered_falls_back_with_a_notice(kernel, shape, words):
 
 @needs_gpu
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
-@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"candidates": 40}, {"weights": "final"}, {"weights": "learnt"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rule": "gain"}, {"candidates": 40}, {"weights": "final"}, {"weights": "learnt"}],
+)
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "ntk"])
 def test_selections_are_the_same_on_both(kernel, options, loss):
     if options.get("rule") == "gain" and loss != "squared":
         pytest.skip("the gain rule is for the squared error")
-    data, outer = blobs(700, classes=4, features=6), blobs(90, classes=4, features=6, seed=2)
+    data = blobs(700, classes=4, features=6)
+    outer = blobs(90, classes=4, features=6, seed=2)
     selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=0.1, **options)
     for held_out in (None, outer):
         cpu, gpu = (
-            selector.select(data, 30, outer=held_out, context=Context(runtime=Runtime(device))) for device in ("cpu", "cuda")
+            selector.select(data, 30, outer=held_out, context=Context(runtime=Runtime(device)))
+            for device in ("cpu", "cuda")
         )
         assert gpu.info["device"].startswith("cuda")
-        if "weights" in options:  # rounding moves weights along a flat floor, and with weights after every point also the picks
+        # rounding moves weights along a flat floor, and with weights after every point also the
+        # picks
+        if "weights" in options:
             close = 1e-3 if options["weights"] == "final" else 5e-2
             np.testing.assert_allclose(gpu.objectives[-1], cpu.objectives[-1], rtol=close)
             continue
@@ -201,7 +246,10 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
 def test_every_method_without_a_network_picks_the_same_points(method):
     data = blobs(200, classes=3)
     selector = as_selector(method)
-    cpu, gpu = (selector.select(data, 12, context=Context(runtime=Runtime(device))) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        selector.select(data, 12, context=Context(runtime=Runtime(device)))
+        for device in ("cpu", "cuda")
+    )
     if "learnt" in method:
         assert gpu.objectives[-1] == pytest.approx(cpu.objectives[-1], rel=1e-3)
     else:
@@ -213,7 +261,9 @@ def test_images_selected_on_the_gpu_are_those_of_the_cpu():
     x = np.random.default_rng(0).normal(size=(60, 1, 12, 12))
     data = Dataset(x, np.arange(60) % 3)
     picks = [
-        BilevelSelector(kernel="cntk", inner_reg=0.1).select(data, 15, context=Context(runtime=Runtime(device))).indices.tolist()
+        BilevelSelector(kernel="cntk", inner_reg=0.1)
+        .select(data, 15, context=Context(runtime=Runtime(device)))
+        .indices.tolist()
         for device in ("cpu", "cuda")
     ]
     assert picks[0] == picks[1]
@@ -224,13 +274,17 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
     data = blobs(3000, classes=4, features=6)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
     whole, blocked = (
-        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory=memory))) for memory in (None, "30MB")
+        selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory=memory)))
+        for memory in (None, "30MB")
     )
     assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
-    wide = Dataset(np.random.default_rng(0).normal(size=(3000, 400)), np.arange(3000) % 3)  # more than a quarter of the limit
+    # more than a quarter of the limit
+    wide = Dataset(np.random.default_rng(0).normal(size=(3000, 400)), np.arange(3000) % 3)
     there, here = (
-        BilevelSelector(kernel="rbf", inner_reg=0.1).select(wide, 4, context=Context(runtime=Runtime(device, memory="30MB")))
+        BilevelSelector(kernel="rbf", inner_reg=0.1).select(
+            wide, 4, context=Context(runtime=Runtime(device, memory="30MB"))
+        )
         for device in ("cuda", "cpu")
     )
     assert there.info["operator"] == "blocked"
@@ -242,13 +296,26 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
 @needs_gpu
 def test_vectors_run_on_the_gpu_as_they_are():
     x = torch.randn(20, 7, dtype=torch.float64)
-    torch.testing.assert_close(fully_connected()(x.cuda()).cpu(), fully_connected()(x), rtol=1e-8, atol=0)
+    torch.testing.assert_close(
+        fully_connected()(x.cuda()).cpu(), fully_connected()(x), rtol=1e-8, atol=0
+    )
 
 
 def test_nothing_of_cuda_is_imported_on_a_machine_without_one():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     program = "import sys, numpy as np, bicore\n"
-    program += "bicore.select(np.random.default_rng(0).normal(size=(9, 6, 6)), np.arange(9) % 3, size=3, kernel='cntk')\n"
-    program += "print([name for name in sys.modules if name.startswith(('bicore.kernels.gpu', 'bicore.kernels.gpu.fused', 'triton'))])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    program += (
+        "bicore.select(np.random.default_rng(0).normal(size=(9, 6, 6)), np.arange(9) % 3, size=3, "
+        "kernel='cntk')\n"
+    )
+    program += (
+        "print([name for name in sys.modules if name.startswith(('bicore.kernels.gpu', "
+        "'bicore.kernels.gpu.fused', 'triton'))])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

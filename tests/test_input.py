@@ -6,12 +6,23 @@ import pytest
 import torch
 from scipy import sparse
 
-from bicore import BilevelSelector, Context, Dataset, InputError, MemoryLimitError, PerPoint, Runtime, reweight, select
+from bicore import (
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    MemoryLimitError,
+    PerPoint,
+    Runtime,
+    reweight,
+    select,
+)
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
 from tests.helpers import blobs, line
 
-X, Y = blobs().x, blobs().y
+X = blobs().x
+Y = blobs().y
 OK = {"kernel": "rbf", "inner_reg": 0.1}
 
 
@@ -33,38 +44,77 @@ REFUSED = {
     "size beyond n": (lambda: select(X, Y, 41, **OK), r"size=41 is outside 1 … 40"),
     "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is not a number"),
     "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
-    "nan": (lambda: select(spoilt(np.nan), Y, 3, **OK), r"x holds nan at row 3, column 1; .*fill or drop"),
+    "nan": (
+        lambda: select(spoilt(np.nan), Y, 3, **OK),
+        r"x holds nan at row 3, column 1; .*fill or drop",
+    ),
     "infinity": (lambda: select(spoilt(np.inf), Y, 3, **OK), r"x holds inf at row 3, column 1"),
     "lengths": (lambda: select(X, Y[:-1], 3, **OK), r"y has 39 rows and x has 40"),
-    "single class": (lambda: select(X, np.zeros(40, int), 3, **OK), r"single class \(0\); two are needed"),
-    "single class, cross-entropy": (lambda: select(X, ["a"] * 40, 3, loss="cross-entropy", **OK), r"single class"),
-    "missing label": (lambda: select(X, [None, *["a"] * 39], 3, **OK), r"y\[0\] = None cannot be a label"),
+    "single class": (
+        lambda: select(X, np.zeros(40, int), 3, **OK),
+        r"single class \(0\); two are needed",
+    ),
+    "single class, cross-entropy": (
+        lambda: select(X, ["a"] * 40, 3, loss="cross-entropy", **OK),
+        r"single class",
+    ),
+    "missing label": (
+        lambda: select(X, [None, *["a"] * 39], 3, **OK),
+        r"y\[0\] = None cannot be a label",
+    ),
     "mixed labels": (
         lambda: select(X, pd.Series(["a", 1] * 20, dtype=object), 3, **OK),
         r"y\[1\] = 1 cannot be a label beside 'a'",
     ),
     "nan target": (lambda: select(X, spoilt(np.nan)[:, 1], 3, **OK), r"y holds nan at row 3"),
-    "label columns": (lambda: select(X, np.stack([Y, Y], 1), 3, **OK), r"y has shape \(40, 2\) and cannot be a column of labels"),
-    "dates": (lambda: select(X, np.array(["2020-01-01"] * 40, dtype="datetime64[D]"), 3, **OK), r"cannot be a label"),
-    "fractions as classes": (lambda: select(X, Y + 0.5, 3, task="classification", **OK), r"y\[0\] = 0.5 cannot be a class label"),
-    "text as target": (lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK), r"cannot be a target"),
+    "label columns": (
+        lambda: select(X, np.stack([Y, Y], 1), 3, **OK),
+        r"y has shape \(40, 2\) and cannot be a column of labels",
+    ),
+    "dates": (
+        lambda: select(X, np.array(["2020-01-01"] * 40, dtype="datetime64[D]"), 3, **OK),
+        r"cannot be a label",
+    ),
+    "fractions as classes": (
+        lambda: select(X, Y + 0.5, 3, task="classification", **OK),
+        r"y\[0\] = 0.5 cannot be a class label",
+    ),
+    "text as target": (
+        lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK),
+        r"cannot be a target",
+    ),
     "no labels": (lambda: select(X, None, 3, **OK), r"needs labels or targets"),
-    "text features": (lambda: select([["a"], ["b"]], [0, 1], 1, **OK), r"x has dtype .*give numbers"),
+    "text features": (
+        lambda: select([["a"], ["b"]], [0, 1], 1, **OK),
+        r"x has dtype .*give numbers",
+    ),
     "object features": (
         lambda: select(np.array([["a"], [1]], dtype=object), [0, 1], 1, **OK),
         r"x holds values that are not numbers",
     ),
-    "sparse": (lambda: select(sparse.eye(3, format="csr"), [0, 1, 1], 1, **OK), r"sparse matrix.*toarray"),
+    "sparse": (
+        lambda: select(sparse.eye(3, format="csr"), [0, 1, 1], 1, **OK),
+        r"sparse matrix.*toarray",
+    ),
     "ragged": (lambda: select([[1.0], [1.0, 2.0]], [0, 1], 1, **OK), r"rectangular"),
     "empty": (lambda: select(np.empty((0, 2)), [], 1, **OK), r"at least one row"),
-    "unknown kernel": (lambda: select(X, Y, 3, kernel="rfb"), r"kernel='rfb' is not known.*Did you mean 'rbf'"),
+    "unknown kernel": (
+        lambda: select(X, Y, 3, kernel="rfb"),
+        r"kernel='rfb' is not known.*Did you mean 'rbf'",
+    ),
     "kernel of no kind": (lambda: select(X, Y, 3, kernel=3.0), r"kernel=3.0 is neither"),
     "unknown loss": (
         lambda: select(X, Y, 3, loss="crossentropy"),
         r"loss='crossentropy' is not known.*Did you mean 'cross-entropy'",
     ),
-    "unknown outer loss": (lambda: select(X, Y, 3, outer_loss="hinge"), r"outer_loss='hinge' is not known"),
-    "unknown weights": (lambda: select(X, Y, 3, weights="learned"), r"weights='learned' is not known.*'learnt'"),
+    "unknown outer loss": (
+        lambda: select(X, Y, 3, outer_loss="hinge"),
+        r"outer_loss='hinge' is not known",
+    ),
+    "unknown weights": (
+        lambda: select(X, Y, 3, weights="learned"),
+        r"weights='learned' is not known.*'learnt'",
+    ),
     "unknown rule": (lambda: select(X, Y, 3, rule="gains"), r"rule='gains'.*'gain'"),
     "unknown task": (lambda: select(X, Y, 3, task="regress"), r"task='regress'.*'regression'"),
     "gain of cross-entropy": (
@@ -75,40 +125,112 @@ REFUSED = {
         lambda: select(X, Y % 2, 3, loss="logistic", outer_loss="cross-entropy", **OK),
         r"predicts 1 numbers .* 2; they must agree",
     ),
-    "gain per point": (lambda: select(X, Y, 3, rule="gain", inner_reg=PerPoint(0.1)), r"rule='gain' needs a constant inner_reg"),
-    "start weights": (lambda: reweight(X, Y, [1, 2], start=[1.0, -1.0], **OK), r"start\[1\] = -1.0 is negative"),
+    "gain per point": (
+        lambda: select(X, Y, 3, rule="gain", inner_reg=PerPoint(0.1)),
+        r"rule='gain' needs a constant inner_reg",
+    ),
+    "start weights": (
+        lambda: reweight(X, Y, [1, 2], start=[1.0, -1.0], **OK),
+        r"start\[1\] = -1.0 is negative",
+    ),
     "start length": (lambda: reweight(X, Y, [1, 2], start=[1.0], **OK), r"start has shape \(1,\)"),
-    "loss of targets": (lambda: select(X, line().y, 3, loss="cross-entropy", **OK), r"needs class labels"),
-    "gram not square": (lambda: select(gram()[:, :5], Y, 3, kernel="precomputed"), r"square Gram matrix.*\(40, 5\)"),
+    "loss of targets": (
+        lambda: select(X, line().y, 3, loss="cross-entropy", **OK),
+        r"needs class labels",
+    ),
+    "gram not square": (
+        lambda: select(gram()[:, :5], Y, 3, kernel="precomputed"),
+        r"square Gram matrix.*\(40, 5\)",
+    ),
     "gram not symmetric": (
         lambda: select(gram(lambda k: k.__setitem__((0, 1), 9e3)), Y, 3, kernel="precomputed"),
         r"not symmetric",
     ),
-    "gram not psd": (lambda: select(gram() - 50 * np.eye(40), Y, 3, kernel="precomputed"), r"smallest eigenvalue is -50"),
-    "negative weight": (lambda: select(X, Y, 3, weight=np.r_[-1.0, np.ones(39)], **OK), r"weight\[0\] = -1.0 is negative"),
-    "zero weights": (lambda: select(X, Y, 3, weight=np.zeros(40), **OK), r"weight is zero for all 40 rows"),
+    "gram not psd": (
+        lambda: select(gram() - 50 * np.eye(40), Y, 3, kernel="precomputed"),
+        r"smallest eigenvalue is -50",
+    ),
+    "negative weight": (
+        lambda: select(X, Y, 3, weight=np.r_[-1.0, np.ones(39)], **OK),
+        r"weight\[0\] = -1.0 is negative",
+    ),
+    "zero weights": (
+        lambda: select(X, Y, 3, weight=np.zeros(40), **OK),
+        r"weight is zero for all 40 rows",
+    ),
     "weight length": (lambda: select(X, Y, 3, weight=np.ones(4), **OK), r"weight has shape \(4,\)"),
-    "more than weighted": (lambda: select(X, Y, 5, weight=np.r_[np.ones(4), np.zeros(36)], **OK), r"size=5 is outside 1 … 4"),
-    "regulariser": (lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0), r"inner_reg=0.0 is not a positive number"),
-    "regulariser a text": (lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"), r"inner_reg='big' is neither"),
-    "candidates a part": (lambda: select(X, Y, 3, candidates=2.5, **OK), r"candidates=2.5 is not a whole number"),
-    "labels beside a data set": (lambda: select(Dataset(X, Y), Y, 3, **OK), r"x is a Dataset and carries its own"),
-    "weights beside a data set": (lambda: select(Dataset(X, Y), size=3, weight=np.ones(40), **OK), r"carries its own"),
-    "unknown option": (lambda: select(X, Y, 3, kernal="rbf"), r"the option='kernal' is not known.*Did you mean 'kernel'"),
+    "more than weighted": (
+        lambda: select(X, Y, 5, weight=np.r_[np.ones(4), np.zeros(36)], **OK),
+        r"size=5 is outside 1 … 4",
+    ),
+    "regulariser": (
+        lambda: select(X, Y, 3, kernel="rbf", inner_reg=0.0),
+        r"inner_reg=0.0 is not a positive number",
+    ),
+    "regulariser a text": (
+        lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"),
+        r"inner_reg='big' is neither",
+    ),
+    "candidates a part": (
+        lambda: select(X, Y, 3, candidates=2.5, **OK),
+        r"candidates=2.5 is not a whole number",
+    ),
+    "labels beside a data set": (
+        lambda: select(Dataset(X, Y), Y, 3, **OK),
+        r"x is a Dataset and carries its own",
+    ),
+    "weights beside a data set": (
+        lambda: select(Dataset(X, Y), size=3, weight=np.ones(40), **OK),
+        r"carries its own",
+    ),
+    "unknown option": (
+        lambda: select(X, Y, 3, kernal="rbf"),
+        r"the option='kernal' is not known.*Did you mean 'kernel'",
+    ),
     "outer an array": (lambda: select(X, Y, 3, outer=X, **OK), r"outer is not a separate set"),
-    "initial fractions": (lambda: select(X, Y, 3, initial=[0.7, 1.9], **OK), r"initial holds .*0.7.*whole row numbers"),
+    "initial fractions": (
+        lambda: select(X, Y, 3, initial=[0.7, 1.9], **OK),
+        r"initial holds .*0.7.*whole row numbers",
+    ),
     "initial a mask": (lambda: select(X, Y, 3, initial=Y == 1, **OK), r"np.flatnonzero\(mask\)"),
-    "indices outside": (lambda: reweight(X, Y, [0, 40], **OK), r"indices holds row 40, outside 0 … 39"),
-    "initial of other data": (lambda: select(X + 1, Y, 9, initial=select(X, Y, 3, **OK), **OK), r"selected from other data"),
-    "loss of a vector": (lambda: select(X, X[:, 0], 3, loss=lambda h, t: (h - t) ** 2, **OK), r"must return a single number"),
-    "candidates": (lambda: select(X, Y, 3, candidates=0, **OK), r"candidates=0 is not a whole number >= 1"),
-    "initial outside": (lambda: select(X, Y, 3, initial=[40], **OK), r"initial holds row 40, outside 0 … 39"),
+    "indices outside": (
+        lambda: reweight(X, Y, [0, 40], **OK),
+        r"indices holds row 40, outside 0 … 39",
+    ),
+    "initial of other data": (
+        lambda: select(X + 1, Y, 9, initial=select(X, Y, 3, **OK), **OK),
+        r"selected from other data",
+    ),
+    "loss of a vector": (
+        lambda: select(X, X[:, 0], 3, loss=lambda h, t: (h - t) ** 2, **OK),
+        r"must return a single number",
+    ),
+    "candidates": (
+        lambda: select(X, Y, 3, candidates=0, **OK),
+        r"candidates=0 is not a whole number >= 1",
+    ),
+    "initial outside": (
+        lambda: select(X, Y, 3, initial=[40], **OK),
+        r"initial holds row 40, outside 0 … 39",
+    ),
     "initial twice": (lambda: select(X, Y, 3, initial=[1, 1], **OK), r"initial holds a row twice"),
-    "initial too long": (lambda: select(X, Y, 1, initial=[1, 2], **OK), r"initial holds 2 points and size=1"),
+    "initial too long": (
+        lambda: select(X, Y, 1, initial=[1, 2], **OK),
+        r"initial holds 2 points and size=1",
+    ),
     "seed": (lambda: select(X, Y, 3, seed=-1, **OK), r"seed=-1 is not a whole number"),
-    "outer shape": (lambda: select(X, Y, 3, outer=(X[:, :2], Y), **OK), r"outer set has rows of shape"),
-    "outer class": (lambda: select(X, Y, 3, outer=(X, Y + 1), **OK), r"y holds the class .*3.* not among the 3 known"),
-    "outer without labels": (lambda: select(X, Y, 3, outer=Dataset(X), **OK), r"outer set has no labels"),
+    "outer shape": (
+        lambda: select(X, Y, 3, outer=(X[:, :2], Y), **OK),
+        r"outer set has rows of shape",
+    ),
+    "outer class": (
+        lambda: select(X, Y, 3, outer=(X, Y + 1), **OK),
+        r"y holds the class .*3.* not among the 3 known",
+    ),
+    "outer without labels": (
+        lambda: select(X, Y, 3, outer=Dataset(X), **OK),
+        r"outer set has no labels",
+    ),
     "device": (lambda: select(X, Y, 3, runtime=Runtime(device="gpu9"), **OK), r"device='gpu9'"),
     "dtype": (lambda: Runtime(dtype="float16"), r"dtype='float16' is not known"),
     "threads": (lambda: Runtime(threads=0), r"threads=0 is below 1"),
@@ -143,7 +265,10 @@ def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
 def test_image_kernels_take_smaller_blocks_before_they_are_refused():
     data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 6, 6)), np.arange(300) % 3)
     selector = BilevelSelector(kernel="cntk", inner_reg=0.1)
-    whole, blocked = (selector.select(data, 2, context=Context(runtime=Runtime(memory=memory))) for memory in (None, "1MB"))
+    whole, blocked = (
+        selector.select(data, 2, context=Context(runtime=Runtime(memory=memory)))
+        for memory in (None, "1MB")
+    )
     assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
     with pytest.raises(MemoryLimitError, match="needs at least"):
@@ -154,7 +279,8 @@ def test_a_stored_matrix_counts_where_it_must_be_copied():
     x = np.random.default_rng(0).normal(size=(60, 4))
     data = Dataset(x @ x.T, np.arange(60) % 2)
     selector = BilevelSelector(kernel="precomputed", inner_reg=0.1)
-    assert len(selector.select(data, 3, context=Context(runtime=Runtime(memory="25KB")))) == 3  # 28.8 kB, but used where it lies
+    # 28.8 kB, but used where it lies
+    assert len(selector.select(data, 3, context=Context(runtime=Runtime(memory="25KB")))) == 3
     with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
         selector.select(data, 3, context=Context(runtime=Runtime(memory="15KB", dtype="float32")))
     with pytest.raises(MemoryLimitError, match="a stored 60 × 60 matrix needs"):
@@ -162,11 +288,14 @@ def test_a_stored_matrix_counts_where_it_must_be_copied():
 
 
 def test_memory_is_predicted_before_it_is_allocated():
-    """n = 100 000: a stored Gram matrix would take 80 GB, so products are blocked; below what those need, an error."""
+    """n = 100 000: a stored Gram matrix would take 80 GB, so products are blocked; below what those
+    need, an error."""
     x = np.zeros((100_000, 2))
     x[:, 0] = np.arange(100_000)
     y = x[:, 0] % 2 == 0
-    with pytest.raises(MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"):
+    with pytest.raises(
+        MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"
+    ):
         select(x, y, 100, runtime=Runtime(memory="1MB"), **OK)
 
 
@@ -180,7 +309,9 @@ def test_a_hundred_thousand_points_run_in_blocks():
 
 def test_a_hundred_thousand_points_with_features():
     x = np.random.default_rng(0).normal(size=(100_000, 8))
-    coreset = select(x, x[:, 0] > 0, 20, kernel="linear", inner_reg=1.0, runtime=Runtime(memory="200MB"))
+    coreset = select(
+        x, x[:, 0] > 0, 20, kernel="linear", inner_reg=1.0, runtime=Runtime(memory="200MB")
+    )
     assert coreset.info["operator"] == "features"
 
 
@@ -261,7 +392,13 @@ def test_unusual_input_simply_works(name, reg, loss):
 
 @pytest.mark.parametrize("name", ["ntk", "nngp", "laplace", "linear", "polynomial"])
 def test_every_named_kernel_runs_on_duplicates_and_constants(name):
-    coreset = select(np.repeat(np.c_[X[:6], np.ones(6)], 5, axis=0), np.repeat(Y[:6], 5), 10, kernel=name, inner_reg=0.1)
+    coreset = select(
+        np.repeat(np.c_[X[:6], np.ones(6)], 5, axis=0),
+        np.repeat(Y[:6], 5),
+        10,
+        kernel=name,
+        inner_reg=0.1,
+    )
     assert len(coreset) == 10
 
 
@@ -274,15 +411,21 @@ def test_images_run_with_the_convolutional_kernels():
 def test_a_data_set_may_be_followed_by_the_size():
     assert select(Dataset(X, Y), 6, **OK).indices.tolist() == BASE
     assert select(torch.from_numpy(X).to(torch.bfloat16), Y, 3, **OK).status == "complete"
-    assert select(X, Y, 3, kernel="rbf", inner_reg=np.float32(0.1)).info["inner_reg"] == pytest.approx(0.1)
+    assert select(X, Y, 3, kernel="rbf", inner_reg=np.float32(0.1)).info[
+        "inner_reg"
+    ] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("kernel", ["ntk", "rbf", "linear", "polynomial", "laplace"])
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_all_defaults_run_in_float32(kernel, loss):
     x, y = digits()
-    coreset = select(x[:300], y[:300], 20, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32"))
-    double = select(x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.info["inner_reg"])
+    coreset = select(
+        x[:300], y[:300], 20, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32")
+    )
+    double = select(
+        x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.info["inner_reg"]
+    )
     assert coreset.objective == pytest.approx(double.objective, rel=0.1)
 
 
@@ -302,7 +445,11 @@ def test_known_classes_allow_a_part_without_some_of_them():
 def test_data_slices_every_column_together():
     data = Dataset(X, Y, np.arange(1.0, 41), np.arange(100, 140))
     part = data[[5, 2]]
-    assert (part.y.tolist(), part.weight.tolist(), part.ids.tolist()) == ([Y[5], Y[2]], [6.0, 3.0], [105, 102])
+    assert (part.y.tolist(), part.weight.tolist(), part.ids.tolist()) == (
+        [Y[5], Y[2]],
+        [6.0, 3.0],
+        [105, 102],
+    )
     np.testing.assert_array_equal(part.x, X[[5, 2]])
     assert len(data[:7]) == 7
     assert data.fingerprint() != part.fingerprint()

@@ -1,4 +1,5 @@
-"""Kernels: the oracle, symmetry, positive semi-definiteness, exact diagonals, blocks, combinations, and finite networks."""
+"""Kernels: the oracle, symmetry, positive semi-definiteness, exact diagonals, blocks, combinations,
+and finite networks."""
 
 import warnings
 from pathlib import Path
@@ -10,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bicore import RBF, InputError, Laplace, Linear, Normalised, NumericalError, Nystrom, Polynomial, TangentKernel
+from bicore import (
+    RBF,
+    InputError,
+    Laplace,
+    Linear,
+    Normalised,
+    NumericalError,
+    Nystrom,
+    Polynomial,
+    TangentKernel,
+)
 from bicore.kernels import (
     CallableKernel,
     Conv,
@@ -34,13 +45,29 @@ NETWORKS = {
     "resnet18": (lambda kind: resnet18(kind=kind, scale=1.0), "colour"),
     "valid_strided": (
         lambda kind: TangentKernel(
-            [Conv(3, 2, "valid", 1.3, 0.1), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), ReLU(), Flatten(), Dense(1.5, 0.3)], kind
+            [
+                Conv(3, 2, "valid", 1.3, 0.1),
+                ReLU(),
+                Conv(2, 1, "valid", 0.9, 0.2),
+                ReLU(),
+                Flatten(),
+                Dense(1.5, 0.3),
+            ],
+            kind,
         ),
         "small",
     ),
     "even_window": (
         lambda kind: TangentKernel(
-            [Conv(4, 2, "same", 1.2, 0.1), ReLU(), Conv(4, 3, "same"), ReLU(), Flatten(), Dense(1.0, 0.1)], kind
+            [
+                Conv(4, 2, "same", 1.2, 0.1),
+                ReLU(),
+                Conv(4, 3, "same"),
+                ReLU(),
+                Flatten(),
+                Dense(1.0, 0.1),
+            ],
+            kind,
         ),
         "small",
     ),
@@ -63,7 +90,14 @@ ALL = {
     "cntk": (cnn(), IMAGES),
     "resnet": (resnet18(), IMAGES),
     "dense residual": (
-        TangentKernel([Dense(1.1, 0.2), Residual((Dense(0.7, 0.1), ReLU(), Dense(1.2)), (Dense(0.9),)), ReLU(), Dense()]),
+        TangentKernel(
+            [
+                Dense(1.1, 0.2),
+                Residual((Dense(0.7, 0.1), ReLU(), Dense(1.2)), (Dense(0.9),)),
+                ReLU(),
+                Dense(),
+            ]
+        ),
         VECTORS,
     ),
 }
@@ -73,17 +107,21 @@ ALL = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_kernels_agree_with_the_oracle(name, kind):
     build, inputs = NETWORKS[name]
-    kernel, expected = build(kind), ORACLE[f"{name}_{kind}"]
+    kernel = build(kind)
+    expected = ORACLE[f"{name}_{kind}"]
     np.testing.assert_allclose(kernel(ORACLE[inputs]), expected, rtol=1e-7)
     off = ~np.eye(len(expected), dtype=bool)
-    np.testing.assert_allclose(kernel(ORACLE[inputs], ORACLE[inputs])[off], expected[off], rtol=1e-12)
+    np.testing.assert_allclose(
+        kernel(ORACLE[inputs], ORACLE[inputs])[off], expected[off], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float32_agrees_with_float64(name):
     build, inputs = NETWORKS[name]
     x = ORACLE[inputs]
-    exact, single = build("ntk")(x), build("ntk")(x.astype(np.float32))
+    exact = build("ntk")(x)
+    single = build("ntk")(x.astype(np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, exact, rtol=1e-5)
 
@@ -104,35 +142,46 @@ def test_gram_is_symmetric_positive_and_exact_on_the_diagonal(name):
 @pytest.mark.parametrize("name", ALL)
 def test_block_size_changes_nothing(name, monkeypatch):
     kernel, x = ALL[name]
-    fitted, points = kernel.fitted(x), torch.from_numpy(x)
+    fitted = kernel.fitted(x)
+    points = torch.from_numpy(x)
     whole = fitted.gram(points)
     monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", 100)
     torch.testing.assert_close(fitted.gram(points, block=3), whole, rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(fitted.evaluate(points[:5], points[5:]), whole[:5, 5:], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        fitted.evaluate(points[:5], points[5:]), whole[:5, 5:], rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_explicit_features_reproduce_the_kernel(name):
     kernel, x = ALL[name]
-    fitted, points = kernel.fitted(x), torch.from_numpy(x)
+    fitted = kernel.fitted(x)
+    points = torch.from_numpy(x)
     features = fitted.features(points)
     if features is not None:
         torch.testing.assert_close(features @ features.T, fitted.gram(points))
 
 
 def test_classical_kernels_are_their_formulas():
-    a, b = VECTORS[:3], VECTORS[3:5]
+    a = VECTORS[:3]
+    b = VECTORS[3:5]
     square = ((a[:, None] - b[None]) ** 2).sum(-1)
     np.testing.assert_allclose(RBF(0.3)(a, b), np.exp(-0.3 * square))
-    np.testing.assert_allclose(Laplace(0.3)(a, b), np.exp(-0.3 * np.abs(a[:, None] - b[None]).sum(-1)))
+    np.testing.assert_allclose(
+        Laplace(0.3)(a, b), np.exp(-0.3 * np.abs(a[:, None] - b[None]).sum(-1))
+    )
     np.testing.assert_allclose(Linear()(a, b), a @ b.T)
     np.testing.assert_allclose(Polynomial(2, 0.5, 2.0)(a, b), (0.5 * a @ b.T + 2) ** 2)
-    np.testing.assert_allclose((RBF(0.3) * 2.0 + Linear())(a, b), 2 * np.exp(-0.3 * square) + a @ b.T)
+    np.testing.assert_allclose(
+        (RBF(0.3) * 2.0 + Linear())(a, b), 2 * np.exp(-0.3 * square) + a @ b.T
+    )
 
 
 def test_median_heuristic():
     square = ((VECTORS[:, None] - VECTORS[None]) ** 2).sum(-1)[np.triu_indices(17, 1)]
-    assert RBF().fitted(VECTORS).gamma == pytest.approx(1 / (2 * torch.tensor(square).median().item()))
+    assert RBF().fitted(VECTORS).gamma == pytest.approx(
+        1 / (2 * torch.tensor(square).median().item())
+    )
     assert RBF().fitted(np.ones((4, 2))).gamma == 1.0  # all rows equal
     with pytest.raises(InputError, match=r"fitted\(x\)"):
         RBF()(VECTORS, VECTORS)
@@ -142,15 +191,23 @@ def test_all_landmarks_make_nystrom_exact():
     np.testing.assert_allclose(Nystrom(RBF(0.2), 17)(VECTORS), RBF(0.2)(VECTORS), atol=1e-7)
 
 
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["same", "valid", 0, 1, 2]))
+@given(
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.sampled_from(["same", "valid", 0, 1, 2]),
+)
 def test_window_sums_are_those_of_a_convolution_with_ones(size, stride, window, padding):
     """Torch's convolution for integer padding and "valid"; XLA's rule written out for "same"."""
     layer = Conv(window, stride, padding)
-    image = torch.randn(size, size, 1, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
+    image = torch.randn(
+        size, size, 1, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(size)
+    )
     low = high = 0
     if padding == "same":
         total = max((-(-size // stride) - 1) * stride + window - size, 0)
-        low, high = total // 2, total - total // 2
+        low = total // 2
+        high = total - total // 2
     elif padding != "valid":
         low = high = padding
     padded = nn.functional.pad(image[None, None, :, :, 0, 0], (low, high, low, high))
@@ -158,7 +215,12 @@ def test_window_sums_are_those_of_a_convolution_with_ones(size, stride, window, 
         with pytest.raises(InputError, match="smaller than the window"):
             layer._gather(image, (0, 0))
         return
-    expected = nn.functional.conv2d(padded, torch.ones(1, 1, window, window, dtype=torch.float64), stride=stride) / window**2
+    expected = (
+        nn.functional.conv2d(
+            padded, torch.ones(1, 1, window, window, dtype=torch.float64), stride=stride
+        )
+        / window**2
+    )
     torch.testing.assert_close(layer._gather(image, (0, 0))[:, :, 0, 0], expected[0, 0])
 
 
@@ -181,8 +243,10 @@ def wide_network(width: int) -> nn.Module:
 
 
 def test_from_module_follows_the_code_and_a_wide_network_has_this_tangent_kernel():
-    """The empirical NTK of a wide network in the NTK parametrisation is near the infinite-width kernel."""
-    sigma_w, sigma_b = 1.4, 0.3
+    """The empirical NTK of a wide network in the NTK parametrisation is near the infinite-width
+    kernel."""
+    sigma_w = 1.4
+    sigma_b = 0.3
     net = wide_network(400).double()
     kernel = from_module(net, sigma_w=sigma_w, sigma_b=sigma_b)
     expected_layers = (
@@ -205,18 +269,23 @@ def test_from_module_follows_the_code_and_a_wide_network_has_this_tangent_kernel
     plain = {name: value.detach() for name, value in net.named_parameters()}
 
     def output(parameters):
-        return functional_call(net, {name: value * scales[name] for name, value in parameters.items()}, (x,))[:, 0]
+        return functional_call(
+            net, {name: value * scales[name] for name, value in parameters.items()}, (x,)
+        )[:, 0]
 
     jacobian = jacrev(output)(plain)
     empirical = sum(part.reshape(3, -1) @ part.reshape(3, -1).T for part in jacobian.values())
-    np.testing.assert_allclose(empirical.numpy(), kernel(x).numpy(), rtol=0.15, atol=0.05 * float(empirical.abs().max()))
+    np.testing.assert_allclose(
+        empirical.numpy(), kernel(x).numpy(), rtol=0.15, atol=0.05 * float(empirical.abs().max())
+    )
 
 
 def test_from_module_gives_notice_of_a_shortcut_that_is_not_gaussian():
     class Post(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 8)
+            self.first = nn.Linear(3, 8)
+            self.second = nn.Linear(8, 8)
 
         def forward(self, x):
             h = torch.relu(self.first(x))
@@ -239,7 +308,14 @@ def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
     ]
     with pytest.warns(UserWarning, match="max-pooling"):
         kernel = from_module(nn.Sequential(*layers))
-    assert [type(layer).__name__ for layer in kernel.layers] == ["Conv", "ReLU", "Flatten", "Dense", "ReLU", "Dense"]
+    assert [type(layer).__name__ for layer in kernel.layers] == [
+        "Conv",
+        "ReLU",
+        "Flatten",
+        "Dense",
+        "ReLU",
+        "Dense",
+    ]
     with pytest.raises(InputError, match="max-pooling"):
         from_module(nn.Sequential(*layers), pooling="refuse")
     with warnings.catch_warnings():
@@ -247,7 +323,9 @@ def test_from_module_of_the_papers_cnn_drops_pooling_with_a_notice():
         from_module(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
 
 
-@pytest.mark.parametrize("part", [nn.BatchNorm1d(4), nn.Tanh(), nn.Conv2d(1, 1, (2, 3)), nn.AvgPool2d(2)])
+@pytest.mark.parametrize(
+    "part", [nn.BatchNorm1d(4), nn.Tanh(), nn.Conv2d(1, 1, (2, 3)), nn.AvgPool2d(2)]
+)
 def test_from_module_refuses_what_it_cannot_read(part):
     with pytest.raises(InputError):
         from_module(nn.Sequential(nn.Linear(3, 4), part))
@@ -256,7 +334,9 @@ def test_from_module_refuses_what_it_cannot_read(part):
 def test_bad_kernels_are_refused_in_words():
     with pytest.raises(InputError, match="not symmetric"):
         CallableKernel(lambda a, b: a[:, :1] + 0 * b[:, 0]).fitted(VECTORS)
-    with pytest.raises(InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"):
+    with pytest.raises(
+        InputError, match=r"not positive semi-definite: its smallest eigenvalue is -"
+    ):
         CallableKernel(lambda a, b: -(a @ b.T)).fitted(VECTORS)
     with pytest.raises(NumericalError, match="not finite"):
         CallableKernel(lambda a, b: (a @ b.T) * float("nan")).fitted(VECTORS)
@@ -277,7 +357,9 @@ class Plain(nn.Module):
 
     def __init__(self, forward) -> None:
         super().__init__()
-        self.a, self.b, self.run = nn.Linear(3, 3), nn.Linear(3, 3), forward
+        self.a = nn.Linear(3, 3)
+        self.b = nn.Linear(3, 3)
+        self.run = forward
 
     def forward(self, x):
         return self.run(self, x)
@@ -285,7 +367,9 @@ class Plain(nn.Module):
 
 UNREADABLE = {
     "uneven padding": nn.Sequential(nn.Conv2d(1, 4, 3, padding=(0, 1)), nn.Flatten()),
-    "circular padding": nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.Flatten()),
+    "circular padding": nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.Flatten()
+    ),
     "weighted sum": Plain(lambda net, x: torch.add(net.a(x), net.b(x), alpha=0.1)),
     "added to itself": Plain(lambda net, x: (lambda h: h + h)(net.a(x))),
     "a constant added": Plain(lambda net, x: net.a(x) + 1.0),
@@ -324,20 +408,30 @@ def test_operands_of_combinations_are_checked():
 
 
 def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> float:
-    """The recursion of Arora et al. (2019) written out for one pair: Σ and Θ of every two positions, in a loop over them."""
+    """The recursion of Arora et al. (2019) written out for one pair: Σ and Θ of every two
+    positions, in a loop over them."""
     height, width = first.shape[1:]
 
     def kappas(c):
         c = np.clip(c, -1, 1)
-        return (np.pi - np.arccos(c)) / np.pi, (np.sqrt(1 - c**2) + (np.pi - np.arccos(c)) * c) / np.pi
+        return (np.pi - np.arccos(c)) / np.pi, (
+            np.sqrt(1 - c**2) + (np.pi - np.arccos(c)) * c
+        ) / np.pi
 
     def conv(layer, sigma):
         mapped = np.full_like(sigma, layer.sigma_b**2)
         for i, j, k, m in np.ndindex(*sigma.shape):
             for di in (-1, 0, 1):
                 for dj in (-1, 0, 1):
-                    if 0 <= i + di < height and 0 <= k + di < height and 0 <= j + dj < width and 0 <= m + dj < width:
-                        mapped[i, j, k, m] += layer.sigma_w**2 / 9 * sigma[i + di, j + dj, k + di, m + dj]
+                    if (
+                        0 <= i + di < height
+                        and 0 <= k + di < height
+                        and 0 <= j + dj < width
+                        and 0 <= m + dj < width
+                    ):
+                        mapped[i, j, k, m] += (
+                            layer.sigma_w**2 / 9 * sigma[i + di, j + dj, k + di, m + dj]
+                        )
         return mapped
 
     def start(a, b):
@@ -348,7 +442,11 @@ def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> f
     for layer in kernel.layers:
         if isinstance(layer, Conv):
             pairs = {name: conv(layer, sigma) for name, sigma in pairs.items()}
-            passed = np.zeros_like(pairs["xz"]) if theta is None else conv(Conv(3, sigma_w=layer.sigma_w), theta)
+            passed = (
+                np.zeros_like(pairs["xz"])
+                if theta is None
+                else conv(Conv(3, sigma_w=layer.sigma_w), theta)
+            )
             theta = passed + (pairs["xz"] if layer.trained else 0)
         elif isinstance(layer, ReLU):
             own, other = (np.sqrt(np.einsum("ijij->ij", pairs[name])) for name in ("xx", "zz"))
@@ -371,9 +469,19 @@ def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> f
     [
         lambda kind: pooled_cntk(3, kind),
         lambda kind: pooled_cntk(4, kind, fixed=True),
-        lambda kind: TangentKernel([Conv(3, 1, "same", 1.2, 0.3), ReLU(), Conv(3, 1, 1, 0.7, 0.1), ReLU(), GlobalAverage(), Dense(1.1, 0.2)], kind),
+        lambda kind: TangentKernel(
+            [
+                Conv(3, 1, "same", 1.2, 0.3),
+                ReLU(),
+                Conv(3, 1, 1, 0.7, 0.1),
+                ReLU(),
+                GlobalAverage(),
+                Dense(1.1, 0.2),
+            ],
+            kind,
+        ),
     ],
-)  # fmt: skip
+)
 def test_pooled_kernels_are_the_recursion_over_every_displacement(kernel, kind):
     x = np.random.default_rng(4).normal(size=(2, 2, 8, 8))
     made = kernel(kind)
@@ -386,18 +494,32 @@ POOLED_ORACLE = np.load(Path(__file__).parent / "oracle" / "pooled.npz")
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_pooled_kernels_with_strides_and_branches_agree_with_neural_tangents(kind):
     def block(stride, project):
-        return Residual((ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ())
+        return Residual(
+            (ReLU(), Conv(3, stride), ReLU(), Conv(3)), (Conv(3, stride),) if project else ()
+        )
 
-    layers = [Conv(3, 2, "same", 1.3, 0.1), block(2, True), block(1, False), ReLU(), Conv(2, 1, "valid", 0.9, 0.2), GlobalAverage()]
-    kernel, x = TangentKernel([*layers, Dense(1.5, 0.3)], kind), POOLED_ORACLE["small"]
+    layers = [
+        Conv(3, 2, "same", 1.3, 0.1),
+        block(2, True),
+        block(1, False),
+        ReLU(),
+        Conv(2, 1, "valid", 0.9, 0.2),
+        GlobalAverage(),
+    ]
+    kernel = TangentKernel([*layers, Dense(1.5, 0.3)], kind)
+    x = POOLED_ORACLE["small"]
     np.testing.assert_allclose(kernel(x), POOLED_ORACLE[f"strided_{kind}"], rtol=3e-9)
-    np.testing.assert_allclose(kernel.diag(torch.from_numpy(x)), np.diag(POOLED_ORACLE[f"strided_{kind}"]), rtol=3e-9)
+    np.testing.assert_allclose(
+        kernel.diag(torch.from_numpy(x)), np.diag(POOLED_ORACLE[f"strided_{kind}"]), rtol=3e-9
+    )
 
 
 @pytest.mark.slow
 def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
     x = POOLED_ORACLE["colour"]
-    np.testing.assert_allclose(pooled_cntk(6)(x[:1], x[1:2]), POOLED_ORACLE["depth6_ntk"][:1, 1:2], rtol=1e-10)
+    np.testing.assert_allclose(
+        pooled_cntk(6)(x[:1], x[1:2]), POOLED_ORACLE["depth6_ntk"][:1, 1:2], rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(
@@ -409,7 +531,10 @@ def test_the_pooled_kernel_at_full_size_agrees_with_neural_tangents():
             "Conv follows GlobalAverage.*average over positions inside",
         ),
         ([Conv(), ReLU(), GlobalAverage(), Dense(), ReLU(), Dense()], "ReLU follows GlobalAverage"),
-        ([Conv(), Residual((ReLU(), Conv(3, 2)), ()), GlobalAverage(), Dense()], "different strides"),
+        (
+            [Conv(), Residual((ReLU(), Conv(3, 2)), ()), GlobalAverage(), Dense()],
+            "different strides",
+        ),
         ([Conv(), ReLU(), Flatten(), GlobalAverage(), Dense()], "GlobalAverage follows Flatten"),
         ([Conv(), ReLU(), Flatten(), Conv(), Flatten(), Dense()], "Conv follows Flatten"),
         ([Conv(), ReLU(), Flatten(), Dense(), Flatten(), Dense()], "Flatten follows Flatten"),
@@ -435,7 +560,8 @@ def test_half_precision_and_whole_numbers_are_taken_as_they_come():
 
 
 def test_wrapped_kernels_ask_for_the_memory_of_what_they_wrap():
-    kernel, shape = pooled_cntk(6), (3, 8, 8)
+    kernel = pooled_cntk(6)
+    shape = (3, 8, 8)
     own = kernel.bytes_per_point(8, shape)
     assert own > 0
     for wrapped in (2 * kernel, kernel + Linear(), kernel * Linear(), Normalised(kernel)):
@@ -444,15 +570,32 @@ def test_wrapped_kernels_ask_for_the_memory_of_what_they_wrap():
 
 def test_average_pooling_is_a_readout_or_refused_by_name():
     def network(*pooling):
-        return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), *pooling, nn.Flatten(), nn.Linear(4, 2))
+        return nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), *pooling, nn.Flatten(), nn.Linear(4, 2)
+        )
 
     kernel = from_module(network(nn.AdaptiveAvgPool2d(1)))
-    assert [type(layer).__name__ for layer in kernel.layers] == ["Conv", "ReLU", "GlobalAverage", "Dense"]
+    assert [type(layer).__name__ for layer in kernel.layers] == [
+        "Conv",
+        "ReLU",
+        "GlobalAverage",
+        "Dense",
+    ]
     x = np.random.default_rng(0).normal(size=(3, 2, 5, 6))
     by_hand = TangentKernel([Conv(3, 1, 1, 1.0, 0.05), ReLU(), GlobalAverage(), Dense(1.0, 0.05)])
     np.testing.assert_allclose(kernel(x), by_hand(x), rtol=1e-12)
     for pooling in (nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2)):
-        with pytest.raises(InputError, match=f"{type(pooling).__name__}.*average pooling inside a network"):
+        with pytest.raises(
+            InputError, match=f"{type(pooling).__name__}.*average pooling inside a network"
+        ):
             from_module(network(pooling))
     with pytest.raises(InputError, match="average pooling inside a network"):
-        from_module(nn.Sequential(nn.Conv2d(2, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1), nn.Flatten(), nn.Linear(4, 2)))
+        from_module(
+            nn.Sequential(
+                nn.Conv2d(2, 4, 3),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Conv2d(4, 4, 1),
+                nn.Flatten(),
+                nn.Linear(4, 2),
+            )
+        )

@@ -1,4 +1,5 @@
-"""Merge-reduce: the paper's rule and figure, weights, merging, what is evaluated, and the stream it cannot lose."""
+"""Merge-reduce: the paper's rule and figure, weights, merging, what is evaluated, and the stream it
+cannot lose."""
 
 import numpy as np
 import pytest
@@ -36,8 +37,10 @@ def test_levels_follow_algorithm_three(slots, batches, levels):
 
 
 def test_the_papers_second_figure():
-    """Seven batches, three slots: C_1234 is built at time 7, C_56 at 6, C_7 at 7; rows come from those batches, and weigh 4, 2, 1."""
-    buffer, built = MergeReduce(BILEVEL, 6, 3), []
+    """Seven batches, three slots: C_1234 is built at time 7, C_56 at 6, C_7 at 7; rows come from
+    those batches, and weigh 4, 2, 1."""
+    buffer = MergeReduce(BILEVEL, 6, 3)
+    built = []
     rng = np.random.default_rng(0)
     for time in range(1, 8):
         y = np.arange(10) % 3
@@ -88,7 +91,9 @@ def test_learnt_weights_stay_in_proportion():
     x = rng.normal(size=(40, 2)) + 2 * np.eye(2)[y]
     buffer = MergeReduce(learnt, 5, 1, weights="learnt").update(x, y)
     coreset = learnt.for_classes([0, 1]).select(Dataset(x, y), 5, rng=np.random.default_rng((0, 1)))
-    np.testing.assert_allclose(buffer.snapshot().weights, coreset.weights * 40 / coreset.weights.sum())
+    np.testing.assert_allclose(
+        buffer.snapshot().weights, coreset.weights * 40 / coreset.weights.sum()
+    )
     assert len(np.unique(buffer.snapshot().weights.round(6))) > 1
     assert buffer.snapshot().weights.sum() == pytest.approx(40)
 
@@ -132,7 +137,8 @@ def test_two_buffers_built_apart_make_one():
     rng = np.random.default_rng(1)
     y = np.arange(80) % 2
     x = rng.normal(size=(80, 2)) + 2 * np.eye(2)[y]
-    first, second = MergeReduce(BILEVEL, 12, 3), MergeReduce(BILEVEL, 12, 3)
+    first = MergeReduce(BILEVEL, 12, 3)
+    second = MergeReduce(BILEVEL, 12, 3)
     for start in range(0, 40, 10):
         first.update(x[start : start + 10], y[start : start + 10])
         second.update(x[40 + start : 50 + start], y[40 + start : 50 + start])
@@ -156,17 +162,23 @@ def test_two_buffers_built_apart_make_one():
 
 
 def test_the_kernel_is_evaluated_only_among_the_batch_and_the_two_slots_merged(monkeypatch):
-    """With the CNN preset: the chunk's Gram matrix, then that of the two slots that merge, and nothing else."""
+    """With the CNN preset: the chunk's Gram matrix, then that of the two slots that merge, and
+    nothing else."""
     from bicore.kernels import TangentKernel, cnn
 
-    grams, plain = [], TangentKernel.gram
+    grams = []
+    plain = TangentKernel.gram
 
     def watched(self, x, *options):
         grams.append(len(x))
         return plain(self, x, *options)
 
     monkeypatch.setattr(TangentKernel, "gram", watched)
-    monkeypatch.setattr(TangentKernel, "evaluate", lambda *_: pytest.fail("a kernel value outside the two Gram matrices"))
+    monkeypatch.setattr(
+        TangentKernel,
+        "evaluate",
+        lambda *_: pytest.fail("a kernel value outside the two Gram matrices"),
+    )
     buffer = MergeReduce(BilevelSelector(kernel=cnn(), inner_reg=0.1), 12, 3)
     rng = np.random.default_rng(0)
     for step in range(8):
@@ -184,7 +196,9 @@ def test_files_of_another_selector_are_refused(tmp_path):
         MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.3), inner_reg=0.1))
     with pytest.raises(InputError, match="needs selector"):
         MergeReduce.load(tmp_path / "a.npz")
-    assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T))
+    assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(
+        BilevelSelector(kernel=lambda a, b: a @ b.T)
+    )
 
 
 def test_fingerprints_look_into_functions_arrays_and_networks():
@@ -200,7 +214,8 @@ def test_fingerprints_look_into_functions_arrays_and_networks():
     other[1500] = 5000
     assert named(classes=labels) == named(classes=labels.copy()) != named(classes=other)
     torch.manual_seed(0)
-    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    first = nn.Linear(2, 2)
+    second = nn.Linear(2, 2)
     assert fingerprint([first]) == fingerprint([first]) != fingerprint([second])
 
 
@@ -208,7 +223,10 @@ def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
     def filled(capacity=4, slots=2, weights="equal"):
         return MergeReduce(Uniform(), capacity, slots, weights).update(np.arange(10.0))
 
-    for other, words in ((filled(100, 1), "another capacity, slots"), (filled(weights="learnt"), "another weights")):
+    for other, words in (
+        (filled(100, 1), "another capacity, slots"),
+        (filled(weights="learnt"), "another weights"),
+    ):
         with pytest.raises(InputError, match=words):
             filled().merge(other)
     with pytest.raises(InputError, match="offset=5 is below the 10 rows"):
@@ -222,7 +240,8 @@ def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
 @pytest.mark.parametrize("labels", [lambda y: y[:, None], lambda y: y.astype(float)])
 def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
     selector = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, task="classification")
-    buffer, rng = MergeReduce(selector, 6, 2), np.random.default_rng(0)
+    buffer = MergeReduce(selector, 6, 2)
+    rng = np.random.default_rng(0)
     for label in (0, 1, 0):
         buffer.update(rng.normal(size=(10, 2)), labels(np.full(10, label)))
     assert len(buffer) == 6
@@ -239,7 +258,8 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
         raise KeyboardInterrupt
 
     if where == "in a selection":
-        plain, calls = ExplicitRidge.add, []
+        plain = ExplicitRidge.add
+        calls = []
 
         def add(self, k, weight=1.0):
             calls.append(k)
@@ -260,7 +280,9 @@ def test_a_time_limit_makes_no_half_filled_slot():
 
     buffer = MergeReduce(BILEVEL, 6, 1)
     with pytest.raises(InputError, match="max_seconds"):
-        buffer.update(np.eye(10), np.arange(10) % 2, context=Context(runtime=Runtime(max_seconds=1e-9)))
+        buffer.update(
+            np.eye(10), np.arange(10) % 2, context=Context(runtime=Runtime(max_seconds=1e-9))
+        )
     assert buffer.position == 0
 
 
@@ -287,10 +309,14 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
     lost = {"merge-reduce": 0, "reservoir": 0}
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        rare = np.concatenate([rng.choice(np.flatnonzero(y == label), 8, replace=False) for label in range(4)])
+        rare = np.concatenate(
+            [rng.choice(np.flatnonzero(y == label), 8, replace=False) for label in range(4)]
+        )
         order = np.concatenate([rare, rng.choice(np.flatnonzero(y == 4), 160, replace=False)])
         buffers = {
-            "merge-reduce": MergeReduce(BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, seed=seed),
+            "merge-reduce": MergeReduce(
+                BilevelSelector(kernel="rbf", inner_reg=0.1), 30, 1, seed=seed
+            ),
             "reservoir": Reservoir(30, seed),
         }
         for name, buffer in buffers.items():
@@ -306,7 +332,8 @@ def test_an_imbalanced_stream_keeps_every_class_where_reservoir_sampling_loses_s
 def test_a_hundred_thousand_batches():
     import tracemalloc
 
-    buffer, rng = MergeReduce(KCenter(), 6, 3), np.random.default_rng(0)
+    buffer = MergeReduce(KCenter(), 6, 3)
+    rng = np.random.default_rng(0)
     rows = rng.normal(size=(1000, 3, 2))
     for step in range(1000):
         buffer.update(rows[step])

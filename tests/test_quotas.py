@@ -9,7 +9,11 @@ from tests.helpers import blobs, line
 
 def imbalanced():
     data = blobs(90, classes=3, features=3)
-    kept = np.r_[np.flatnonzero(data.y == 0), np.flatnonzero(data.y == 1)[:10], np.flatnonzero(data.y == 2)[:3]]
+    kept = np.r_[
+        np.flatnonzero(data.y == 0),
+        np.flatnonzero(data.y == 1)[:10],
+        np.flatnonzero(data.y == 2)[:3],
+    ]
     return Dataset(data.x[kept], np.array(["a", "b", "c"])[data.y[kept]])
 
 
@@ -24,7 +28,8 @@ def test_balanced_quotas_take_one_of_every_class_a_round_as_long_as_there_are_so
     assert sorted(labels[9:]) == ["a"] * 3 + ["b"] * 3  # the three of c are all in
     assert coreset.indices[:8].tolist() == selector.select(data, 8).indices.tolist()
     free = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, loss=loss).select(data, 15)
-    assert sorted(data.y[free.indices[:9]]) != ["a"] * 3 + ["b"] * 3 + ["c"] * 3  # without quotas it is not so
+    # without quotas it is not so
+    assert sorted(data.y[free.indices[:9]]) != ["a"] * 3 + ["b"] * 3 + ["c"] * 3
     assert len(selector.select(data, len(data))) == len(data)
 
 

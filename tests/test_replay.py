@@ -20,7 +20,9 @@ def task(seed, n=40, labels=(0, 1)):
 
 @pytest.mark.parametrize("weights", ["equal", "learnt"])
 def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
-    selector = BilevelSelector(kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learnt" else "binary")
+    selector = BilevelSelector(
+        kernel=RBF(0.5), inner_reg=0.1, weights="final" if weights == "learnt" else "binary"
+    )
     memory = ReplayMemory(selector, 9, weights, seed=4)
     for number in range(2):
         memory.add_task(*task(number))
@@ -29,7 +31,9 @@ def test_a_saved_memory_goes_on_as_if_never_stopped(tmp_path, weights):
         one.add_task(*task(2))
     for first, second in zip(memory.tensors(), again.tensors(), strict=True):
         assert torch.equal(first, second)
-    assert [rows.ids.tolist() for rows in again.tasks] == [rows.ids.tolist() for rows in memory.tasks]
+    assert [rows.ids.tolist() for rows in again.tasks] == [
+        rows.ids.tolist() for rows in memory.tasks
+    ]
 
 
 def test_a_memory_file_of_another_selector_or_kind_or_damaged_is_refused(tmp_path):
@@ -61,13 +65,16 @@ def test_a_small_task_is_put_in_order_too_so_that_shrinking_keeps_its_classes():
 
 def test_the_rehearsal_loss_is_the_criterions_own_mean():
     rng = np.random.default_rng(0)
-    memory, model = ReplayMemory(Uniform(), 20), nn.Linear(3, 5)
+    memory = ReplayMemory(Uniform(), 20)
+    model = nn.Linear(3, 5)
     memory.add_task(rng.normal(size=(12, 3)), rng.normal(size=(12, 5)))
     x, y, _ = memory.tensors()
     expected = nn.MSELoss()(model(x.float()), y.float())
     assert memory.loss(model, nn.MSELoss()).item() == pytest.approx(expected.item(), rel=1e-5)
     summed = nn.MSELoss(reduction="sum")(model(x.float()), y.float()) / len(x)
-    assert memory.loss(model, nn.MSELoss(reduction="sum")).item() == pytest.approx(summed.item(), rel=1e-5)
+    assert memory.loss(model, nn.MSELoss(reduction="sum")).item() == pytest.approx(
+        summed.item(), rel=1e-5
+    )
     labelled = ReplayMemory(Uniform(), 20)
     labelled.add_task(*task(0))
     with pytest.raises(InputError, match="weighs classes"):
@@ -106,7 +113,8 @@ def test_an_interrupted_task_changes_nothing(monkeypatch):
     from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
     memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
-    plain, calls = ExplicitRidge.add, []
+    plain = ExplicitRidge.add
+    calls = []
 
     def add(self, k, weight=1.0):
         calls.append(k)
@@ -158,17 +166,26 @@ def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
 
 
 def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
-    memory, model = ReplayMemory(Uniform(), 9), nn.Linear(3, 3)
+    memory = ReplayMemory(Uniform(), 9)
+    model = nn.Linear(3, 3)
     assert float(memory.loss(model, nn.CrossEntropyLoss())) == 0
     for number, count in ((0, 40), (1, 2), (2, 40)):
         memory.add_task(*task(number, count))
     expected = sum(
-        nn.functional.cross_entropy(model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y)) for rows in memory.tasks
+        nn.functional.cross_entropy(
+            model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y)
+        )
+        for rows in memory.tasks
     )
-    for criterion in (nn.CrossEntropyLoss(), lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none")):
+    for criterion in (
+        nn.CrossEntropyLoss(),
+        lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none"),
+    ):
         torch.testing.assert_close(memory.loss(model, criterion, beta=2.5), 2.5 * expected)
     total = sum(
-        float((w * nn.functional.cross_entropy(model(x.float()), y, reduction="none")).detach().sum())
+        float(
+            (w * nn.functional.cross_entropy(model(x.float()), y, reduction="none")).detach().sum()
+        )
         for x, y, w in memory.loader(3, seed=1)
     )
     assert total / len(memory) == pytest.approx(float(expected.detach()), rel=1e-5)
@@ -180,12 +197,17 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
 
 def test_learnt_weights_count_and_augmentations_are_applied():
     learnt = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final")
-    memory, model = ReplayMemory(learnt, 6, weights="learnt"), nn.Linear(3, 2)
+    memory = ReplayMemory(learnt, 6, weights="learnt")
+    model = nn.Linear(3, 2)
     memory.add_task(*task(0))
     rows = memory.tasks[0]
-    losses = nn.functional.cross_entropy(model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y), reduction="none")
+    losses = nn.functional.cross_entropy(
+        model(torch.from_numpy(rows.x).float()), torch.from_numpy(rows.y), reduction="none"
+    )
     expected = (torch.from_numpy(rows.weights / rows.weights.sum()) * losses.double()).sum()
-    torch.testing.assert_close(memory.loss(model, nn.CrossEntropyLoss()).double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        memory.loss(model, nn.CrossEntropyLoss()).double(), expected, rtol=1e-5, atol=1e-6
+    )
     seen = []
     memory.loss(model, nn.CrossEntropyLoss(), transform=lambda x: seen.append(x.shape) or x)
     batches = list(memory.loader(4, shuffle=False, transform=lambda x: x + 100))
@@ -219,18 +241,21 @@ def test_labels_that_torch_cannot_hold_are_refused():
 
 
 def continual_accuracy(memory, seed, beta=1.0) -> float:
-    """Five tasks of two digits each, one after the other; mean accuracy over all classes at the end."""
+    """Five tasks of two digits each, one after the other; mean accuracy over all classes at the
+    end."""
     x, y = digits()
     x = x.astype(np.float32)
     order = np.random.default_rng(100 + seed).permutation(len(x))
     torch.set_num_threads(1)  # so small a network is slower on two
-    train, test = order[:1300], order[1300:]
+    train = order[:1300]
+    test = order[1300:]
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     criterion = nn.CrossEntropyLoss()
     for pair in range(5):
         rows = train[np.isin(y[train], (2 * pair, 2 * pair + 1))]
-        inputs, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
+        inputs = torch.from_numpy(x[rows])
+        labels = torch.from_numpy(y[rows])
         optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
         for _ in range(25):
             loss = criterion(model(inputs), labels)
@@ -242,23 +267,36 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
         if memory is not None:
             memory.add_task(x[rows], y[rows])
     with torch.no_grad():
-        return float((model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean())
+        return float(
+            (model(torch.from_numpy(x[test])).argmax(1) == torch.from_numpy(y[test])).float().mean()
+        )
 
 
 def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
-    whole = Coreset(np.arange(3), status="stopped by max_seconds during the exchanges: all points, less refined")
+    whole = Coreset(
+        np.arange(3), status="stopped by max_seconds during the exchanges: all points, less refined"
+    )
     assert finished(whole) is whole
     with pytest.raises(InputError, match="half-made"):
         finished(Coreset(np.arange(2), status="stopped by max_seconds after 2 of 3 points"))
     with pytest.raises(KeyboardInterrupt):
-        finished(Coreset(np.arange(3), status="interrupted before the points were refined: all points, less refined"))
+        finished(
+            Coreset(
+                np.arange(3),
+                status="interrupted before the points were refined: all points, less refined",
+            )
+        )
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average(seeds):
     bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(seeds)]
-    chosen = [continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(seeds)]
-    uniform = [continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(seeds)]
+    chosen = [
+        continual_accuracy(ReplayMemory(bilevel, 50, seed=seed), seed) for seed in range(seeds)
+    ]
+    uniform = [
+        continual_accuracy(ReplayMemory(Uniform(), 50, seed=seed), seed) for seed in range(seeds)
+    ]
     assert np.mean(chosen) > np.mean(none) + 0.3
     assert np.mean(chosen) > np.mean(uniform)

@@ -47,11 +47,14 @@ def points(*values) -> Dataset:
 
 def network() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
+    return nn.Sequential(
+        nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)
+    ).double()
 
 
 def test_embedding_and_predictions_are_those_of_the_module_in_eval_mode():
-    module, x = network(), np.random.default_rng(0).normal(size=(7, 3))
+    module = network()
+    x = np.random.default_rng(0).normal(size=(7, 3))
     found = observe(module, x, batch=2)
     assert module.training
     module.eval()
@@ -63,19 +66,23 @@ def test_embedding_and_predictions_are_those_of_the_module_in_eval_mode():
 
 @pytest.mark.parametrize("labels", [[0, 2, 1, 1, 0], ["a", "c", "b", "b", "a"]])
 def test_last_layer_gradients_in_closed_form_are_those_of_autograd(labels):
-    module, x = network().eval(), np.random.default_rng(1).normal(size=(5, 3))
+    module = network().eval()
+    x = np.random.default_rng(1).normal(size=(5, 3))
     left, right = observe(module, x).gradient_factors(np.array(labels))
     codes = np.unique(labels, return_inverse=True)[1]
     for row in range(5):
         module.zero_grad()
-        nn.functional.cross_entropy(module(torch.from_numpy(x[row : row + 1])), torch.tensor([codes[row]])).backward()
+        nn.functional.cross_entropy(
+            module(torch.from_numpy(x[row : row + 1])), torch.tensor([codes[row]])
+        ).backward()
         gradient = torch.cat([module[5].weight.grad, module[5].bias.grad[:, None]], 1)
         torch.testing.assert_close(torch.outer(left[row], right[row]), gradient)
 
 
 def test_last_layer_gradients_of_a_regression_without_bias():
     module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False)).double()
-    x, y = np.random.default_rng(2).normal(size=(4, 3)), np.random.default_rng(3).normal(size=(4, 2))
+    x = np.random.default_rng(2).normal(size=(4, 3))
+    y = np.random.default_rng(3).normal(size=(4, 2))
     left, right = observe(module, x).gradient_factors(y)
     (module(torch.from_numpy(x[:1])) - torch.from_numpy(y[:1])).square().sum().backward()
     torch.testing.assert_close(torch.outer(left[0], right[0]), module[2].weight.grad)
@@ -102,13 +109,16 @@ def test_modes_and_hooks_are_put_back_after_a_failure():
 def test_a_layer_followed_by_one_that_writes_over_it_is_seen_as_it_was():
     module = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 2)).double()
     x = np.random.default_rng(0).normal(size=(9, 3))
-    torch.testing.assert_close(observe(module, x, layer="0").embedding, module[0](torch.from_numpy(x)).detach())
+    torch.testing.assert_close(
+        observe(module, x, layer="0").embedding, module[0](torch.from_numpy(x)).detach()
+    )
 
 
 def test_gradients_are_refused_where_the_last_linear_layer_is_not_the_output():
     module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.BatchNorm1d(2)).double()
     module[3].weight.data.fill_(5.0)
-    x, y = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9) % 2
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    y = np.arange(9) % 2
     with pytest.raises(InputError, match="returns what its last Linear layer gives"):
         KCenter("gradients").select(Dataset(x, y), 3, context=Context(model=module))
     logs = nn.Sequential(*module[:3], nn.LogSoftmax(1))
@@ -119,12 +129,23 @@ def test_gradients_are_refused_where_the_last_linear_layer_is_not_the_output():
 
 def test_outputs_belong_to_labels_whatever_rows_count():
     rng = np.random.default_rng(1)
-    outputs, y = rng.normal(size=(12, 3)), np.arange(12) % 3
+    outputs = rng.normal(size=(12, 3))
+    y = np.arange(12) % 3
     weight = np.where(y == 2, 0.0, 1.0)
-    zero_based = Hardest().select(Dataset(np.zeros((12, 1)), y, weight), 4, context=seen(outputs)).indices
-    one_based = Hardest().select(Dataset(np.zeros((12, 1)), y + 1, weight), 4, context=seen(outputs)).indices
+    zero_based = (
+        Hardest().select(Dataset(np.zeros((12, 1)), y, weight), 4, context=seen(outputs)).indices
+    )
+    one_based = (
+        Hardest()
+        .select(Dataset(np.zeros((12, 1)), y + 1, weight), 4, context=seen(outputs))
+        .indices
+    )
     text = Dataset(np.zeros((12, 1)), np.array(["a", "b", "c"])[y], weight)
-    assert zero_based.tolist() == one_based.tolist() == Hardest().select(text, 4, context=seen(outputs)).indices.tolist()
+    assert (
+        zero_based.tolist()
+        == one_based.tolist()
+        == Hardest().select(text, 4, context=seen(outputs)).indices.tolist()
+    )
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
     with pytest.raises(InputError, match="Context"):
         Hardest().select(part, 2, context=seen(outputs[:8]))
@@ -147,7 +168,10 @@ def test_one_output_is_no_classifier(selector):
         (lambda: nn.Conv2d(1, 1, 1), "no Linear layer"),
         (lambda: nn.Linear(7, 2).double(), "cannot read points of shape"),
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).double(), "return logits"),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(), "one row of logits a point"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)).double(),
+            "one row of logits a point",
+        ),
     ],
 )
 def test_models_that_cannot_serve_are_refused(build, words):
@@ -163,17 +187,24 @@ def test_wrong_layers_and_observations_are_refused():
         KCenter("embedding").select(data, 2, context=seen(np.eye(3)))
     with pytest.raises(InputError, match="observed at layer None, not '1'"):
         KCenter(Embedding("1")).select(data, 2, context=Context(model=observe(network(), data.x)))
-    with pytest.raises(InputError, match="one of 'embedding', 'features', 'gradients', 'predictions'"):
+    with pytest.raises(
+        InputError, match="one of 'embedding', 'features', 'gradients', 'predictions'"
+    ):
         KCenter("embeding")
     with pytest.raises(InputError, match="the model has 3 outputs and y 2 classes"):
-        Hardest().select(Dataset(np.ones((4, 3)), ["a", "b", "a", "b"]), 2, context=Context(model=network()))
+        Hardest().select(
+            Dataset(np.ones((4, 3)), ["a", "b", "a", "b"]), 2, context=Context(model=network())
+        )
 
 
 # Each point alone.
 
 
 def test_uniform_draws_every_point_equally_often():
-    counts = sum(np.bincount(Uniform().select(points(*range(5)), 2, rng=seed).indices, minlength=5) for seed in range(1000))
+    counts = sum(
+        np.bincount(Uniform().select(points(*range(5)), 2, rng=seed).indices, minlength=5)
+        for seed in range(1000)
+    )
     assert np.abs(counts - 400).max() < 5 * np.sqrt(1000 * 0.4 * 0.6)
 
 
@@ -185,7 +216,10 @@ def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points()
         assert sorted(order[:3]) == [0, 1, 2]
         assert sorted(order[3:5]) == [0, 1]
         assert order[5:].tolist() == [0, 0, 0]
-    assert labels[ClassBalanced().select(data, 4, initial=[0, 1], rng=0).indices[2:]].tolist().count(0) == 0
+    assert (
+        labels[ClassBalanced().select(data, 4, initial=[0, 1], rng=0).indices[2:]].tolist().count(0)
+        == 0
+    )
 
 
 def test_hardest_takes_the_highest_loss():
@@ -193,16 +227,23 @@ def test_hardest_takes_the_highest_loss():
     data = Dataset(np.zeros((4, 1)), [0, 0, 0, 1])
     assert Hardest().select(data, 4, context=seen(outputs)).indices.tolist() == [2, 3, 1, 0]
     targets = Dataset(np.zeros((3, 1)), [1.0, 5.0, -2.0])
-    assert Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]])).indices.tolist() == [1, 2, 0]
+    assert Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]])).indices.tolist() == [
+        1,
+        2,
+        0,
+    ]
 
 
 def test_max_entropy_takes_the_least_certain():
     outputs = [[4.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.0, 2.0]]
-    assert MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, context=seen(outputs)).indices.tolist() == [2, 1, 3]
+    assert MaxEntropy().select(
+        Dataset(np.zeros((4, 1))), 3, context=seen(outputs)
+    ).indices.tolist() == [2, 1, 3]
 
 
 def ccs_budget(sizes: list[int], budget: int) -> list[int]:
-    """The budget rule of the CCS paper: from the smallest stratum on, an equal share of what is left, or all of it."""
+    """The budget rule of the CCS paper: from the smallest stratum on, an equal share of what is
+    left, or all of it."""
     result = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=lambda k: sizes[k])
     left = len(order)
@@ -216,15 +257,27 @@ def ccs_budget(sizes: list[int], budget: int) -> list[int]:
 @pytest.mark.parametrize("size", [1, 4, 9, 14, 20])
 def test_ccs_leaves_out_the_hardest_and_gives_strata_the_published_budget(size):
     difficulty = np.r_[
-        np.linspace(0.0, 0.09, 10), np.linspace(0.1, 0.19, 3), np.linspace(0.2, 0.29, 6), [0.3], np.linspace(2, 3, 5)
+        np.linspace(0.0, 0.09, 10),
+        np.linspace(0.1, 0.19, 3),
+        np.linspace(0.2, 0.29, 6),
+        [0.3],
+        np.linspace(2, 3, 5),
     ]
     own = 1 - difficulty / np.sqrt(2) / 3  # two classes: ‖p − e_y‖ = √2 (1 − p_y)
     outputs = np.stack([np.log(own), np.log(1 - own + 1e-12)], 1)
-    data = Dataset(np.zeros((len(own) + 1, 1)), np.r_[np.zeros(len(own), dtype=int), 1], np.r_[np.ones(len(own)), 0])
-    picked = Stratified(prune=0.2, strata=3).select(data, size, context=seen(np.vstack([outputs, [[0.0, 9.0]]])))
+    data = Dataset(
+        np.zeros((len(own) + 1, 1)),
+        np.r_[np.zeros(len(own), dtype=int), 1],
+        np.r_[np.ones(len(own)), 0],
+    )
+    picked = Stratified(prune=0.2, strata=3).select(
+        data, size, context=seen(np.vstack([outputs, [[0.0, 9.0]]]))
+    )
     strata = np.minimum((3 * difficulty[:20] / 0.3).astype(int), 2)
     assert (picked.indices < 20).all()
-    assert np.bincount(strata[picked.indices], minlength=3).tolist() == ccs_budget(np.bincount(strata).tolist(), size)
+    assert np.bincount(strata[picked.indices], minlength=3).tolist() == ccs_budget(
+        np.bincount(strata).tolist(), size
+    )
 
 
 def test_ccs_margin_and_loss_leave_out_the_hardest():
@@ -249,7 +302,11 @@ def test_k_center_takes_the_farthest_point_each_time():
 def test_far_from_the_origin_distances_keep_their_digits():
     x = np.random.default_rng(0).normal(size=(60, 3))
     far = Context(runtime=Runtime(dtype="float32"))
-    for rule in (KCenter(), FacilityLocation(), Herding("features", per_class=False, normalise=False)):
+    for rule in (
+        KCenter(),
+        FacilityLocation(),
+        Herding("features", per_class=False, normalise=False),
+    ):
         near = rule.select(Dataset(x), 8, rng=1)
         shifted = rule.select(Dataset(x + 5000), 8, rng=1, context=far)
         assert near.indices.tolist() == shifted.indices.tolist()
@@ -262,10 +319,16 @@ def test_data_weights_move_the_centre_the_means_and_the_criterion():
     heavy = Dataset(x, weight=[1, 1, 1, 30.0])
     assert KCenter(first="central").select(heavy, 1).indices.tolist() == [3]
     assert KCenter(first="central").select(Dataset(x), 1).indices.tolist() == [2]
-    assert Herding("features", per_class=False, normalise=False).select(heavy, 1).indices.tolist() == [3]
+    assert Herding("features", per_class=False, normalise=False).select(
+        heavy, 1
+    ).indices.tolist() == [3]
     spread = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     for weight, expected in (([9, 1, 9, 1.0], {0, 2}), ([1, 9, 1, 9.0], {1, 3})):
-        chosen = InducingPoints("features", proposals=300).select(Dataset(spread, weight=weight), 1, rng=0).indices
+        chosen = (
+            InducingPoints("features", proposals=300)
+            .select(Dataset(spread, weight=weight), 1, rng=0)
+            .indices
+        )
         assert set(chosen.tolist()) <= expected
 
 
@@ -278,7 +341,8 @@ def test_k_center_is_within_twice_the_best_radius():
 
 
 def test_k_means_plus_plus_draws_by_squared_distance():
-    data, seconds = points(0, 1, 3), []
+    data = points(0, 1, 3)
+    seconds = []
     for seed in range(1500):
         picked = KMeansPlusPlus().select(data, 2, rng=seed).indices
         if picked[0] == 0:
@@ -297,7 +361,9 @@ def test_k_means_plus_plus_respects_weights_and_duplicates():
 
 def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     rng = np.random.default_rng(0)
-    embedding, outputs, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 3)), rng.integers(3, size=9)
+    embedding = rng.normal(size=(9, 4))
+    outputs = rng.normal(size=(9, 3))
+    y = rng.integers(3, size=9)
     y[:3] = [0, 1, 2]
     context = seen(outputs, embedding)
     left, right = context.model.gradient_factors(y)
@@ -305,7 +371,10 @@ def test_rules_over_gradients_use_distances_between_the_gradients_themselves():
     data = Dataset(rng.normal(size=(9, 1)), y)
     for rule in (KCenter, KMeansPlusPlus, FacilityLocation):
         over = rule("gradients").select(data, 5, rng=3, context=context).indices
-        assert over.tolist() == rule("features").select(Dataset(explicit, y), 5, rng=3).indices.tolist()
+        assert (
+            over.tolist()
+            == rule("features").select(Dataset(explicit, y), 5, rng=3).indices.tolist()
+        )
 
 
 def facility_value(distances, chosen) -> float:
@@ -320,7 +389,9 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
     for _ in range(5):
         rest = [k for k in range(14) if k not in greedy]
         greedy.append(max(rest, key=lambda k: facility_value(distances, [*greedy, k])))
-    picked = FacilityLocation().select(Dataset(x), 5, context=Context(runtime=Runtime(memory=memory)))
+    picked = FacilityLocation().select(
+        Dataset(x), 5, context=Context(runtime=Runtime(memory=memory))
+    )
     assert picked.indices.tolist() == greedy
     assert picked.objective == pytest.approx(distances[:, greedy].min(1).mean())
     best = max(facility_value(distances, list(chosen)) for chosen in combinations(range(14), 5))
@@ -331,8 +402,8 @@ def test_facility_location_per_class_counts_whom_each_point_serves():
     x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
     data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], weight=[1, 1, 1, 1, 1, 3.0])
     picked = FacilityLocation(per_class=True, weights="counts").select(data, 3)
-    # The largest distance within a class is 10. First gains: 10·4 − (1 + 0 + 1 + 9) = 29 for the second point, and with weights
-    # (10 − 8.5)·1 + 10·3 = 31.5 for the last one.
+    # The largest distance within a class is 10. First gains: 10·4 − (1 + 0 + 1 + 9) = 29 for the
+    # second point, and with weights (10 − 8.5)·1 + 10·3 = 31.5 for the last one.
     assert picked.indices.tolist() == [5, 1, 3]
     np.testing.assert_allclose(picked.weights, [4, 3, 1])
 
@@ -362,9 +433,18 @@ def test_inducing_points_lower_the_trace_criterion_to_a_local_minimum():
 
 def test_inducing_points_keep_those_given_and_depend_on_the_seed():
     x = np.random.default_rng(3).normal(size=(40, 6))
-    picked = InducingPoints("features", proposals=200).select(Dataset(x), 5, initial=[7, 3], rng=0).indices
+    picked = (
+        InducingPoints("features", proposals=200)
+        .select(Dataset(x), 5, initial=[7, 3], rng=0)
+        .indices
+    )
     assert picked[:2].tolist() == [7, 3]
-    several = {tuple(sorted(InducingPoints("features", proposals=0).select(Dataset(x), 5, rng=seed).indices)) for seed in range(5)}
+    several = {
+        tuple(
+            sorted(InducingPoints("features", proposals=0).select(Dataset(x), 5, rng=seed).indices)
+        )
+        for seed in range(5)
+    }
     assert len(several) == 5
 
 
@@ -372,20 +452,42 @@ def test_inducing_points_keep_those_given_and_depend_on_the_seed():
 
 
 def herd_by_definition(features, size) -> list[int]:
-    mean, chosen = features.mean(0), []
+    mean = features.mean(0)
+    chosen = []
     for k in range(1, size + 1):
         rest = [i for i in range(len(features)) if i not in chosen]
-        chosen.append(min(rest, key=lambda i: np.linalg.norm(mean - (features[i] + features[chosen].sum(0)) / k)))
+        chosen.append(
+            min(
+                rest,
+                key=lambda i: np.linalg.norm(mean - (features[i] + features[chosen].sum(0)) / k),
+            )
+        )
     return chosen
 
 
 def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     rng = np.random.default_rng(4)
-    embedding, y = rng.normal(size=(20, 5)), np.r_[[0] * 12, [1] * 8]
-    picked = Herding().select(Dataset(np.zeros((20, 1)), y), 9, context=seen(rng.normal(size=(20, 2)), embedding)).indices
+    embedding = rng.normal(size=(20, 5))
+    y = np.r_[[0] * 12, [1] * 8]
+    picked = (
+        Herding()
+        .select(Dataset(np.zeros((20, 1)), y), 9, context=seen(rng.normal(size=(20, 2)), embedding))
+        .indices
+    )
     unit = embedding / np.linalg.norm(embedding, axis=1, keepdims=True)
-    zeros, ones = herd_by_definition(unit[:12], 5), [12 + k for k in herd_by_definition(unit[12:], 4)]
-    assert picked.tolist() == [zeros[0], ones[0], zeros[1], ones[1], zeros[2], ones[2], zeros[3], ones[3], zeros[4]]
+    zeros = herd_by_definition(unit[:12], 5)
+    ones = [12 + k for k in herd_by_definition(unit[12:], 4)]
+    assert picked.tolist() == [
+        zeros[0],
+        ones[0],
+        zeros[1],
+        ones[1],
+        zeros[2],
+        ones[2],
+        zeros[3],
+        ones[3],
+        zeros[4],
+    ]
 
 
 def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
@@ -396,13 +498,20 @@ def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
 
 def test_gradient_matching_with_equal_weights_herds_all_classes_together():
     rng = np.random.default_rng(5)
-    embedding, outputs, y = rng.normal(size=(15, 3)), rng.normal(size=(15, 2)), rng.integers(2, size=15)
-    context, data = seen(outputs, embedding), Dataset(np.zeros((15, 1)), y)
+    embedding = rng.normal(size=(15, 3))
+    outputs = rng.normal(size=(15, 2))
+    y = rng.integers(2, size=15)
+    context = seen(outputs, embedding)
+    data = Dataset(np.zeros((15, 1)), y)
     left, right = context.model.gradient_factors(y)
     gradients = (left[:, :, None] * right[:, None, :]).flatten(1).numpy()
-    assert GradientMatching().select(data, 6, context=context).indices.tolist() == herd_by_definition(gradients, 6)
+    assert GradientMatching().select(
+        data, 6, context=context
+    ).indices.tolist() == herd_by_definition(gradients, 6)
     unit = gradients / np.linalg.norm(gradients, axis=1, keepdims=True)
-    assert GradientMatching(normalise=True).select(data, 6, context=context).indices.tolist() == herd_by_definition(unit, 6)
+    assert GradientMatching(normalise=True).select(
+        data, 6, context=context
+    ).indices.tolist() == herd_by_definition(unit, 6)
 
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
@@ -414,7 +523,10 @@ def test_weighted_matching_reports_its_error_and_comes_down(form):
     errors = []
     for size in (2, 5, 8):
         picked = GradientMatching("features", weights=form).select(data, size)
-        left = np.linalg.norm(target - picked.weights @ x[picked.indices]) ** 2 / np.linalg.norm(target) ** 2
+        left = (
+            np.linalg.norm(target - picked.weights @ x[picked.indices]) ** 2
+            / np.linalg.norm(target) ** 2
+        )
         assert picked.objective == pytest.approx(left, abs=1e-9)
         errors.append(left)
     assert errors[0] > errors[1] > errors[2]
@@ -427,7 +539,9 @@ def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_
     picked = GradientMatching("features", weights="pursuit").select(Dataset(x), 4)
     best, _ = nnls(x[picked.indices].T, x.sum(0))
     np.testing.assert_allclose(picked.weights, best, rtol=1e-6)
-    exact = GradientMatching("features", weights="pursuit").select(Dataset(np.repeat(np.eye(3), 4, axis=0)), 9)
+    exact = GradientMatching("features", weights="pursuit").select(
+        Dataset(np.repeat(np.eye(3), 4, axis=0)), 9
+    )
     assert len(exact) == 3
     assert exact.weights.tolist() == pytest.approx([4, 4, 4])
     assert "no other point" in exact.status
@@ -445,10 +559,14 @@ def test_points_without_a_gradient_are_never_taken(form):
 
 
 def test_frank_wolfe_comes_back_to_points_it_has():
-    """With three points asked of a cloud it goes on until the third is needed: the error after two is below that of one visit each."""
+    """With three points asked of a cloud it goes on until the third is needed: the error after two
+    is below that of one visit each."""
     x = np.abs(np.random.default_rng(3).normal(size=(40, 5)))
     picked = GradientMatching("features", weights="frank-wolfe").select(Dataset(x), 12)
-    again = [GradientMatching("features", weights="frank-wolfe").select(Dataset(x), size).objective for size in (2, 12)]
+    again = [
+        GradientMatching("features", weights="frank-wolfe").select(Dataset(x), size).objective
+        for size in (2, 12)
+    ]
     assert picked.objective <= again[1] + 1e-12 < again[0]
 
 
@@ -456,7 +574,9 @@ def test_frank_wolfe_first_steps_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     picked = GradientMatching("features", weights="frank-wolfe").select(Dataset(x), 1)
     norms = np.linalg.norm(x, axis=1)
-    assert picked.indices.tolist() == [2]  # the direction of the sum (2, 3) is nearest that of (1, 1)
+    assert picked.indices.tolist() == [
+        2
+    ]  # the direction of the sum (2, 3) is nearest that of (1, 1)
     assert picked.weights[0] == pytest.approx(norms.sum() / norms[2])
 
 
@@ -465,8 +585,11 @@ def test_non_negative_least_squares_agrees_with_scipy(seed):
     from scipy.optimize import nnls
 
     rng = np.random.default_rng(seed)
-    matrix, right = rng.normal(size=(12, 7)), rng.normal(size=12)
-    found = non_negative_least_squares(matrix.T @ matrix, matrix.T @ right, np.abs(rng.normal(size=7)) * (seed % 2))
+    matrix = rng.normal(size=(12, 7))
+    right = rng.normal(size=12)
+    found = non_negative_least_squares(
+        matrix.T @ matrix, matrix.T @ right, np.abs(rng.normal(size=7)) * (seed % 2)
+    )
     np.testing.assert_allclose(found, nnls(matrix, right)[0], atol=1e-7)
 
 
@@ -475,21 +598,27 @@ def test_non_negative_least_squares_agrees_with_scipy(seed):
 
 def mutual_information(probabilities, chosen) -> float:
     """I(y_chosen; ω) by summing over every joint label; probabilities (points, draws, classes)."""
-    classes, total = probabilities.shape[2], 0.0
+    classes = probabilities.shape[2]
+    total = 0.0
     for labels in np.ndindex(*[classes] * len(chosen)):
-        given = np.prod([probabilities[k, :, c] for k, c in zip(chosen, labels, strict=True)], axis=0)
+        given = np.prod(
+            [probabilities[k, :, c] for k, c in zip(chosen, labels, strict=True)], axis=0
+        )
         total -= given.mean() * np.log(given.mean())
     own = probabilities[list(chosen)]
     return total + float((own * np.log(own)).sum(2).mean(1).sum())
 
 
 def random_probabilities(count=6, draws=5, classes=3):
-    return torch.softmax(torch.from_numpy(np.random.default_rng(9).normal(scale=2, size=(count, draws, classes))), 2)
+    return torch.softmax(
+        torch.from_numpy(np.random.default_rng(9).normal(scale=2, size=(count, draws, classes))), 2
+    )
 
 
 def test_batchbald_scores_are_the_joint_mutual_information():
     probabilities = random_probabilities()
-    exact, sampled = Joint(probabilities, 10_000, 0), Joint(probabilities, 20_000, 0)
+    exact = Joint(probabilities, 10_000, 0)
+    sampled = Joint(probabilities, 20_000, 0)
     chosen: list[int] = []
     for place in (2, 4, 0):
         expected = [mutual_information(probabilities.numpy(), [*chosen, k]) for k in range(6)]
@@ -513,7 +642,9 @@ def test_batchbald_takes_the_most_informative_point_each_time_and_counts_those_g
         while len(chosen) < 4:
             rest = [k for k in range(12) if k not in chosen]
             chosen.append(max(rest, key=lambda k: mutual_information(probabilities, [*chosen, k])))
-        picked = BatchBALD(draws=8, configurations=10_000).select(data, 4, initial=initial, context=Context(model=module))
+        picked = BatchBALD(draws=8, configurations=10_000).select(
+            data, 4, initial=initial, context=Context(model=module)
+        )
         assert picked.indices.tolist() == chosen
 
 
@@ -550,7 +681,8 @@ def test_dropout_keeps_the_mean_whole_channels_and_a_mask_for_each_use():
     channels = masks.apply(nn.Dropout2d(0.5), None, torch.ones(2, 50, 3, 3))
     assert (channels.flatten(2).std(2) == 0).all()
     layer = nn.Dropout(0.5)
-    first, second = masks.apply(layer, None, torch.ones(2, 30)), masks.apply(layer, None, torch.ones(2, 40))
+    first = masks.apply(layer, None, torch.ones(2, 30))
+    second = masks.apply(layer, None, torch.ones(2, 40))
     assert first.shape != second.shape
 
 
@@ -566,17 +698,22 @@ def problem_data(seed=0, n=25):
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_glister_scores_are_products_of_gradients_without_an_inverse(loss):
-    """In features the gradient of point k is g_k φ_kᵀ; the score is its inner product with the mean outer gradient."""
+    """In features the gradient of point k is g_k φ_kᵀ; the score is its inner product with the mean
+    outer gradient."""
     data = problem_data()
     outer = problem_data(1, 18)
     selector = BilevelSelector(kernel="linear", loss=loss, inner_reg=0.3, rule="first-order")
     picked = selector.select(data, 6, outer=outer).indices.tolist()
-    codes, outer_codes = np.eye(3)[data.y], np.eye(3)[outer.y]
+    codes = np.eye(3)[data.y]
+    outer_codes = np.eye(3)[outer.y]
     centre = codes.mean(0) if loss == "squared" else 0.0
     chosen: list[int] = []
     for place in picked:
         weights = fit(data.x[chosen], codes[chosen] - centre, loss)
-        own, other = (gradient(x @ weights, y - centre, loss) for x, y in ((data.x, codes), (outer.x, outer_codes)))
+        own, other = (
+            gradient(x @ weights, y - centre, loss)
+            for x, y in ((data.x, codes), (outer.x, outer_codes))
+        )
         mean = outer.x.T @ other / len(outer)
         scores = -((data.x @ mean) * own).sum(1)
         rest = [k for k in range(len(data)) if k not in chosen]
@@ -594,16 +731,28 @@ def gradient(prediction, target, loss):
 def fit(x, y, loss, rho=0.3):
     """min Σ ℓ + ρ‖W‖² by closed form or plain gradient descent."""
     if loss == "squared":
-        return np.linalg.solve(x.T @ x + rho * np.eye(x.shape[1]), x.T @ y) if len(x) else np.zeros((x.shape[1], 3))
+        return (
+            np.linalg.solve(x.T @ x + rho * np.eye(x.shape[1]), x.T @ y)
+            if len(x)
+            else np.zeros((x.shape[1], 3))
+        )
     weights = np.zeros((x.shape[1], 3))
     for _ in range(4000 if len(x) else 0):
-        weights -= 0.5 / (np.linalg.norm(x, 2) ** 2 + 2 * rho) * (x.T @ gradient(x @ weights, y, loss) + 2 * rho * weights)
+        weights -= (
+            0.5
+            / (np.linalg.norm(x, 2) ** 2 + 2 * rho)
+            * (x.T @ gradient(x @ weights, y, loss) + 2 * rho * weights)
+        )
     return weights
 
 
 def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn():
     data = problem_data(2)
-    picked = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible").select(data, 6).indices.tolist()
+    picked = (
+        BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
+        .select(data, 6)
+        .indices.tolist()
+    )
     codes = np.eye(3)[data.y]
     codes = codes - codes.mean(0)
     whole = np.square(data.x @ fit(data.x, codes, "squared") - codes).sum(1)
@@ -618,7 +767,11 @@ def test_reducible_loss_takes_what_the_coreset_has_yet_to_learn():
 def test_reducible_loss_weighs_the_model_of_all_data_and_row_order_plays_no_part():
     data = problem_data(3)
     weight = np.random.default_rng(0).uniform(0.2, 4, len(data))
-    picked = BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible").select(Dataset(data.x, data.y, weight), 1).indices
+    picked = (
+        BilevelSelector(kernel="linear", inner_reg=0.3, rule="reducible")
+        .select(Dataset(data.x, data.y, weight), 1)
+        .indices
+    )
     codes = np.eye(3)[data.y]
     codes = codes - weight @ codes / weight.sum()
     root = np.sqrt(weight)[:, None]

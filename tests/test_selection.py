@@ -1,4 +1,5 @@
-"""The selector's promises: order, prefixes, continuation, candidates, interruption, time limits, influence, regularisers."""
+"""The selector's promises: order, prefixes, continuation, candidates, interruption, time limits,
+influence, regularisers."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bicore import (
     SquaredError,
     influence,
     select,
-)  # fmt: skip
+)
 from bicore.selectors.base import lowest
 from bicore.sources import digits
 from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
@@ -35,7 +36,8 @@ OPTIONS = {
 def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
     data = blobs(80)
     selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
-    small, large = selector.select(data, 8, rng=4), selector.select(data, 20, rng=4)
+    small = selector.select(data, 8, rng=4)
+    large = selector.select(data, 20, rng=4)
     assert large.prefix(8).indices.tolist() == small.indices.tolist()
     continued = selector.select(data, 20, rng=4, initial=small)
     assert continued.indices.tolist() == large.indices.tolist()
@@ -46,18 +48,26 @@ def test_prefixes_are_nested_and_continuing_is_the_same_as_going_on(name):
 
 @pytest.mark.parametrize("name", ["squared", "squared gain", "cross-entropy"])
 def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
-    """A coreset of the same problem costs no product with the whole matrix for its points; of another one, the truth is told."""
+    """A coreset of the same problem costs no product with the whole matrix for its points; of
+    another one, the truth is told."""
     from bicore.kernels.operators import Gram
 
-    data, calls, plain = blobs(80), [], Gram.transposed_matmul
+    data = blobs(80)
+    calls = []
+    plain = Gram.transposed_matmul
     selector = BilevelSelector(kernel="rbf", **OPTIONS[name])
     first = selector.select(data, 15)
-    monkeypatch.setattr(Gram, "transposed_matmul", lambda self, right, columns=None: calls.append(1) or plain(self, right, columns))
+    monkeypatch.setattr(
+        Gram,
+        "transposed_matmul",
+        lambda self, right, columns=None: calls.append(1) or plain(self, right, columns),
+    )
     more = selector.select(data, 16, initial=first)
     assert len(calls) <= 4
     assert more.indices[:15].tolist() == first.indices.tolist()
     other = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.5)
-    by_coreset, by_rows = other.select(data, 16, initial=first), other.select(data, 16, initial=first.indices)
+    by_coreset = other.select(data, 16, initial=first)
+    by_rows = other.select(data, 16, initial=first.indices)
     np.testing.assert_allclose(by_coreset.objectives, by_rows.objectives, rtol=1e-6)
 
 
@@ -67,28 +77,39 @@ def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_ou
     from bicore.bilevel.engines.ridge import RidgeForward
     from tests.helpers import problem_of
 
-    data, outer = blobs(50), blobs(20, seed=3) if with_outer else None
+    data = blobs(50)
+    outer = blobs(20, seed=3) if with_outer else None
     problem = problem_of(BilevelSelector(kernel=kernel, inner_reg=0.2), data, outer)
-    together, apart = RidgeForward(problem, 8, exact_gain=True), RidgeForward(problem, 8, exact_gain=True)
-    points, weights = [4, 9, 33, 20], [1.0, 2.0, 0.5, 1.0]
+    together = RidgeForward(problem, 8, exact_gain=True)
+    apart = RidgeForward(problem, 8, exact_gain=True)
+    points = [4, 9, 33, 20]
+    weights = [1.0, 2.0, 0.5, 1.0]
     together.extend(points, weights)
     for k, weight in zip(points, weights, strict=True):
         apart.add(k, weight)
     for state in (together, apart):
         state.add(41)
-    for one, two in ((together.scores(), apart.scores()), (together.gains(), apart.gains()), (together.residual, apart.residual)):
+    for one, two in (
+        (together.scores(), apart.scores()),
+        (together.gains(), apart.gains()),
+        (together.residual, apart.residual),
+    ):
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-8, atol=1e-12)
     assert together.objective == pytest.approx(apart.objective, rel=1e-10)
 
 
 @pytest.mark.parametrize("with_outer", [False, True])
-@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"candidates": 20}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"candidates": 20}],
+)
 def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
     """A dense posterior kernel in plain arrays, and the factored one in tensors."""
     from bicore.bilevel.engines import dense_ridge as explicit
 
     weights = np.linspace(0.2, 2, 60)
-    data, outer = Dataset(blobs(60).x, blobs(60).y, weights), blobs(25, seed=3) if with_outer else None
+    data = Dataset(blobs(60).x, blobs(60).y, weights)
+    outer = blobs(25, seed=3) if with_outer else None
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
     small = selector.select(data, 15, outer=outer, initial=[7, 3])
     monkeypatch.setattr(explicit, "LARGEST", 0)
@@ -97,7 +118,10 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
     np.testing.assert_allclose(small.objectives, large.objectives, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rule": "gain"}, {"rule": "first-order"}, {"rule": "reducible"}, {"first": "random"}],
+)
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
     from bicore.bilevel.engines import dense_ridge as explicit
@@ -106,13 +130,20 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
     monkeypatch.setattr(explicit, "LARGEST", 0)
     rng = np.random.default_rng(0)
     x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
-    data = Dataset(x, np.concatenate([blobs(60).y, blobs(60).y[:9]]), rng.choice([0.0, 1.0, 2.0], 69), rng.permutation(69))
+    data = Dataset(
+        x,
+        np.concatenate([blobs(60).y, blobs(60).y[:9]]),
+        rng.choice([0.0, 1.0, 2.0], 69),
+        rng.permutation(69),
+    )
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
     steps = []
     host = selector.select(data, 40, initial=[11] if data.weights[11] else [12])
     monkeypatch.setattr(RidgeForward, "on_device", True)
     runtime = Runtime(progress=lambda step: steps.append(step.done))
-    device = selector.select(data, 40, initial=[11] if data.weights[11] else [12], context=Context(runtime=runtime))
+    device = selector.select(
+        data, 40, initial=[11] if data.weights[11] else [12], context=Context(runtime=runtime)
+    )
     assert device.indices.tolist() == host.indices.tolist()
     np.testing.assert_allclose(device.objectives, host.objectives, rtol=1e-10)
     assert steps == list(range(2, 41))
@@ -135,12 +166,15 @@ def resident(selector, data, size, outer=None, seed=0):
 
 
 @pytest.mark.parametrize("with_outer", [False, True])
-@pytest.mark.parametrize(("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3))])
+@pytest.mark.parametrize(
+    ("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3))]
+)
 def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, monkeypatch):
     from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
 
     monkeypatch.setattr(SoftmaxResident, "on_device", True)
-    data, outer = blobs(90, classes=4), blobs(40, classes=4, seed=5) if with_outer else None
+    data = blobs(90, classes=4)
+    outer = blobs(40, classes=4, seed=5) if with_outer else None
     data = Dataset(data.x, data.y, np.linspace(0.1, 3, 90))
     selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
     expected = selector.select(data, 30, outer=outer)
@@ -157,7 +191,8 @@ def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch
     monkeypatch.setattr(module.SoftmaxResident, "on_device", True)
     monkeypatch.setattr(module, "TRIES", 1)
     monkeypatch.setattr(module, "INNER", 1)
-    data, selector = blobs(90, classes=4), BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
+    data = blobs(90, classes=4)
+    selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
     expected = selector.select(data, 25)
     outcome, engine = resident(selector, data, 25)
     assert isinstance(engine, ImplicitForward)
@@ -172,7 +207,8 @@ def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkey
 
     monkeypatch.setattr(explicit, "LARGEST", 0)
     monkeypatch.setattr(RidgeForward, "on_device", True)
-    data, selector = blobs(60), BilevelSelector(kernel="rbf", inner_reg=0.05)
+    data = blobs(60)
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.05)
     whole = selector.select(data, 40)
     short = selector.select(data, 40, context=Context(runtime=Runtime(max_seconds=1e-9)))
     assert short.status == "stopped by max_seconds after 1 of 40 points"
@@ -192,14 +228,22 @@ def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)
     options = OPTIONS[name]
     coreset = BilevelSelector(kernel="rbf", **options).select(data, 9)
-    reg = PerPoint(coreset.info["inner_reg"]) if coreset.info["inner_reg_form"] == "per point" else coreset.info["inner_reg"]
+    reg = (
+        PerPoint(coreset.info["inner_reg"])
+        if coreset.info["inner_reg_form"] == "per point"
+        else coreset.info["inner_reg"]
+    )
     fresh = BilevelSelector(kernel="rbf", loss=options["loss"], inner_reg=reg)
-    assert coreset.objective == pytest.approx(state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6)
+    assert coreset.objective == pytest.approx(
+        state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6
+    )
     assert len(coreset.objectives) == len(coreset.gains) == 9
     assert coreset.gains.sum() == pytest.approx(coreset.info["empty_objective"] - coreset.objective)
 
 
-@pytest.mark.parametrize("loss", ["squared", "cross-entropy", "logistic", "custom", "custom labels", "outer differs"])
+@pytest.mark.parametrize(
+    "loss", ["squared", "cross-entropy", "logistic", "custom", "custom labels", "outer differs"]
+)
 def test_each_point_is_the_one_with_the_lowest_gradient(loss):
     """Algorithm 1, step by step, with every gradient taken afresh."""
     classes = 2 if loss == "logistic" else 3
@@ -211,11 +255,21 @@ def test_each_point_is_the_one_with_the_lowest_gradient(loss):
         "outer differs": SquaredError(),
     }.get(loss, loss)
     selector = BilevelSelector(
-        kernel="rbf", loss=made, inner_reg=0.2, outer_loss="cross-entropy" if loss == "outer differs" else None
+        kernel="rbf",
+        loss=made,
+        inner_reg=0.2,
+        outer_loss="cross-entropy" if loss == "outer differs" else None,
     )
     chosen = selector.select(data, 6).indices.tolist()
     for size in range(1, 6):
-        scores = influence(data, coreset=chosen[:size], kernel="rbf", loss=made, outer_loss=selector.outer_loss, inner_reg=0.2)
+        scores = influence(
+            data,
+            coreset=chosen[:size],
+            kernel="rbf",
+            loss=made,
+            outer_loss=selector.outer_loss,
+            inner_reg=0.2,
+        )
         scores[chosen[:size]] = -np.inf
         assert chosen[size] == scores.argmax()
 
@@ -232,14 +286,19 @@ def test_influence_is_what_retraining_with_a_nudged_weight_gives(loss):
     for k in (2, 15, 33):
         if k in coreset.indices:
             continue
-        moved = state_of(selector, data, [*coreset.indices.tolist(), k], [*coreset.weights, 1e-4]).objective
+        moved = state_of(
+            selector, data, [*coreset.indices.tolist(), k], [*coreset.weights, 1e-4]
+        ).objective
         assert scores[k] == pytest.approx((base - moved) / 1e-4, rel=5e-3, abs=1e-6)
 
 
 def test_influence_of_a_separate_outer_set_differs():
-    data, outer = blobs(), blobs(20, seed=9)
+    data = blobs()
+    outer = blobs(20, seed=9)
     own = influence(data, coreset=[0, 1, 2], kernel="rbf", inner_reg=0.3)
-    other = influence(data, coreset=[0, 1, 2], kernel="rbf", inner_reg=0.3, outer=(outer.x, outer.y))
+    other = influence(
+        data, coreset=[0, 1, 2], kernel="rbf", inner_reg=0.3, outer=(outer.x, outer.y)
+    )
     assert not np.allclose(own, other)
 
 
@@ -262,7 +321,9 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
     from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 
-    data, plain, calls = blobs(60), ExplicitRidge.scores, []
+    data = blobs(60)
+    plain = ExplicitRidge.scores
+    calls = []
 
     def scores(self, columns=None):
         calls.append(1)
@@ -290,14 +351,28 @@ def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
 
 def test_a_time_limit_returns_the_prefix():
     data = blobs(60)
-    part = select(data, size=50, kernel="rbf", loss="cross-entropy", inner_reg=0.1, runtime=Runtime(max_seconds=1e-6))
+    part = select(
+        data,
+        size=50,
+        kernel="rbf",
+        loss="cross-entropy",
+        inner_reg=0.1,
+        runtime=Runtime(max_seconds=1e-6),
+    )
     assert len(part) == 1
     assert part.status == "stopped by max_seconds after 1 of 50 points"
 
 
 def test_a_time_limit_also_ends_the_search_for_weights():
     data = blobs(60)
-    part = select(data, size=10, kernel="rbf", inner_reg=0.1, weights="final", runtime=Runtime(max_seconds=1e-6))
+    part = select(
+        data,
+        size=10,
+        kernel="rbf",
+        inner_reg=0.1,
+        weights="final",
+        runtime=Runtime(max_seconds=1e-6),
+    )
     assert part.binary  # no time was left to learn any
     assert "max_seconds" in part.status
 
@@ -306,14 +381,27 @@ def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
     from bicore.bilevel.solvers.weights import ProjectedGradient
 
     clocks = []
-    monkeypatch.setattr(ProjectedGradient, "optimise", lambda self, state, final=False, clock=None: clocks.append(clock))
-    select(blobs(60), size=3, kernel="rbf", inner_reg=0.1, weights="learnt", runtime=Runtime(max_seconds=60))
+    monkeypatch.setattr(
+        ProjectedGradient,
+        "optimise",
+        lambda self, state, final=False, clock=None: clocks.append(clock),
+    )
+    select(
+        blobs(60),
+        size=3,
+        kernel="rbf",
+        inner_reg=0.1,
+        weights="learnt",
+        runtime=Runtime(max_seconds=60),
+    )
     assert len(clocks) == 4  # after each point, and once at the end
     assert all(clock is not None and clock.max_seconds == 60 for clock in clocks)
 
 
 def test_initial_points_of_full_size_have_their_weights_learnt():
-    learnt = select(blobs(60), size=3, kernel="rbf", inner_reg=0.1, weights="learnt", initial=[1, 2, 3])
+    learnt = select(
+        blobs(60), size=3, kernel="rbf", inner_reg=0.1, weights="learnt", initial=[1, 2, 3]
+    )
     assert not learnt.binary
 
 
@@ -331,7 +419,8 @@ def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch
 
     if stage == "fit":
         monkeypatch.setattr(ImplicitForward, "extend", stop)
-    if stage == "search" or stage == "selecting":  # after an interrupt the search must not even begin
+    # after an interrupt the search must not even begin
+    if stage == "search" or stage == "selecting":
         monkeypatch.setattr(ProjectedGradient, "optimise", stop)
     runtime = Runtime(progress=after_four)
     part = select(blobs(60), size=6, kernel="rbf", inner_reg=0.1, weights="final", runtime=runtime)
@@ -360,17 +449,25 @@ def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
 
 def test_random_first_point_follows_the_seed():
     data = blobs(60)
-    firsts = {select(data, size=1, kernel="rbf", inner_reg=0.1, first="random", seed=s).indices[0] for s in range(20)}
+    firsts = {
+        select(data, size=1, kernel="rbf", inner_reg=0.1, first="random", seed=s).indices[0]
+        for s in range(20)
+    }
     assert len(firsts) > 5
 
 
 def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
     data = blobs(80)
-    one, two = select(data, size=5, kernel="rbf"), select(data, size=20, kernel="rbf")
+    one = select(data, size=5, kernel="rbf")
+    two = select(data, size=20, kernel="rbf")
     assert one.info["inner_reg_auto"]
-    assert one.info["inner_reg"] == two.info["inner_reg"] > 0  # whatever the size: prefixes stay nested
+    # whatever the size: prefixes stay nested
+    assert one.info["inner_reg"] == two.info["inner_reg"] > 0
     for outer in ((data.x[:20], data.y[:20]), (data.x[:20], 2 - data.y[:20])):
-        assert select(data, size=5, kernel="rbf", outer=outer).info["inner_reg"] == one.info["inner_reg"]
+        assert (
+            select(data, size=5, kernel="rbf", outer=outer).info["inner_reg"]
+            == one.info["inner_reg"]
+        )
     explicit = select(data, size=20, kernel="rbf", inner_reg=two.info["inner_reg"])
     assert explicit.indices.tolist() == two.indices.tolist()
 
@@ -379,7 +476,10 @@ def test_automatic_regulariser_grows_with_the_noise():
     x = np.random.default_rng(0).normal(size=(150, 3))
     clean = np.sin(x).sum(1)
     noisy = clean + 3 * np.random.default_rng(1).normal(size=150)
-    assert select(x, noisy, size=3, kernel="rbf").info["inner_reg"] > 3 * select(x, clean, size=3, kernel="rbf").info["inner_reg"]
+    assert (
+        select(x, noisy, size=3, kernel="rbf").info["inner_reg"]
+        > 3 * select(x, clean, size=3, kernel="rbf").info["inner_reg"]
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -387,32 +487,42 @@ def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     """The regret of the rule on a held-out judge: fits on fresh random subsets, a fine grid of ρ."""
     data = blobs(150, seed=seed)
     chosen = select(data, size=2, kernel="rbf").info["inner_reg"]
-    rng, grid = np.random.default_rng(seed + 10), 10.0 ** np.arange(-4, 1.1, 0.5)
+    rng = np.random.default_rng(seed + 10)
+    grid = 10.0 ** np.arange(-4, 1.1, 0.5)
     subsets = [rng.choice(150, 75, replace=False).tolist() for _ in range(5)]
 
     def mean_objective(reg):
         selector = BilevelSelector(kernel="rbf", inner_reg=float(reg))
-        return np.mean([state_of(selector, data, points, np.ones(75)).objective for points in subsets])
+        return np.mean(
+            [state_of(selector, data, points, np.ones(75)).objective for points in subsets]
+        )
 
     assert mean_objective(chosen) <= 1.05 * min(mean_objective(reg) for reg in grid)
 
 
 def test_beats_uniform_sampling_on_digits():
-    """The reason to exist: fitted on 50 points, the proxy predicts the rest better than from random ones."""
+    """The reason to exist: fitted on 50 points, the proxy predicts the rest better than from random
+    ones."""
     x, y = digits()
-    x, y = x[:600], y[:600]
+    x = x[:600]
+    y = y[:600]
     coreset = select(x, y, size=50, inner_reg=0.01)
     rng = np.random.default_rng(0)
     selector = BilevelSelector(inner_reg=0.01)
     uniform = [
-        state_of(selector, Dataset(x, y), rng.choice(600, 50, replace=False).tolist(), np.ones(50)).objective for _ in range(5)
+        state_of(
+            selector, Dataset(x, y), rng.choice(600, 50, replace=False).tolist(), np.ones(50)
+        ).objective
+        for _ in range(5)
     ]
     assert coreset.objective < 0.8 * min(uniform)
     assert len(set(y[coreset.indices[:20]])) == 10
 
 
 def test_coreset_file_round_trip_and_refusals(tmp_path):
-    data = Dataset(blobs().x, np.array(["a", "b", "c"])[blobs().y], np.linspace(1, 2, 40), np.arange(100, 140))
+    data = Dataset(
+        blobs().x, np.array(["a", "b", "c"])[blobs().y], np.linspace(1, 2, 40), np.arange(100, 140)
+    )
     coreset = select(data, size=5, kernel="rbf", inner_reg=0.1, weights="final")
     loaded = Coreset.load(coreset.save(tmp_path / "c.npz"))
     for name in ("indices", "weights", "ids", "objectives"):
@@ -421,7 +531,10 @@ def test_coreset_file_round_trip_and_refusals(tmp_path):
     assert loaded.info["fingerprint"] == data.fingerprint()
     assert loaded.info["classes"] == ["a", "b", "c"]
     assert loaded.ids.tolist() == (loaded.indices + 100).tolist()
-    assert np.load(tmp_path / "c.npz", allow_pickle=False)["indices"].tolist() == coreset.indices.tolist()
+    assert (
+        np.load(tmp_path / "c.npz", allow_pickle=False)["indices"].tolist()
+        == coreset.indices.tolist()
+    )
     (tmp_path / "bad.npz").write_bytes((tmp_path / "c.npz").read_bytes()[:200])
     np.save(tmp_path / "array.npy", np.eye(2))
     for wrong in ("bad.npz", "text.npz", "array.npy"):
@@ -448,13 +561,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_scores_within_rounding_are_a_tie_and_the_smallest_id_wins():
-    scores, ids = np.array([-1.0, -1.0 - 1e-12, -0.5]), np.array([3, 8, 1])
+    scores = np.array([-1.0, -1.0 - 1e-12, -0.5])
+    ids = np.array([3, 8, 1])
     assert lowest(scores, ids) == 0
     assert lowest(np.array([-1.0, -1.0 - 1e-8, -0.5]), ids) == 1
 
 
 def test_coreset_object():
-    coreset = Coreset(np.array([3, 1, 2]), np.array([2.0, 1.0, 0.0]), objectives=np.array([3.0, 2.0, 1.0]))
+    coreset = Coreset(
+        np.array([3, 1, 2]), np.array([2.0, 1.0, 0.0]), objectives=np.array([3.0, 2.0, 1.0])
+    )
     assert coreset.normalised().weights.mean() == 1
     assert coreset.prefix(2).weights.tolist() == [1, 1]
     assert coreset.prefix(2).objectives.size == 0  # measured with other weights

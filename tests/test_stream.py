@@ -20,9 +20,11 @@ def test_reservoir_is_a_uniform_sample_at_any_time():
 
 
 def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
-    """Priority sampling: kept · max(w, τ) has the row's weight as its mean, wherever in the stream the heavy rows come."""
+    """Priority sampling: kept · max(w, τ) has the row's weight as its mean, wherever in the stream
+    the heavy rows come."""
     weight = np.array([1.0, 3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0])
-    totals, kept = np.zeros(8), np.zeros(8)
+    totals = np.zeros(8)
+    kept = np.zeros(8)
     for seed in range(6000):
         buffer = Reservoir(3, seed).update(np.arange(8.0), weight=weight)
         rows = buffer.snapshot().ids
@@ -46,7 +48,8 @@ class Scripted:
         self.pairs = list(pairs)
 
     def random(self, shape):
-        taken, self.pairs = self.pairs[: shape[0]], self.pairs[shape[0] :]
+        taken = self.pairs[: shape[0]]
+        self.pairs = self.pairs[shape[0] :]
         return np.array(taken, dtype=float)
 
     @property
@@ -89,7 +92,8 @@ def test_a_row_of_a_full_class_stays_out_with_the_complementary_chance():
 
 
 def test_weights_do_not_decide_which_rows_a_class_balanced_reservoir_keeps():
-    x, y = np.arange(60.0), np.arange(60) % 3
+    x = np.arange(60.0)
+    y = np.arange(60) % 3
     plain = ClassBalancedReservoir(6).update(x, y).snapshot()
     heavy = ClassBalancedReservoir(6).update(x, y, np.linspace(1, 9, 60)).snapshot()
     assert plain.ids.tolist() == heavy.ids.tolist()
@@ -112,11 +116,18 @@ def test_prototypes_merge_the_two_nearest_of_the_largest_class():
     buffer = Prototypes(4).update([[0.0], [1.0], [5.0], [20.0]], ["a", "a", "a", "b"])
     buffer.update([[6.0]], ["a"])  # 0 and 1 are nearest among the kept rows of a
     kept = buffer.snapshot()
-    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), strict=True)) == [(0.5, 2), (5.0, 1), (6.0, 1), (20.0, 1)]
+    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), strict=True)) == [
+        (0.5, 2),
+        (5.0, 1),
+        (6.0, 1),
+        (20.0, 1),
+    ]
     assert kept.ids[kept.x[:, 0] == 0.5].tolist() == [0]
     buffer.update([[30.0]], ["c"])  # a has the most: 5 and 6 become one
     kept = buffer.snapshot()
-    assert sorted(zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y.tolist(), strict=True)) == [
+    assert sorted(
+        zip(kept.x[:, 0].tolist(), kept.weights.tolist(), kept.y.tolist(), strict=True)
+    ) == [
         (0.5, 2, "a"),
         (5.5, 2, "a"),
         (20.0, 1, "b"),
@@ -145,7 +156,8 @@ def test_more_classes_than_prototypes_are_refused_and_nothing_changes():
 
 
 class Given(nn.Module):
-    """Embeds x as its first two columns; outputs are fixed weights of it, so gradients can be worked out."""
+    """Embeds x as its first two columns; outputs are fixed weights of it, so gradients can be
+    worked out."""
 
     def __init__(self):
         super().__init__()
@@ -158,7 +170,10 @@ class Given(nn.Module):
 
 def directions(x, y):
     """Gradients of the cross-entropy at zero outputs: (1/2 − e_y) xᵀ."""
-    return [np.outer(np.array([0.5, 0.5]) - np.eye(2)[label], row).ravel() for row, label in zip(x, y, strict=True)]
+    return [
+        np.outer(np.array([0.5, 0.5]) - np.eye(2)[label], row).ravel()
+        for row, label in zip(x, y, strict=True)
+    ]
 
 
 def cosine(a, b):
@@ -166,7 +181,8 @@ def cosine(a, b):
 
 
 def test_gradient_sampling_scores_by_the_largest_cosine():
-    x, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([0, 0, 1])
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    y = np.array([0, 0, 1])
     context = Context(model=Given())
     buffer = GradientSampling(3, compared=10).update(x[:2], y[:2], context=context)
     assert buffer.scores.tolist() == [1, 1]
@@ -176,7 +192,8 @@ def test_gradient_sampling_scores_by_the_largest_cosine():
 
 
 def test_gradient_sampling_replaces_with_the_published_chance():
-    """One kept row of score 1, a new one whose gradient is opposite (score 0): it always enters; at cosine −0.6, 1/1.4."""
+    """One kept row of score 1, a new one whose gradient is opposite (score 0): it always enters; at
+    cosine −0.6, 1/1.4."""
     entered = 0
     new = np.array([[-0.6, 0.8]])
     for seed in range(1500):
@@ -185,12 +202,16 @@ def test_gradient_sampling_replaces_with_the_published_chance():
         entered += int(buffer.snapshot().ids[0])
     assert entered / 1500 == pytest.approx(1 / 1.4, abs=4 * np.sqrt(0.2 / 1500))
     same = GradientSampling(1, 0).update([[1.0, 0.0]], [0], context=Context(model=Given()))
-    assert same.update([[1.0, 0.1]], [0], context=Context(model=Given())).snapshot().ids.tolist() == [0]
+    assert same.update(
+        [[1.0, 0.1]], [0], context=Context(model=Given())
+    ).snapshot().ids.tolist() == [0]
 
 
 def test_the_cosine_form_drops_the_row_most_like_the_others():
     x = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [-1.0, 0.2]])
-    buffer = GradientSampling(2, rule="cosine").update(x, [0, 0, 0, 0], context=Context(model=Given()))
+    buffer = GradientSampling(2, rule="cosine").update(
+        x, [0, 0, 0, 0], context=Context(model=Given())
+    )
     g = directions(x, [0] * 4)
     left = [0, 1, 2, 3]
     while len(left) > 2:
@@ -200,16 +221,20 @@ def test_the_cosine_form_drops_the_row_most_like_the_others():
 
 def test_a_long_first_batch_also_meets_its_own_rows():
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(200, 2)), rng.integers(2, size=200)
+    x = rng.normal(size=(200, 2))
+    y = rng.integers(2, size=200)
     buffer = GradientSampling(6, 0, compared=5).update(x, y, context=Context(model=Given()))
     assert buffer.snapshot().ids.max() > 5
 
 
 def test_the_victim_is_drawn_by_score_and_its_score_replaced():
-    """Kept scores 2 and 0: the row of score 0 is never drawn; the one of score 2 always, and replaced with chance 2/(2 + c)."""
+    """Kept scores 2 and 0: the row of score 0 is never drawn; the one of score 2 always, and
+    replaced with chance 2/(2 + c)."""
     replaced = 0
     for seed in range(60):
-        buffer = GradientSampling(2, seed).update([[1.0, 0.0], [0.9, 0.1]], [0, 0], context=Context(model=Given()))
+        buffer = GradientSampling(2, seed).update(
+            [[1.0, 0.0], [0.9, 0.1]], [0, 0], context=Context(model=Given())
+        )
         buffer.scores = np.array([2.0, 0.0])
         buffer.update([[-1.0, 0.1]], [0], context=Context(model=Given()))
         kept = buffer.snapshot()
@@ -223,12 +248,18 @@ def test_the_victim_is_drawn_by_score_and_its_score_replaced():
 def test_text_labels_need_the_order_of_outputs_and_then_serve():
     context = Context(model=Given(), classes=["no", "yes"])
     x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    named = GradientSampling(3, compared=10).update(x[:1], ["yes"], context=context).update(x[1:], ["no", "yes"], context=context)
+    named = (
+        GradientSampling(3, compared=10)
+        .update(x[:1], ["yes"], context=context)
+        .update(x[1:], ["no", "yes"], context=context)
+    )
     coded = GradientSampling(3, compared=10).update(x[:1], [1], context=Context(model=Given()))
     coded.update(x[1:], [0, 1], context=Context(model=Given()))
     np.testing.assert_allclose(named.scores, coded.scores)
     with pytest.raises(InputError, match="cannot know which output"):
-        GradientSampling(3).update(x[:1], ["yes"], context=context).update(x[1:], ["no", "yes"], context=Context(model=Given()))
+        GradientSampling(3).update(x[:1], ["yes"], context=context).update(
+            x[1:], ["no", "yes"], context=Context(model=Given())
+        )
 
 
 def test_gradient_sampling_needs_the_module_itself():

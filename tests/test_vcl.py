@@ -1,4 +1,5 @@
-"""Variational continual learning: the divergence and a Bayesian linear model against closed forms, and tasks in sequence."""
+"""Variational continual learning: the divergence and a Bayesian linear model against closed forms,
+and tasks in sequence."""
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ def test_the_divergence_is_the_closed_form_and_its_gradient():
     layer.prior_log_deviation.normal_()
     q = torch.distributions.Normal(layer.mean, layer.log_deviation.exp())
     prior = torch.distributions.Normal(layer.prior_mean, layer.prior_log_deviation.exp())
-    torch.testing.assert_close(layer.divergence(), torch.distributions.kl_divergence(q, prior).sum((1, 2)))
+    torch.testing.assert_close(
+        layer.divergence(), torch.distributions.kl_divergence(q, prior).sum((1, 2))
+    )
     layer.divergence().sum().backward()
-    torch.testing.assert_close(layer.mean.grad, (layer.mean - layer.prior_mean) / (2 * layer.prior_log_deviation).exp())
+    torch.testing.assert_close(
+        layer.mean.grad, (layer.mean - layer.prior_mean) / (2 * layer.prior_log_deviation).exp()
+    )
     layer.absorb()
     assert layer.divergence().tolist() == [0, 0]
 
@@ -30,15 +35,19 @@ def test_outputs_have_the_mean_and_variance_of_sampled_weights():
     layer.log_deviation.data.fill_(np.log(0.5))
     x = torch.randn(1, 3, dtype=torch.float64)
     drawn = layer(x[None], 40000)[:, 0, 0]
-    torch.testing.assert_close(drawn.mean(0), (torch.cat([x, torch.ones(1, 1)], 1) @ layer.mean[0])[0], atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        drawn.mean(0), (torch.cat([x, torch.ones(1, 1)], 1) @ layer.mean[0])[0], atol=0.03, rtol=0
+    )
     expected = 0.25 * (x.square().sum() + 1)
     torch.testing.assert_close(drawn.var(0), expected.expand(2), rtol=0.05, atol=0)
 
 
 def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
-    """With orthogonal columns the exact posterior of Gaussian regression factorises, so mean-field can reach it: after two tasks
-    its precision is I + Σ XᵀX/σ² and its mean precision⁻¹ Σ Xᵀy/σ²."""
-    rng, noise = np.random.default_rng(0), 0.5
+    """With orthogonal columns the exact posterior of Gaussian regression factorises, so mean-field
+    can reach it: after two tasks its precision is I + Σ XᵀX/σ² and its mean precision⁻¹ Σ Xᵀy/σ².
+    """
+    rng = np.random.default_rng(0)
+    noise = 0.5
     design = np.linalg.qr(np.c_[np.ones(40), rng.normal(size=(40, 3))])[0] * np.sqrt(40)
     x = design[:, 1:] * np.sign(design[0, 0])  # the layer adds the column of ones itself
     y = x @ np.array([1.0, -0.5, 0.2]) + 0.3 + noise * rng.normal(size=40)
@@ -50,10 +59,18 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     def gaussian(outputs, targets):
         return (outputs[:, 0] - targets).square() / (2 * noise**2)
 
-    inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
+    inputs = torch.from_numpy(x)
+    targets = torch.from_numpy(y)
     for _ in range(2):  # the same rows as two tasks: the second starts from the first's posterior
         for rate, epochs in ((0.02, 300), (0.002, 400), (0.0003, 300)):
-            fit(network, inputs, targets, Training(epochs, 40, rate, samples=60), generator, gaussian)
+            fit(
+                network,
+                inputs,
+                targets,
+                Training(epochs, 40, rate, samples=60),
+                generator,
+                gaussian,
+            )
         network.absorb()
     whole = np.c_[x, np.ones(40)]
     precision = np.eye(4) + 2 * whole.T @ whole / noise**2
@@ -61,7 +78,9 @@ def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     mean = np.linalg.solve(precision, 2 * whole.T @ y / noise**2)
     np.testing.assert_allclose(network.layers[0].mean.detach().numpy()[0, :, 0], mean, atol=0.01)
     np.testing.assert_allclose(
-        network.layers[0].log_deviation.detach().exp().numpy()[0, :, 0], np.diag(precision) ** -0.5, rtol=0.06
+        network.layers[0].log_deviation.detach().exp().numpy()[0, :, 0],
+        np.diag(precision) ** -0.5,
+        rtol=0.06,
     )
 
 
@@ -75,7 +94,8 @@ def tasks(seed=0):
 def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
     import experiments.vcl as vcl
 
-    seen, plain = [], vcl.fit
+    seen = []
+    plain = vcl.fit
 
     def watched(network, x, *rest, bound=True):
         if bound:
@@ -84,7 +104,9 @@ def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
 
     monkeypatch.setattr(vcl, "fit", watched)
     training = Training(150, 64, 1e-2)
-    learner, without = (VariationalLearner([6, 20, 4], selector, 8, training) for selector in (KCenter(), None))
+    learner, without = (
+        VariationalLearner([6, 20, 4], selector, 8, training) for selector in (KCenter(), None)
+    )
     parts = list(tasks())
     for x, y in parts:
         learner.add_task(x, y)
@@ -95,7 +117,10 @@ def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
     assert seen[2] == held[0] | held[1]
     for x, y in parts:
         without.add_task(x, y)
-    scores = [float((one.predict(parts[0][0])[0].argmax(1).numpy() == parts[0][1]).mean()) for one in (learner, without)]
+    scores = [
+        float((one.predict(parts[0][0])[0].argmax(1).numpy() == parts[0][1]).mean())
+        for one in (learner, without)
+    ]
     assert scores[0] > scores[1] + 0.05
 
 
@@ -108,10 +133,16 @@ def test_copies_train_as_each_would_alone(monkeypatch):
         calls = iter(draws)
 
         def noise(shape, calls=calls, penalties=penalties, **_):
-            drawn = next(calls)[: shape[1]] if len(penalties) > 1 else next(calls)[(1.0, 0.1, 0.01).index(penalties[0])][None]
+            drawn = (
+                next(calls)[: shape[1]]
+                if len(penalties) > 1
+                else next(calls)[(1.0, 0.1, 0.01).index(penalties[0])][None]
+            )
             return drawn[None, :, : shape[2], : shape[3]]
 
-        learner = VariationalLearner([6, 20, 4], None, training=Training(6, 64, 1e-2, penalties=penalties))
+        learner = VariationalLearner(
+            [6, 20, 4], None, training=Training(6, 64, 1e-2, penalties=penalties)
+        )
         with monkeypatch.context() as patch:
             patch.setattr(torch, "randn", noise)
             learner.add_task(x, y)
@@ -127,7 +158,9 @@ def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
 
 
 def test_refining_leaves_the_posterior_alone():
-    learner = VariationalLearner([6, 20, 4], KCenter(), coreset_size=8, training=Training(150, 64, 1e-2))
+    learner = VariationalLearner(
+        [6, 20, 4], KCenter(), coreset_size=8, training=Training(150, 64, 1e-2)
+    )
     parts = list(tasks())
     for x, y in parts:
         learner.add_task(x, y)

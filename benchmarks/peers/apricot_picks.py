@@ -1,11 +1,12 @@
-"""Let apricot-select pick out of the benchmark's pools. Not a dependency: run by an environment of its own.
+"""Let apricot-select pick out of the benchmark's pools. Not a dependency: run by an environment of
+its own.
 
-    python3 -m venv apricot
-    apricot/bin/pip install apricot-select==0.6.1 numba==0.68.1 numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1
-    apricot/bin/python benchmarks/peers/apricot_picks.py POOLS.npz OUT.json
+    python3 -m venv apricot apricot/bin/pip install apricot-select==0.6.1 numba==0.68.1 numpy==2.4.6
+    scipy==1.17.1 scikit-learn==1.9.1 apricot/bin/python benchmarks/peers/apricot_picks.py POOLS.npz
+    OUT.json
 
-POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read. scikit-learn is named because
-apricot-select imports it without declaring it.
+POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read.
+scikit-learn is named because apricot-select imports it without declaring it.
 """
 
 import functools
@@ -17,12 +18,19 @@ from picking import pick_all, row, timed
 
 METHOD = "apricot facility location"
 PACKAGES = ["apricot-select", "numba", "numpy", "scipy", "scikit-learn"]
-# apricot compiles these two anew in every fit, so that no warm-up of its own would keep compilation out of the seconds.
-KEPT = {name: functools.cache(getattr(facilityLocation, name)) for name in ("calculate_gains", "calculate_gains_sieve")}
+# apricot compiles these two anew in every fit, so that no warm-up of its own would keep compilation
+# out of the seconds.
+KEPT = {
+    name: functools.cache(getattr(facilityLocation, name))
+    for name in ("calculate_gains", "calculate_gains_sieve")
+}
 NOTES = (
-    "FacilityLocationSelection with its defaults: metric euclidean (similarity is the largest squared distance less the squared "
-    "distance), lazy greedy. No labels. first_call_seconds is the call as shipped, which compiles its numba functions in every "
-    "fit; selection_seconds is the same call with the compiled functions kept. Both include the pairwise distances."
+    "FacilityLocationSelection with its defaults: metric euclidean (similarity is the largest "
+    "squared distance less the squared "
+    "distance), lazy greedy. No labels. first_call_seconds is the call as shipped, which compiles "
+    "its numba functions in every "
+    "fit; selection_seconds is the same call with the compiled functions kept. Both include the "
+    "pairwise distances."
 )
 
 

@@ -8,7 +8,13 @@ from bicore.api import influence, reweight, select
 from bicore.bilevel.problem import PerPoint
 from bicore.coreset import Coreset
 from bicore.data import Dataset
-from bicore.errors import BicoreError, ConvergenceError, InputError, MemoryLimitError, NumericalError
+from bicore.errors import (
+    BicoreError,
+    ConvergenceError,
+    InputError,
+    MemoryLimitError,
+    NumericalError,
+)
 from bicore.kernels.base import Kernel, Normalised
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.tangent import TangentKernel
@@ -20,8 +26,34 @@ from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 __all__ = [
-    "RBF", "BicoreError", "BilevelSelector", "Context", "ConvergenceError", "Coreset", "CrossEntropy", "CustomLoss", "Dataset",
-    "InputError", "Kernel", "Laplace", "Linear", "Logistic", "MemoryLimitError", "MergeReduce", "Normalised", "NumericalError",
-    "Nystrom", "PerPoint", "Polynomial", "ReplayMemory", "Runtime", "Selector", "SquaredError", "TangentKernel", "__version__",
-    "influence", "reweight", "select",
-]  # fmt: skip
+    "RBF",
+    "BicoreError",
+    "BilevelSelector",
+    "Context",
+    "ConvergenceError",
+    "Coreset",
+    "CrossEntropy",
+    "CustomLoss",
+    "Dataset",
+    "InputError",
+    "Kernel",
+    "Laplace",
+    "Linear",
+    "Logistic",
+    "MemoryLimitError",
+    "MergeReduce",
+    "Normalised",
+    "NumericalError",
+    "Nystrom",
+    "PerPoint",
+    "Polynomial",
+    "ReplayMemory",
+    "Runtime",
+    "Selector",
+    "SquaredError",
+    "TangentKernel",
+    "__version__",
+    "influence",
+    "reweight",
+    "select",
+]

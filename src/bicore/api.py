@@ -35,15 +35,14 @@ def select(
 
     Parameters
     ----------
-    x, y : features and labels (or targets), row by row; or a :class:`Dataset` as x.
-    size : how many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of the full model (bilevel).
-    weight : how much each row counts in the objective.
-    outer : a separate set (x, y) or (x, y, weight) on which the objective is measured.
-    initial : points or a coreset to continue.
-    seed : of whatever is drawn at random.
-    runtime : device, precision, memory, threads, progress, time limit.
-    method : a method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding", "icarl", …) or a selector.
-    model : the current network, for methods that look at one.
+    x, y : features and labels (or targets), row by row; or a :class:`Dataset` as x. size : how many
+    points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of the full model
+    (bilevel). weight : how much each row counts in the objective. outer : a separate set (x, y) or
+    (x, y, weight) on which the objective is measured. initial : points or a coreset to continue.
+    seed : of whatever is drawn at random. runtime : device, precision, memory, threads, progress,
+    time limit. method : a method's name (``bicore.selectors.METHODS``: "bilevel", "uniform",
+    "k-center-embedding", "icarl", …) or a selector. model : the current network, for methods that
+    look at one.
     **options : parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
 
     Examples
@@ -58,7 +57,9 @@ def select(
         y, size = None, y  # select(data, 100)
     data = _dataset(x, y, weight)
     context = Context(model, runtime or Runtime())
-    return selector.select(data, size, outer=_outer(outer), initial=initial, rng=seed, context=context)
+    return selector.select(
+        data, size, outer=_outer(outer), initial=initial, rng=seed, context=context
+    )
 
 
 def reweight(
@@ -73,12 +74,20 @@ def reweight(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Coreset:
-    """Learn weights for points chosen by any means; ``reweight(data, indices=…)`` and ``reweight(x, y, indices)`` both work."""
+    """Learn weights for points chosen by any means; ``reweight(data, indices=…)`` and ``reweight(x,
+    y, indices)`` both work."""
     selector = _selector(options)
     context = Context(runtime=runtime or Runtime())
     if isinstance(x, Dataset) and y is not None and not len(indices):
         y, indices = None, y
-    return selector.reweight(_dataset(x, y, weight), indices, outer=_outer(outer), start=start, seed=seed, context=context)
+    return selector.reweight(
+        _dataset(x, y, weight),
+        indices,
+        outer=_outer(outer),
+        start=start,
+        seed=seed,
+        context=context,
+    )
 
 
 def influence(
@@ -92,12 +101,15 @@ def influence(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Array:
-    """How much a little more weight on each point would lower the outer objective of the model fitted on ``coreset``."""
+    """How much a little more weight on each point would lower the outer objective of the model
+    fitted on ``coreset``."""
     selector = _selector(options)
     if isinstance(x, Dataset) and y is not None and not len(coreset):
         y, coreset = None, y
     context = Context(runtime=runtime or Runtime())
-    return selector.influence(_dataset(x, y, weight), coreset, outer=_outer(outer), seed=seed, context=context)
+    return selector.influence(
+        _dataset(x, y, weight), coreset, outer=_outer(outer), seed=seed, context=context
+    )
 
 
 def _selector(options: dict[str, Any]) -> BilevelSelector:
@@ -112,7 +124,10 @@ def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
     if not isinstance(x, Dataset):
         return Dataset(x, y, weight)
     if y is not None or weight is not None:
-        raise InputError("x is a Dataset and carries its own labels and weights; leave y and weight out, or build another Dataset.")
+        raise InputError(
+            "x is a Dataset and carries its own labels and weights; leave y and weight out, or "
+            "build another Dataset."
+        )
     return x
 
 
@@ -120,5 +135,7 @@ def _outer(outer: tuple[Any, ...] | Dataset | None) -> Dataset | None:
     if outer is None or isinstance(outer, Dataset):
         return outer
     if not isinstance(outer, (tuple, list)) or len(outer) not in (2, 3):
-        raise InputError("outer is not a separate set; give a tuple (x, y) or (x, y, weight), or a Dataset.")
+        raise InputError(
+            "outer is not a separate set; give a tuple (x, y) or (x, y, weight), or a Dataset."
+        )
     return Dataset(*outer)

@@ -26,13 +26,15 @@ class Dataset:
     Parameters
     ----------
     x : array (n, …)
-        Features; images as (n, channels, height, width). Integers and float16 are converted, one column may be 1-D.
+        Features; images as (n, channels, height, width). Integers and float16 are converted, one
+        column may be 1-D.
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
     weight : array (n,), optional
         How much each point counts in the outer objective. A point of weight 0 is never selected.
     ids : array of int (n,), optional
-        A name for each row that survives slicing and shuffling; ties go to the smallest id. Default: the row number.
+        A name for each row that survives slicing and shuffling; ties go to the smallest id.
+        Default: the row number.
 
     Examples
     --------
@@ -78,26 +80,40 @@ class Dataset:
         for column in (self.x, self.y, self.weight):
             if column is not None:
                 digest.update(f"{column.dtype.str}{column.shape}".encode())
-                digest.update(np.ascontiguousarray(column).view(np.uint8).data if column.size else b"")
+                digest.update(
+                    np.ascontiguousarray(column).view(np.uint8).data if column.size else b""
+                )
         return digest.hexdigest()[:16]
 
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
-    """The rows of both, first then second; their columns must be of the same kind. Ids are kept and must differ."""
+    """The rows of both, first then second; their columns must be of the same kind. Ids are kept and
+    must differ."""
     if first.x.shape[1:] != second.x.shape[1:]:
-        raise InputError(f"x has rows of shape {second.x.shape[1:]}, and those before had {first.x.shape[1:]}; they must match.")
+        raise InputError(
+            f"x has rows of shape {second.x.shape[1:]}, and those before had {first.x.shape[1:]}; "
+            "they must match."
+        )
     if (first.y is None) != (second.y is None):
         words = ("no labels", "labels") if second.y is None else ("labels", "no labels")
-        raise InputError(f"these rows have {words[0]} and those before had {words[1]}; give labels always or never.")
+        raise InputError(
+            f"these rows have {words[0]} and those before had {words[1]}; give labels always or "
+            "never."
+        )
     y = None
     if first.y is not None and second.y is not None:
-        kinds = [{"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind) for column in (first.y, second.y)]
+        kinds = [
+            {"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind)
+            for column in (first.y, second.y)
+        ]
         if kinds[0] != kinds[1] or first.y.shape[1:] != second.y.shape[1:]:
             raise InputError(
-                f"y holds {second.y.dtype} of shape {second.y.shape[1:]} a row, and before it held {first.y.dtype} of shape "
+                f"y holds {second.y.dtype} of shape {second.y.shape[1:]} a row, and before it held "
+                f"{first.y.dtype} of shape "
                 f"{first.y.shape[1:]}; use one kind of label throughout."
             )
-        y = np.concatenate([first.y, second.y])  # strings grow to the longer kind; nothing is cut off
+        # strings grow to the longer kind; nothing is cut off
+        y = np.concatenate([first.y, second.y])
     both = object.__new__(Dataset)
     columns = {
         "x": np.concatenate([first.x, second.x]),
@@ -112,7 +128,8 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels or targets as the losses read them: codes 0 … C−1 and their classes, or a float matrix."""
+    """Labels or targets as the losses read them: codes 0 … C−1 and their classes, or a float
+    matrix."""
 
     task: Task
     values: Array
@@ -141,7 +158,9 @@ def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> 
 
 def _regression(y: Array) -> Targets:
     if y.dtype.kind not in "fiub":
-        raise InputError(f"y has dtype {y.dtype} and cannot be a target; give numbers, or task='classification'.")
+        raise InputError(
+            f"y has dtype {y.dtype} and cannot be a target; give numbers, or task='classification'."
+        )
     values = y.astype(np.float64).reshape(len(y), -1)
     _refuse_non_finite(values, "y")
     return Targets("regression", values)
@@ -152,7 +171,8 @@ def _classification(y: Array, classes: Array | None) -> Targets:
         y = y[:, 0]
     if y.ndim != 1:
         raise InputError(
-            f"y has shape {y.shape} and cannot be a column of labels; give one label a row, or for several targets "
+            f"y has shape {y.shape} and cannot be a column of labels; give one label a row, or for "
+            "several targets "
             "floats or task='regression'."
         )
     if y.dtype.kind == "f":
@@ -160,7 +180,8 @@ def _classification(y: Array, classes: Array | None) -> Targets:
         wrong = np.flatnonzero(y != np.round(y))
         if len(wrong):
             raise InputError(
-                f"y[{wrong[0]}] = {y[wrong[0]]} cannot be a class label under task='classification'; "
+                f"y[{wrong[0]}] = {y[wrong[0]]} cannot be a class label under "
+                "task='classification'; "
                 "give integers or strings, or task='regression'."
             )
     known, codes = np.unique(y, return_inverse=True)
@@ -170,13 +191,15 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     extra = np.setdiff1d(known, fixed)
     if len(extra):
         raise InputError(
-            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; drop those rows or add the class."
+            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; "
+            "drop those rows or add the class."
         )
     return Targets("classification", np.searchsorted(fixed, y).astype(np.int64), fixed)
 
 
 def as_features(x: Any, name: str) -> Array:
-    """Numbers without NaN or infinity, at least one row, rows first; the caller's array is never written to."""
+    """Numbers without NaN or infinity, at least one row, rows first; the caller's array is never
+    written to."""
     array = _to_numpy(x, name)
     if array.ndim == 0:
         raise InputError(f"{name} is a single value; give an array with one row a point.")
@@ -187,14 +210,19 @@ def as_features(x: Any, name: str) -> Array:
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
     elif array.dtype.kind == "f":
-        native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)  # other byte orders, long doubles
+        # other byte orders, long doubles
+        native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
         array = array if array.dtype == native else array.astype(native)
     else:
-        raise InputError(f"{name} has dtype {array.dtype}; give numbers (encode text and dates first).")
+        raise InputError(
+            f"{name} has dtype {array.dtype}; give numbers (encode text and dates first)."
+        )
     if array.ndim == 1:
         array = array[:, None]
     if len(array) == 0 or array[0].size == 0:
-        raise InputError(f"{name} has shape {array.shape}; at least one row and one column are needed.")
+        raise InputError(
+            f"{name} has shape {array.shape}; at least one row and one column are needed."
+        )
     _refuse_non_finite(array, name)
     return array
 
@@ -203,7 +231,9 @@ def as_labels(y: Any, n: int) -> Array:
     array = _to_numpy(y, "y")
     if array.ndim == 0 or len(array) != n:
         size = 1 if array.ndim == 0 else len(array)
-        raise InputError(f"y has {size} rows and x has {n}; they must have the same length, row by row.")
+        raise InputError(
+            f"y has {size} rows and x has {n}; they must have the same length, row by row."
+        )
     if array.dtype.kind == "O":
         array = _objects_to_labels(array)
     if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.size and array.max() < 2**63):
@@ -211,7 +241,10 @@ def as_labels(y: Any, n: int) -> Array:
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind not in "iufU":
-        raise InputError(f"y has dtype {array.dtype} and cannot be a label; give integers, strings, booleans or floats.")
+        raise InputError(
+            f"y has dtype {array.dtype} and cannot be a label; give integers, strings, booleans or "
+            "floats."
+        )
     if array.dtype.kind == "f":
         _refuse_non_finite(array.reshape(n, -1), "y")
     return array
@@ -220,14 +253,19 @@ def as_labels(y: Any, n: int) -> Array:
 def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):
-        raise InputError(f"{name} has shape {array.shape}; one number for each of the {n} rows is needed.")
+        raise InputError(
+            f"{name} has shape {array.shape}; one number for each of the {n} rows is needed."
+        )
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} has dtype {array.dtype}; give numbers >= 0.")
     array = array.astype(np.float64).reshape(n)
     _refuse_non_finite(array[:, None], name)
     if array.min() < 0:
         row = int(array.argmin())
-        raise InputError(f"{name}[{row}] = {array[row]} is negative; weights are >= 0 (drop the row or set it to 0).")
+        raise InputError(
+            f"{name}[{row}] = {array[row]} is negative; weights are >= 0 (drop the row or set it "
+            "to 0)."
+        )
     if array.max() == 0 and not all_zero:
         raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
     return array
@@ -236,7 +274,10 @@ def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False
 def as_ids(ids: Any, n: int) -> Array:
     array = _to_numpy(ids, "ids")
     if array.shape != (n,) or array.dtype.kind not in "iu":
-        raise InputError(f"ids has shape {array.shape} and dtype {array.dtype}; one integer for each of {n} rows is needed.")
+        raise InputError(
+            f"ids has shape {array.shape} and dtype {array.dtype}; one integer for each of {n} "
+            "rows is needed."
+        )
     if len(np.unique(array)) != n:
         raise InputError("ids holds a value twice; each row needs an id of its own.")
     return array.astype(np.int64)
@@ -253,29 +294,46 @@ def _to_numpy(value: Any, name: str) -> Array:
         plain = value.detach().cpu()
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
     if hasattr(value, "toarray"):
-        raise InputError(f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it fits.")
+        raise InputError(
+            f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it "
+            "fits."
+        )
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise InputError(f"{name} is not a rectangular array ({error}); give rows of equal length.") from error
+        raise InputError(
+            f"{name} is not a rectangular array ({error}); give rows of equal length."
+        ) from error
 
 
 def _objects_to_floats(array: Array, name: str) -> Array:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} holds values that are not numbers ({error}); encode text and dates first.") from error
+        raise InputError(
+            f"{name} holds values that are not numbers ({error}); encode text and dates first."
+        ) from error
 
 
 def _objects_to_labels(array: Array) -> Array:
-    """An object column (pandas strings, mixed lists) as one plain dtype, or an error that names the row."""
-    kinds = {bool: "b", np.bool_: "b", int: "i", np.integer: "i", str: "s", float: "f", np.floating: "f"}
+    """An object column (pandas strings, mixed lists) as one plain dtype, or an error that names the
+    row."""
+    kinds = {
+        bool: "b",
+        np.bool_: "b",
+        int: "i",
+        np.integer: "i",
+        str: "s",
+        float: "f",
+        np.floating: "f",
+    }
     first = next((kind for base, kind in kinds.items() if isinstance(array.flat[0], base)), None)
     for position, value in enumerate(array.ravel()):
         kind = next((kind for base, kind in kinds.items() if isinstance(value, base)), None)
         if kind is None or kind != first or value is None:
             raise InputError(
-                f"y[{position}] = {value!r} cannot be a label beside {array.flat[0]!r}; give one kind of value "
+                f"y[{position}] = {value!r} cannot be a label beside {array.flat[0]!r}; give one "
+                "kind of value "
                 "(integers, strings, booleans or floats) and no missing ones."
             )
     dtype = {"b": np.bool_, "i": np.int64, "f": np.float64, "s": np.str_}[first or "s"]
@@ -289,5 +347,10 @@ def _refuse_non_finite(array: Array, name: str) -> None:
         if bad.any():
             place = np.argwhere(bad)[0]
             value = part[tuple(place)]
-            row = f"row {start + place[0]}" + (f", column {', '.join(map(str, place[1:]))}" if part.shape[1:] != (1,) else "")
-            raise InputError(f"{name} holds {value} at {row}; every value must be finite (fill or drop it first).")
+            row = f"row {start + place[0]}" + (
+                f", column {', '.join(map(str, place[1:]))}" if part.shape[1:] != (1,) else ""
+            )
+            raise InputError(
+                f"{name} holds {value} at {row}; every value must be finite (fill or drop it "
+                "first)."
+            )

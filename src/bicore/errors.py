@@ -1,7 +1,8 @@
 """One family of exceptions.
 
-A message names the argument, its value, the bound it breaks and the next step. Everything bicore raises on purpose
-derives from :class:`BicoreError`, and also from the built-in exception a caller would expect to catch.
+A message names the argument, its value, the bound it breaks and the next step. Everything bicore
+raises on purpose derives from :class:`BicoreError`, and also from the built-in exception a caller
+would expect to catch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class InputError(BicoreError, ValueError):
 
 
 class DamagedFileError(InputError):
-    """A file that was whole when it was written and is not any more: truncated, or with bits that changed."""
+    """A file that was whole when it was written and is not any more: truncated, or with bits that
+    changed."""
 
 
 class MemoryLimitError(BicoreError, MemoryError):
@@ -27,7 +29,8 @@ class MemoryLimitError(BicoreError, MemoryError):
 
 
 class NumericalError(BicoreError, ArithmeticError):
-    """Arithmetic produced something no answer can be built on (not finite, not positive semi-definite)."""
+    """Arithmetic produced something no answer can be built on (not finite, not positive
+    semi-definite)."""
 
 
 class ConvergenceError(NumericalError):
@@ -39,4 +42,6 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     names = sorted(options)
     close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return InputError(f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}")
+    return InputError(
+        f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}"
+    )

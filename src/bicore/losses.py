@@ -1,7 +1,8 @@
 """Losses of a prediction: value, gradient and Hessian, for all rows at once.
 
-A prediction h_i has one entry an output; the targets of row i are prepared once by :meth:`Loss.prepare`.
-The Hessian of each row comes back as a :class:`Curvature`, which knows its own structure.
+A prediction h_i has one entry an output; the targets of row i are prepared once by
+:meth:`Loss.prepare`. The Hessian of each row comes back as a :class:`Curvature`, which knows its
+own structure.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Isotropic(Curvature):
         return self.scale
 
     def blocks(self, outputs: int) -> Tensor:
-        return self.scale[:, None, None] * torch.eye(outputs, dtype=self.scale.dtype, device=self.scale.device)
+        return self.scale[:, None, None] * torch.eye(
+            outputs, dtype=self.scale.dtype, device=self.scale.device
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,8 @@ class Blocks(Curvature):
 
 
 class Loss(ABC):
-    """A loss ℓ(h, t) of a prediction h and a prepared target t, twice differentiable and convex in h."""
+    """A loss ℓ(h, t) of a prediction h and a prepared target t, twice differentiable and convex in
+    h."""
 
     name: str
 
@@ -114,8 +118,11 @@ class Loss(ABC):
         """How many numbers a prediction has for these targets."""
 
     @abstractmethod
-    def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
-        """Targets as a tensor; ``reference`` and its ``weights`` are the training data (for centring)."""
+    def prepare(
+        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
+    ) -> Tensor:
+        """Targets as a tensor; ``reference`` and its ``weights`` are the training data (for
+        centring)."""
 
     @abstractmethod
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -132,10 +139,15 @@ class Loss(ABC):
 
 def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> int:
     if targets.classes is None:
-        raise InputError(f"loss={name!r} needs class labels, and y holds targets; use loss='squared' or task='classification'.")
+        raise InputError(
+            f"loss={name!r} needs class labels, and y holds targets; use loss='squared' or "
+            "task='classification'."
+        )
     count = len(targets.classes)
     if exactly is not None and count > exactly:
-        raise InputError(f"loss={name!r} is for {exactly} classes and y holds {count}; use loss='cross-entropy'.")
+        raise InputError(
+            f"loss={name!r} is for {exactly} classes and y holds {count}; use loss='cross-entropy'."
+        )
     return count
 
 
@@ -154,7 +166,9 @@ class CrossEntropy(Loss):
     def outputs(self, targets: Targets) -> int:
         return _needs_classes(self.name, targets)
 
-    def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
+    def prepare(
+        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
+    ) -> Tensor:
         self.outputs(targets)
         return encoded(targets, like)
 
@@ -171,9 +185,11 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class SquaredError(Loss):
-    """‖h − t‖²: ∇ = 2(h − t), ∇² = 2I. Labels become one-hot rows; any number of regression targets.
+    """‖h − t‖²: ∇ = 2(h − t), ∇² = 2I. Labels become one-hot rows; any number of regression
+    targets.
 
-    ``centre`` subtracts the (weighted) mean of the training targets first: a constant intercept that costs no point.
+    ``centre`` subtracts the (weighted) mean of the training targets first: a constant intercept
+    that costs no point.
     """
 
     centre: bool = True
@@ -182,7 +198,9 @@ class SquaredError(Loss):
     def outputs(self, targets: Targets) -> int:
         return targets.outputs
 
-    def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
+    def prepare(
+        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
+    ) -> Tensor:
         rows = encoded(targets, like)
         if not self.centre:
             return rows
@@ -209,7 +227,9 @@ class Logistic(Loss):
         _needs_classes(self.name, targets, exactly=2)
         return 1
 
-    def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
+    def prepare(
+        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
+    ) -> Tensor:
         self.outputs(targets)
         return (2 * torch.from_numpy(targets.values) - 1).to(like)[:, None]
 
@@ -226,10 +246,12 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class CustomLoss(Loss):
-    """A loss given as a function of one prediction (C,) and one target; derivatives by ``torch.func``.
+    """A loss given as a function of one prediction (C,) and one target; derivatives by
+    ``torch.func``.
 
-    The target is a one-hot vector (classes,) for labels and a vector (targets,) for regression. The function must be written
-    in torch operations that ``torch.func`` can transform, twice differentiable and convex in the prediction.
+    The target is a one-hot vector (classes,) for labels and a vector (targets,) for regression. The
+    function must be written in torch operations that ``torch.func`` can transform, twice
+    differentiable and convex in the prediction.
 
     Examples
     --------
@@ -243,11 +265,15 @@ class CustomLoss(Loss):
     def outputs(self, targets: Targets) -> int:
         return self.output_count if self.output_count is not None else targets.outputs
 
-    def prepare(self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor) -> Tensor:
+    def prepare(
+        self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
+    ) -> Tensor:
         return encoded(targets, like)
 
     @cached_property
-    def _derivatives(self) -> tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[..., Tensor]]:
+    def _derivatives(
+        self,
+    ) -> tuple[Callable[..., Tensor], Callable[..., Tensor], Callable[..., Tensor]]:
         from torch.func import grad, hessian, vmap
 
         return vmap(self.function), vmap(grad(self.function)), vmap(hessian(self.function))
@@ -256,7 +282,8 @@ class CustomLoss(Loss):
         values = self._derivatives[0](prediction, target)
         if values.dim() != 1:
             raise InputError(
-                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one point; it must return a single number."
+                f"loss={self.name!r} returned shape {tuple(values.shape[1:])} for one point; it "
+                "must return a single number."
             )
         return values
 
@@ -268,7 +295,8 @@ class CustomLoss(Loss):
         smallest = torch.linalg.eigvalsh(blocks).min() if blocks.numel() else blocks.new_zeros(())
         if not smallest >= -CURVATURE_TOLERANCE * blocks.abs().max().clamp_min(1):
             raise NumericalError(
-                f"loss={self.name!r} has a Hessian that is not positive semi-definite (smallest eigenvalue {smallest:.3g}); "
+                f"loss={self.name!r} has a Hessian that is not positive semi-definite (smallest "
+                f"eigenvalue {smallest:.3g}); "
                 "the inner problem needs a loss that is convex in the prediction."
             )
         return Blocks(blocks)

@@ -1,4 +1,5 @@
-"""State files: a JSON head and plain arrays in an ``.npz``, with a checksum and without pickle, written beside and renamed."""
+"""State files: a JSON head and plain arrays in an ``.npz``, with a checksum and without pickle,
+written beside and renamed."""
 
 from __future__ import annotations
 
@@ -24,20 +25,33 @@ from bicore.files import replacing
 FORMAT = 1
 
 
-def write_state(path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]) -> Path:
+def write_state(
+    path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> Path:
     """Write both so that a file of that name is whole at every moment."""
-    text, target = json.dumps(head), Path(path)
+    text = json.dumps(head)
+    target = Path(path)
     strange = [name for name, column in arrays.items() if column.dtype.kind == "O"]
     if strange:
-        raise InputError(f"{', '.join(strange)} holds Python objects, which no state file takes; use numbers or text.")
-    columns: dict[str, Any] = {"head": np.array(text), "checksum": np.array(_checksum(text, arrays)), **arrays}
+        raise InputError(
+            f"{', '.join(strange)} holds Python objects, which no state file takes; use numbers or "
+            "text."
+        )
+    columns: dict[str, Any] = {
+        "head": np.array(text),
+        "checksum": np.array(_checksum(text, arrays)),
+        **arrays,
+    }
     with replacing(target) as beside, open(beside, "wb") as file:
         np.savez(file, **columns)
     return target
 
 
-def read_state(path: str | os.PathLike[str], writer: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What :func:`write_state` wrote, its checksum verified; ``writer`` is the method that errors refer to."""
+def read_state(
+    path: str | os.PathLike[str], writer: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What :func:`write_state` wrote, its checksum verified; ``writer`` is the method that errors
+    refer to."""
     content = io.BytesIO(Path(path).read_bytes())  # what the disk refuses is not the file's fault
     try:
         stored = np.load(content, allow_pickle=False)
@@ -45,7 +59,8 @@ def read_state(path: str | os.PathLike[str], writer: str) -> tuple[dict[str, Any
             raise ValueError("it holds a single array")
         with stored:
             arrays = {name: stored[name] for name in stored.files}
-        text, checksum = str(arrays.pop("head")), str(arrays.pop("checksum"))
+        text = str(arrays.pop("head"))
+        checksum = str(arrays.pop("checksum"))
         head = json.loads(text)
         if not isinstance(head, dict):
             raise ValueError("its head is no object")
@@ -57,19 +72,24 @@ def read_state(path: str | os.PathLike[str], writer: str) -> tuple[dict[str, Any
         raise damaged(path, writer, str(error)) from error
     if head.get("format") != FORMAT:
         raise InputError(
-            f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}; use the one that wrote it."
+            f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}; "
+            "use the one that wrote it."
         )
     return head, arrays
 
 
 def damaged(path: str | os.PathLike[str], writer: str, why: str) -> DamagedFileError:
-    return DamagedFileError(f"{path} is not a state file, or damaged ({why}); give a file written by {writer}.")
+    return DamagedFileError(
+        f"{path} is not a state file, or damaged ({why}); give a file written by {writer}."
+    )
 
 
 def fingerprint(configuration: object) -> str:
-    """Sixteen characters that name a configuration: the values it holds, arrays, networks and functions by their content.
+    """Sixteen characters that name a configuration: the values it holds, arrays, networks and
+    functions by their content.
 
-    A function counts by its code, constants and what it closes over, not by what those call in turn.
+    A function counts by its code, constants and what it closes over, not by what those call in
+    turn.
     """
     return hashlib.sha256(_described(configuration).encode()).hexdigest()[:16]
 
@@ -85,7 +105,9 @@ def _described(value: Any) -> str:
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         code = value.__code__
         inner = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
-        return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}" + _described([inner, cells, value.__defaults__])
+        return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}" + _described(
+            [inner, cells, value.__defaults__]
+        )
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return type(value).__name__ + _described(fields)

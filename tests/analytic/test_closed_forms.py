@@ -22,7 +22,9 @@ def refit(problem, points, weights=None):
     gram = problem.train.columns(torch.arange(problem.size)).numpy()
     cross = problem.cross.columns(torch.arange(problem.size)).numpy()
     points, weights = list(points), np.ones(len(points)) if weights is None else np.asarray(weights)
-    alpha = kernel_ridge(gram[np.ix_(points, points)], problem.inner_targets.numpy()[points], weights, RHO)
+    alpha = kernel_ridge(
+        gram[np.ix_(points, points)], problem.inner_targets.numpy()[points], weights, RHO
+    )
     error = problem.outer_targets.numpy() - cross[:, points] @ alpha
     return float(problem.outer_weights.numpy() @ (error**2).sum(1))
 
@@ -44,28 +46,40 @@ STORED = [name for name, (_, _, kernel) in CASES.items() if kernel in ("rbf", "l
 @pytest.fixture(params=[*CASES, *(f"explicit {name}" for name in STORED)])
 def engine(request):
     data, outer, kernel = CASES[request.param.removeprefix("explicit ")]
-    problem = with_reg(problem_of(BilevelSelector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO))
-    state = ExplicitRidge(problem) if request.param.startswith("explicit") else RidgeForward(problem, 12, exact_gain=True)
+    problem = with_reg(
+        problem_of(BilevelSelector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO)
+    )
+    state = (
+        ExplicitRidge(problem)
+        if request.param.startswith("explicit")
+        else RidgeForward(problem, 12, exact_gain=True)
+    )
     for k, weight in ((4, 1.0), (17, 1.0), (9, 2.5), (30, 0.3)):
         state.add(k, weight)
     return state
 
 
 def test_objective_is_that_of_a_refit(engine):
-    assert engine.objective == pytest.approx(refit(engine.problem, [4, 17, 9, 30], [1.0, 1.0, 2.5, 0.3]), rel=1e-10)
+    assert engine.objective == pytest.approx(
+        refit(engine.problem, [4, 17, 9, 30], [1.0, 1.0, 2.5, 0.3]), rel=1e-10
+    )
 
 
 def test_exact_gain_is_the_difference_of_two_refits(engine):
-    gains, weights = engine.gains().numpy(), [1.0, 1.0, 2.5, 0.3]
+    gains = engine.gains().numpy()
+    weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
         after = refit(engine.problem, [4, 17, 9, 30, k], [*weights, 1.0])
         assert gains[k] == pytest.approx(engine.objective - after, rel=1e-7, abs=1e-11)
 
 
 def test_gradient_is_the_limit_of_refits(engine):
-    scores, weights = engine.scores().numpy(), [1.0, 1.0, 2.5, 0.3]
+    scores = engine.scores().numpy()
+    weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
-        near, far = (refit(engine.problem, [4, 17, 9, 30, k], [*weights, step]) for step in (1e-4, 2e-4))
+        near, far = (
+            refit(engine.problem, [4, 17, 9, 30, k], [*weights, step]) for step in (1e-4, 2e-4)
+        )
         slope = (-3 * engine.objective + 4 * near - far) / 2e-4
         assert scores[k] == pytest.approx(slope, rel=1e-4, abs=1e-8)
 
@@ -80,9 +94,11 @@ def test_closed_form_and_implicit_engine_pick_the_same_points():
 
 def test_operators_give_the_same_selection():
     data = blobs(60)
-    stored = BilevelSelector(kernel=lambda a, b: a @ b.T, inner_reg=RHO)  # a callable has no feature map
+    # a callable has no feature map
+    stored = BilevelSelector(kernel=lambda a, b: a @ b.T, inner_reg=RHO)
     explicit = BilevelSelector(kernel="linear", inner_reg=RHO)
-    first, second = stored.select(data, 20), explicit.select(data, 20)
+    first = stored.select(data, 20)
+    second = explicit.select(data, 20)
     assert (first.info["operator"], second.info["operator"]) == ("gram", "features")
     assert first.indices.tolist() == second.indices.tolist()
     problem = problem_of(explicit, data)
@@ -91,7 +107,8 @@ def test_operators_give_the_same_selection():
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_blocked_products_change_nothing(loss, monkeypatch):
-    data, outer = blobs(60), blobs(25, seed=3)
+    data = blobs(60)
+    outer = blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
     stored = selector.select(data, 12, outer=outer)
     monkeypatch.setattr("bicore.kernels.operators.SMALLEST_BLOCK", 7)
@@ -113,7 +130,8 @@ def test_blocked_operator_equals_the_stored_one():
 
     fitted = as_kernel(kernel).fitted(data.x)
     x = torch.from_numpy(data.x)
-    gram, blocked = fitted.gram(x), Blocked(fitted, x, x, block=7)
+    gram = fitted.gram(x)
+    blocked = Blocked(fitted, x, x, block=7)
     right = torch.randn(23, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     index = torch.tensor([5, 0, 22])
     torch.testing.assert_close(blocked.matmul(right), gram @ right)
@@ -138,14 +156,16 @@ def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
             state.extend(subset, [1.0] * 3)
         values.append(state.objective)
     assert min(values) <= greedy.objective + 1e-9
-    # Greedy's share of the best possible decrease: the (1 − 1/e) that submodular functions guarantee.
+    # Greedy's share of the best possible decrease: the (1 − 1/e) that submodular functions
+    # guarantee.
     empty = greedy.info["empty_objective"]
     assert empty - greedy.objective >= (1 - np.exp(-1)) * (empty - min(values))
 
 
 def test_per_point_regulariser_is_the_mean_form():
     """Σ w ℓ + λ|S| tr αᵀKα has the minimiser of mean ℓ + λ tr αᵀKα."""
-    data, lam = blobs(), 0.05
+    data = blobs()
+    lam = 0.05
     points = [3, 8, 20, 33]
     grown = BilevelSelector(kernel="rbf", inner_reg=PerPoint(lam)).select(data, 4, initial=points)
     constant = BilevelSelector(kernel="rbf", inner_reg=lam * 4).select(data, 4, initial=points)

@@ -14,11 +14,13 @@ def data(n=120):
 
 
 def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
-    given, kernel = data(), RBF(0.3)
+    given = data()
+    kernel = RBF(0.3)
     curve = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given, 20)
     assert curve.held_out == 24
     assert len(curve.coreset) == 20
-    # Written out: ridge on the prefix, one-hot targets centred by the training part, on the held-out points.
+    # Written out: ridge on the prefix, one-hot targets centred by the training part, on the
+    # held-out points.
     whole = quality_curve(BilevelSelector(kernel=kernel, inner_reg=0.1), given)
     order = whole.coreset.ids
     assert order[:20].tolist() == curve.coreset.ids.tolist()
@@ -30,13 +32,19 @@ def test_losses_are_those_of_refits_on_points_that_were_never_chosen_from():
         points = order[:size]
         gram = kernel(given.x[points])
         alpha = np.linalg.solve(gram + 0.1 * np.eye(size), one_hot[points] - centre)
-        loss = ((kernel(given.x[judges], given.x[points]) @ alpha - one_hot[judges] + centre) ** 2).sum(1).mean()
+        loss = (
+            ((kernel(given.x[judges], given.x[points]) @ alpha - one_hot[judges] + centre) ** 2)
+            .sum(1)
+            .mean()
+        )
         assert whole.losses[size - 1] == pytest.approx(loss, rel=1e-8)
     assert whole.full == pytest.approx(whole.losses[-1], rel=1e-8)
     assert whole.empty > whole.full
 
 
-@pytest.mark.parametrize("options", [{"loss": "cross-entropy", "inner_reg": 0.1}, {"inner_reg": PerPoint(1e-2)}])
+@pytest.mark.parametrize(
+    "options", [{"loss": "cross-entropy", "inner_reg": 0.1}, {"inner_reg": PerPoint(1e-2)}]
+)
 def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options):
     given = data(90)
     selector = BilevelSelector(kernel=RBF(0.3), **options)
@@ -47,7 +55,8 @@ def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options)
     judges = np.setdiff1d(np.arange(90), quality_curve(selector, given).coreset.ids)
     part = np.setdiff1d(np.arange(90), judges)
     at = {int(k): number for number, k in enumerate(part)}
-    given_part, judge = Dataset(given.x[part], given.y[part]), Dataset(given.x[judges], given.y[judges])
+    given_part = Dataset(given.x[part], given.y[part])
+    judge = Dataset(given.x[judges], given.y[judges])
     again = selector.select(given_part, 30, outer=judge, initial=[at[int(k)] for k in order])
     assert curve.losses[-1] == pytest.approx(again.objectives[-1], rel=1e-5)
 
@@ -70,13 +79,18 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     assert told["loss"] == pytest.approx(curve.losses[size - 1])
     tight = select(given, size="auto", kernel=RBF(0.05), inner_reg=0.1, tolerance=0.03)
     assert len(tight) > size
-    again = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1, strategy=Exchange(rounds=3)).select(given, "auto")
+    again = BilevelSelector(
+        kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1, strategy=Exchange(rounds=3)
+    ).select(given, "auto")
     assert again.info["strategy"] == repr(Exchange(rounds=3))
 
 
 def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     given = data()
-    plain, learnt = (BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2, weights=kind) for kind in ("binary", "learnt"))
+    plain, learnt = (
+        BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2, weights=kind)
+        for kind in ("binary", "learnt")
+    )
     coreset = learnt.select(given, "auto")
     assert coreset.info["auto_size"] == plain.select(given, "auto").info["auto_size"]
     assert coreset.weights.std() > 0
@@ -88,7 +102,9 @@ def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2)
     curve = quality_curve(selector, Dataset(given.x, given.y, weights))
     assert curve.held_out + len(curve.coreset) == 40
-    capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.01, quotas={0: 1, 1: 1, 2: 1})
+    capped = BilevelSelector(
+        kernel=RBF(0.3), inner_reg=0.1, tolerance=0.01, quotas={0: 1, 1: 1, 2: 1}
+    )
     with pytest.raises(InputError, match="allow 3 points, and no size"):
         capped.select(given, "auto")
 
@@ -113,10 +129,13 @@ def test_a_run_that_is_cut_short_says_so():
 
 
 def test_row_order_plays_no_part_and_regression_works():
-    given, order = data(80), np.random.default_rng(0).permutation(80)
+    given = data(80)
+    order = np.random.default_rng(0).permutation(80)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
     shuffled = Dataset(given.x[order], given.y[order], ids=order)
-    np.testing.assert_allclose(quality_curve(selector, given, 9).losses, quality_curve(selector, shuffled, 9).losses)
+    np.testing.assert_allclose(
+        quality_curve(selector, given, 9).losses, quality_curve(selector, shuffled, 9).losses
+    )
     numbers = quality_curve(BilevelSelector(kernel=RBF(0.3), inner_reg=0.1), line(60), 12)
     assert numbers.losses[-1] < numbers.empty
 

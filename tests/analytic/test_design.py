@@ -1,4 +1,5 @@
-"""Experimental design: the paper's propositions, each against expectations, differences or all subsets."""
+"""Experimental design: the paper's propositions, each against expectations, differences or all
+subsets."""
 
 from itertools import combinations
 
@@ -12,7 +13,9 @@ from bicore.kernels import Linear
 from bicore.selectors import ADesign, VDesign
 from bicore.selectors.baselines.relaxation import evaluated, relax
 
-NOISE, PRIOR = 0.3, 0.7  # σ² and λ
+# σ² and λ
+NOISE = 0.3
+PRIOR = 0.7
 
 
 def points(n=12, p=3, seed=0):
@@ -33,17 +36,26 @@ def bayesian_a(x, chosen, noise=NOISE, prior=PRIOR):
 
 def test_v_design_is_the_papers_objective_for_features_and_for_the_same_kernel():
     x = points()
-    found = [design.select(Dataset(x), 6) for design in (VDesign(Linear() * (1 / PRIOR), NOISE), VDesign(noise=NOISE * PRIOR))]
+    found = [
+        design.select(Dataset(x), 6)
+        for design in (VDesign(Linear() * (1 / PRIOR), NOISE), VDesign(noise=NOISE * PRIOR))
+    ]
     for number in range(1, 7):
-        assert found[0].objectives[number - 1] == pytest.approx(bayesian_v(x, found[0].indices[:number]), rel=1e-10)
+        assert found[0].objectives[number - 1] == pytest.approx(
+            bayesian_v(x, found[0].indices[:number]), rel=1e-10
+        )
     assert found[0].indices.tolist() == found[1].indices.tolist()  # only σ²λ matters for the choice
 
 
 def test_every_step_takes_the_point_of_the_largest_exact_gain():
-    x, chosen = points(), []
+    x = points()
+    chosen = []
     coreset = VDesign(Linear() * (1 / PRIOR), NOISE).select(Dataset(x), 8)
     other = ADesign(noise=NOISE).select(Dataset(x), 8)
-    for picks, value in ((coreset.indices, bayesian_v), (other.indices, lambda x, s: bayesian_a(x, s, prior=1.0))):
+    for picks, value in (
+        (coreset.indices, bayesian_v),
+        (other.indices, lambda x, s: bayesian_a(x, s, prior=1.0)),
+    ):
         chosen = []
         for pick in picks.tolist():
             values = [value(x, [*chosen, k]) if k not in chosen else np.inf for k in range(len(x))]
@@ -52,18 +64,27 @@ def test_every_step_takes_the_point_of_the_largest_exact_gain():
 
 
 def test_in_a_kernel_it_is_the_posterior_variance_and_data_weights_count():
-    x, weights = points(20), np.random.default_rng(1).uniform(0.5, 2, size=20)
+    x = points(20)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=20)
     kernel = RBF(0.5)
     coreset = VDesign(kernel, NOISE).select(Dataset(x, None, weights), 5)
-    matrix, chosen = kernel(x), coreset.indices
-    left = matrix - matrix[:, chosen] @ np.linalg.solve(matrix[np.ix_(chosen, chosen)] + NOISE * np.eye(5), matrix[chosen])
-    assert coreset.objectives[-1] == pytest.approx(0.5 * weights @ np.diag(left) / weights.sum(), rel=1e-10)
+    matrix = kernel(x)
+    chosen = coreset.indices
+    left = matrix - matrix[:, chosen] @ np.linalg.solve(
+        matrix[np.ix_(chosen, chosen)] + NOISE * np.eye(5), matrix[chosen]
+    )
+    assert coreset.objectives[-1] == pytest.approx(
+        0.5 * weights @ np.diag(left) / weights.sum(), rel=1e-10
+    )
     assert coreset.info["noise"] == NOISE
 
 
 def test_a_design_in_a_kernel_is_a_design_of_its_square_root():
     x = points(9, 4)
-    features, kernel = (ADesign(over, NOISE).select(Dataset(x), 5) for over in ("features", Linear() + RBF(1e-9) * 1e-12))
+    features, kernel = (
+        ADesign(over, NOISE).select(Dataset(x), 5)
+        for over in ("features", Linear() + RBF(1e-9) * 1e-12)
+    )
     assert features.indices.tolist() == kernel.indices.tolist()
     assert features.objectives[-1] == pytest.approx(bayesian_a(x, features.indices, prior=1.0))
     decrease = features.objectives[0] - features.objectives[-1]
@@ -72,33 +93,47 @@ def test_a_design_in_a_kernel_is_a_design_of_its_square_root():
 
 @pytest.mark.parametrize("kind", ["A", "V", "Bayesian V"])
 def test_closed_forms_are_the_expectations_of_the_propositions(kind):
-    rng, x, chosen, draws = np.random.default_rng(3), points(10), [0, 2, 3, 5, 8], 200_000
+    rng = np.random.default_rng(3)
+    x = points(10)
+    chosen = [0, 2, 3, 5, 8]
+    draws = 200_000
     picked = x[chosen]
     penalty = NOISE * PRIOR if kind == "Bayesian V" else 0.0
     theta = rng.normal(size=(draws, 3)) * (PRIOR**-0.5 if kind == "Bayesian V" else 1.0)
     noise = NOISE**0.5 * rng.normal(size=(draws, len(chosen)))
-    hat = np.linalg.solve(picked.T @ picked + penalty * np.eye(3), picked.T @ (theta @ picked.T + noise).T).T
+    hat = np.linalg.solve(
+        picked.T @ picked + penalty * np.eye(3), picked.T @ (theta @ picked.T + noise).T
+    ).T
     inverse = np.linalg.inv(picked.T @ picked)
     if kind == "A":
-        values, expected = 0.5 * ((theta - hat) ** 2).sum(1), 0.5 * NOISE * np.trace(inverse)
+        values = 0.5 * ((theta - hat) ** 2).sum(1)
+        expected = 0.5 * NOISE * np.trace(inverse)
     else:
         values = 0.5 * (((theta - hat) @ x.T) ** 2).mean(1)
-        expected = 0.5 * NOISE * np.trace(x @ inverse @ x.T) / len(x) if kind == "V" else bayesian_v(x, chosen)
+        expected = (
+            0.5 * NOISE * np.trace(x @ inverse @ x.T) / len(x)
+            if kind == "V"
+            else bayesian_v(x, chosen)
+        )
     assert abs(values.mean() - expected) < 4 * values.std() / draws**0.5
 
 
 def test_with_growing_data_the_summary_objective_is_v_design_plus_half_the_noise():
-    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n, which vanishes as n grows while S stays."""
-    rng, gaps = np.random.default_rng(4), []
+    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n, which vanishes as n grows while S
+    stays."""
+    rng = np.random.default_rng(4)
+    gaps = []
     start = points(6, 3, seed=5)
     for n in (20, 200, 2000):
         x = np.concatenate([start, rng.normal(size=(n - 6, 3))])
         draws = 4000
-        theta, noise = rng.normal(size=(draws, 3)) * PRIOR**-0.5, NOISE**0.5 * rng.normal(size=(draws, n))
+        theta = rng.normal(size=(draws, 3)) * PRIOR**-0.5
+        noise = NOISE**0.5 * rng.normal(size=(draws, n))
         y = theta @ x.T + noise
         inverse = np.linalg.inv(start.T @ start + PRIOR * NOISE * np.eye(3))
         hat = (y[:, :6] @ start) @ inverse
-        g, design = 0.5 * ((hat @ x.T - y) ** 2).mean(1), 0.5 * (((hat - theta) @ x.T) ** 2).mean(1)
+        g = 0.5 * ((hat @ x.T - y) ** 2).mean(1)
+        design = 0.5 * (((hat - theta) @ x.T) ** 2).mean(1)
         exact = -NOISE * np.trace(start @ inverse @ start.T) / n
         difference = g - design - NOISE / 2
         assert abs(difference.mean() - exact) < 4 * difference.std() / draws**0.5
@@ -112,9 +147,16 @@ def moments(x):
 
 
 def hessian_of(features, moment, weights):
-    """Lemma 8: σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), a product of two positive semi-definite matrices entry by entry."""
-    inverse = torch.linalg.inv(features.T @ (weights[:, None] * features) + NOISE * torch.eye(features.shape[1]).double())
-    return NOISE * (features @ inverse @ features.T) * (features @ inverse @ moment @ inverse @ features.T)
+    """Lemma 8: σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), a product of two positive semi-definite matrices entry
+    by entry."""
+    inverse = torch.linalg.inv(
+        features.T @ (weights[:, None] * features) + NOISE * torch.eye(features.shape[1]).double()
+    )
+    return (
+        NOISE
+        * (features @ inverse @ features.T)
+        * (features @ inverse @ moment @ inverse @ features.T)
+    )
 
 
 def frank_wolfe(features, moment, size, steps):
@@ -131,10 +173,15 @@ def frank_wolfe(features, moment, size, steps):
 def test_gradient_and_hessian_are_those_of_lemma_8():
     features, moment = moments(points(7))
     weights = torch.rand(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    step, identity = 1e-5, torch.eye(7, dtype=torch.float64)
-    gradient, hessian = evaluated(features, moment, NOISE, weights)[1], hessian_of(features, moment, weights)
+    step = 1e-5
+    identity = torch.eye(7, dtype=torch.float64)
+    gradient = evaluated(features, moment, NOISE, weights)[1]
+    hessian = hessian_of(features, moment, weights)
     for k in range(7):
-        up, down = (evaluated(features, moment, NOISE, weights + sign * step * identity[k]) for sign in (1, -1))
+        up, down = (
+            evaluated(features, moment, NOISE, weights + sign * step * identity[k])
+            for sign in (1, -1)
+        )
         assert float(gradient[k]) == pytest.approx((up[0] - down[0]) / (2 * step), rel=1e-6)
         torch.testing.assert_close(hessian[k], (up[1] - down[1]) / (2 * step), rtol=1e-5, atol=1e-9)
     assert float(torch.linalg.eigvalsh(hessian).min()) > -1e-12
@@ -153,7 +200,8 @@ def test_the_submodularity_ratio_and_the_guarantee_hold():
     rng = np.random.default_rng(0)
     for _ in range(60):
         order = rng.permutation(9)
-        base, extra = order[:2].tolist(), order[2 : 2 + rng.integers(1, 6)].tolist()
+        base = order[:2].tolist()
+        extra = order[2 : 2 + rng.integers(1, 6)].tolist()
         together = bayesian_v(x, base) - bayesian_v(x, base + extra)
         alone = sum(bayesian_v(x, base) - bayesian_v(x, [*base, k]) for k in extra)
         assert alone >= ratio * together
@@ -177,7 +225,9 @@ def test_the_certificate_bounds_every_choice_from_below():
         assert 0 <= relaxed.min() <= relaxed.max() <= 1
         if value is not None and isinstance(design, VDesign):
             matrix = np.linalg.inv(x.T @ (relaxed[:, None] * x) / NOISE + np.eye(3))
-            assert np.trace(x @ matrix @ x.T) / (2 * 11) == pytest.approx(coreset.info["relaxed_objective"])
+            assert np.trace(x @ matrix @ x.T) / (2 * 11) == pytest.approx(
+                coreset.info["relaxed_objective"]
+            )
         if value is not None:
             assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
 
@@ -187,7 +237,8 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     size = 10
     best = relax(features, moment, NOISE, size, tolerance=1e-8)
     zero = torch.zeros(60, dtype=torch.float64)
-    curvature = float(hessian_of(features, moment, zero).trace()) * 2 * size  # the Hessian only falls as w grows
+    # the Hessian only falls as w grows
+    curvature = float(hessian_of(features, moment, zero).trace()) * 2 * size
     values = []
     for steps in (1, 4, 16, 64, 256):
         weights = frank_wolfe(features, moment, size, steps)
@@ -198,8 +249,10 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     assert values[4] - best.bound < (values[2] - best.bound) / 8  # sixteen times the steps
     assert best.objective - best.bound <= 1e-8 * best.objective
     assert float(best.weights.sum()) == pytest.approx(size)
-    # With one point the vertex is the point of the steepest gradient, which is what matching pursuit takes.
-    first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)  # where noise drowns curvature
+    # With one point the vertex is the point of the steepest gradient, which is what matching
+    # pursuit takes.
+    # where noise drowns curvature
+    first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)
     assert int(evaluated(features, moment, 1e6, zero)[1].argmin()) == first.indices[0]
 
 
@@ -238,4 +291,6 @@ def test_bad_input_is_refused():
     with pytest.raises(InputError, match="no outer objective"):
         VDesign().select(Dataset(points()), 2, outer=Dataset(points()))
     with pytest.raises(MemoryLimitError, match="needs the 400 × 400 matrix"):
-        ADesign(RBF(0.5)).select(Dataset(points(400)), 2, context=Context(runtime=Runtime(memory="400KB")))
+        ADesign(RBF(0.5)).select(
+            Dataset(points(400)), 2, context=Context(runtime=Runtime(memory="400KB"))
+        )

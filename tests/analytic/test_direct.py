@@ -1,4 +1,5 @@
-"""Bilevel selection on a module itself: against closed forms, refits, dense solves, and the kernel engine on the same problem."""
+"""Bilevel selection on a module itself: against closed forms, refits, dense solves, and the kernel
+engine on the same problem."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,15 @@ from torch import nn
 
 from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
 from bicore.kernels import Linear
-from bicore.networks.problem import ConjugateGradients, FlatModule, NetworkProblem, NeumannSeries, QuasiNewton, Rows, Stochastic
+from bicore.networks.problem import (
+    ConjugateGradients,
+    FlatModule,
+    NetworkProblem,
+    NeumannSeries,
+    QuasiNewton,
+    Rows,
+    Stochastic,
+)
 from bicore.selectors import NetworkSelector
 from bicore.selectors.network import CRITERIA
 from tests.helpers import blobs, line
@@ -28,10 +37,14 @@ def rows(given, chosen=None):
 
 
 def test_scores_of_least_squares_are_the_closed_form():
-    given, chosen = line(20, targets=2, features=3), [1, 4, 7, 12]
+    given = line(20, targets=2, features=3)
+    chosen = [1, 4, 7, 12]
     problem = NetworkProblem(FlatModule(linear(3, 2)), CRITERIA["squared"], RHO)
     theta = QuasiNewton().fit(problem, rows(given, chosen), problem.module.start, 0)
-    x, y, picked, aims = given.x, given.y, given.x[chosen], given.y[chosen]
+    x = given.x
+    y = given.y
+    picked = given.x[chosen]
+    aims = given.y[chosen]
     gram = picked.T @ picked + RHO * np.eye(3)
     exact = np.linalg.solve(gram, picked.T @ aims)
     np.testing.assert_allclose(theta.reshape(2, 3).T, exact, atol=1e-7)
@@ -39,23 +52,32 @@ def test_scores_of_least_squares_are_the_closed_form():
     direction = np.linalg.solve(2 * gram, 2 * x.T @ residual / 20)
     expected = -(2 * residual * (x @ direction)).sum(1)
     gradient = problem.outer_gradient(theta, rows(given))
-    u = ConjugateGradients().solve(lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient)
-    np.testing.assert_allclose(-problem.along(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9)
+    u = ConjugateGradients().solve(
+        lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient
+    )
+    np.testing.assert_allclose(
+        -problem.along(theta, rows(given), u), expected, rtol=1e-5, atol=1e-9
+    )
 
 
 def test_scores_of_a_logistic_model_are_derivatives_of_refits():
-    given, chosen = blobs(18, classes=3, features=3), [0, 1, 2, 9]
+    given = blobs(18, classes=3, features=3)
+    chosen = [0, 1, 2, 9]
     problem = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO)
     theta = QuasiNewton().fit(problem, rows(given, chosen), problem.module.start, 0)
     gradient = problem.outer_gradient(theta, rows(given))
-    u = ConjugateGradients().solve(lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient)
+    u = ConjugateGradients().solve(
+        lambda v, step: problem.hessian_product(theta, rows(given, chosen), v), gradient
+    )
     scores = -problem.along(theta, rows(given), u)
     for k in (3, 5, 11):
         values = []
         for weight in (1e-2, -1e-2):
             some = rows(given, [*chosen, k])
             some.weight[-1] = weight
-            values.append(problem.outer_value(QuasiNewton().fit(problem, some, theta, 0), rows(given)))
+            values.append(
+                problem.outer_value(QuasiNewton().fit(problem, some, theta, 0), rows(given))
+            )
         assert float(scores[k]) == pytest.approx((values[0] - values[1]) / 2e-2, rel=1e-3, abs=1e-5)
 
 
@@ -72,13 +94,17 @@ def test_hessian_products_and_both_inverses_are_those_of_the_dense_matrix():
     dense = torch.autograd.functional.hessian(lambda point: problem.inner(point, some), theta)
     probe = torch.randn(len(theta), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(problem.hessian_product(theta, some, probe), dense @ probe)
-    small = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO, gauss_newton=True)
+    small = NetworkProblem(
+        FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO, gauss_newton=True
+    )
     whole = NetworkProblem(FlatModule(linear(3, 3)), CRITERIA["cross-entropy"], RHO)
     point = small.module.start
     torch.testing.assert_close(  # outputs linear in θ: nothing is left out
         small.hessian_product(point, some, point), whole.hessian_product(point, some, point)
     )
-    halved = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], RHO, gauss_newton=True)
+    halved = NetworkProblem(
+        FlatModule(network()), CRITERIA["cross-entropy"], RHO, gauss_newton=True
+    )
     assert not torch.allclose(halved.hessian_product(theta, some, probe), dense @ probe)
     assert float(probe @ halved.hessian_product(theta, some, probe)) > 0
     gradient = problem.outer_gradient(theta, rows(given))
@@ -88,9 +114,13 @@ def test_hessian_products_and_both_inverses_are_those_of_the_dense_matrix():
 
     shifted = dense + 0.3 * torch.eye(len(theta), dtype=torch.float64)
     exact = torch.linalg.solve(shifted, gradient)
-    torch.testing.assert_close(ConjugateGradients(200, 0.3).solve(product, gradient), exact, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(
+        ConjugateGradients(200, 0.3).solve(product, gradient), exact, rtol=1e-5, atol=1e-8
+    )
     rate = 1.0 / float(torch.linalg.eigvalsh(shifted).max())
-    torch.testing.assert_close(NeumannSeries(400, rate, 0.3).solve(product, gradient), exact, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(
+        NeumannSeries(400, rate, 0.3).solve(product, gradient), exact, rtol=1e-4, atol=1e-7
+    )
     with pytest.raises(NumericalError, match="Neumann series diverges"):
         NeumannSeries(400, 20 * rate).solve(product, gradient)
     with pytest.raises(NumericalError, match="not positive definite"):
@@ -106,8 +136,12 @@ def test_a_linear_module_chooses_what_the_kernel_engine_chooses(loss):
         given = blobs(40, classes=3, features=4)
     module = linear(4, 2 if loss == "squared" else 3)
     before = module.weight.detach().clone()
-    direct = NetworkSelector(criterion=loss, inner_reg=RHO).select(given, 7, initial=[5], context=Context(module))
-    kernel = BilevelSelector(kernel=Linear(), loss=loss, inner_reg=RHO).select(given, 7, initial=[5])
+    direct = NetworkSelector(criterion=loss, inner_reg=RHO).select(
+        given, 7, initial=[5], context=Context(module)
+    )
+    kernel = BilevelSelector(kernel=Linear(), loss=loss, inner_reg=RHO).select(
+        given, 7, initial=[5]
+    )
     assert direct.indices.tolist() == kernel.indices.tolist()
     np.testing.assert_allclose(direct.objectives, kernel.objectives, rtol=1e-5)
     assert torch.equal(before, module.weight)
@@ -130,7 +164,9 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
             "curvature": "gauss-newton",
         },
     }.items():
-        coreset = NetworkSelector(inner_reg=0.05, **options).select(given, 6, rng=1, context=Context(network()))
+        coreset = NetworkSelector(inner_reg=0.05, **options).select(
+            given, 6, rng=1, context=Context(network())
+        )
         assert len(set(coreset.indices.tolist())) == 6
         scores[name] = coreset.objectives[-1]
     start = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], 0.05)
@@ -138,11 +174,12 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
 
 
 def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
-    given, module = blobs(30, classes=3, features=3), network()
+    given = blobs(30, classes=3, features=3)
+    module = network()
     whole, drawn, few = (
-        NetworkSelector(inner_reg=0.05, inverse=ConjugateGradients(30, 1.0, mini_batch=size)).select(
-            given, 5, context=Context(module)
-        )
+        NetworkSelector(
+            inner_reg=0.05, inverse=ConjugateGradients(30, 1.0, mini_batch=size)
+        ).select(given, 5, context=Context(module))
         for size in (None, 9, 2)
     )
     assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
@@ -152,7 +189,8 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
 def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(options):
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
-    given, module = blobs(40, classes=3, features=3), linear(3, 3)
+    given = blobs(40, classes=3, features=3)
+    module = linear(3, 3)
     selector = NetworkSelector(inner_reg=RHO, **options)
     plain = selector.select(given, 6, initial=[4], context=Context(module))
     pairs = TensorDataset(torch.from_numpy(given.x), torch.from_numpy(given.y))
@@ -161,10 +199,18 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
     assert loaded.indices.tolist() == plain.indices.tolist()
     np.testing.assert_allclose(loaded.objectives, plain.objectives, rtol=1e-8)
     doubled = DataLoader(
-        pairs, batch_size=7, collate_fn=lambda items: [2 * torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])]
+        pairs,
+        batch_size=7,
+        collate_fn=lambda items: [
+            2 * torch.stack([x for x, _ in items]),
+            torch.stack([y for _, y in items]),
+        ],
     )
     twice = selector.select(Dataset(2 * given.x, given.y), 6, initial=[4], context=Context(module))
-    assert selector.select_from(doubled, 6, initial=[4], context=Context(module)).indices.tolist() == twice.indices.tolist()
+    assert (
+        selector.select_from(doubled, 6, initial=[4], context=Context(module)).indices.tolist()
+        == twice.indices.tolist()
+    )
     drawn = BatchSampler(RandomSampler(pairs), 7, False)
     for wrong in (
         DataLoader(pairs, shuffle=True),
@@ -175,10 +221,19 @@ def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(option
     ):
         with pytest.raises(InputError, match="does not bring all rows in order"):
             selector.select_from(wrong, 2, context=Context(module))
-    words = [(torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)]
-    named = selector.select_from(DataLoader(words, batch_size=7), 6, initial=[4], context=Context(module, classes=["a", "b", "c"]))
+    words = [
+        (torch.from_numpy(row), "abc"[label]) for row, label in zip(given.x, given.y, strict=True)
+    ]
+    named = selector.select_from(
+        DataLoader(words, batch_size=7),
+        6,
+        initial=[4],
+        context=Context(module, classes=["a", "b", "c"]),
+    )
     assert named.indices.tolist() == plain.indices.tolist()
-    squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(given, 4, context=Context(module))
+    squared = NetworkSelector(criterion="squared", inner_reg=RHO).select(
+        given, 4, context=Context(module)
+    )
     assert len(squared) == 4  # classes as one-hot targets
     with pytest.raises(InputError, match="items are not"):
         selector.select_from(DataLoader(torch.zeros(5, 3)), 2, context=Context(module))
@@ -195,7 +250,9 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(InputError, match="needs labels"):
         NetworkSelector().select(Dataset(given.x), 2, context=Context(network()))
     with pytest.raises(InputError, match="criterion returned shape"):
-        NetworkSelector(criterion=nn.CrossEntropyLoss()).select(given, 2, context=Context(network()))
+        NetworkSelector(criterion=nn.CrossEntropyLoss()).select(
+            given, 2, context=Context(network())
+        )
     with pytest.raises(InputError, match="criterion='mse'"):
         NetworkSelector(criterion="mse")
     with pytest.raises(InputError, match="inner_reg=0"):
@@ -204,4 +261,6 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(InputError, match="no parameter that can be trained"):
         NetworkSelector().select(given, 2, context=Context(frozen))
     with pytest.raises(InputError, match="3 outputs and y 2 targets"):
-        NetworkSelector(criterion="squared").select(line(20, targets=2, features=3), 2, context=Context(network()))
+        NetworkSelector(criterion="squared").select(
+            line(20, targets=2, features=3), 2, context=Context(network())
+        )

@@ -1,4 +1,5 @@
-"""The implicit gradient against finite differences of G(w): every loss, inner and linear solver, in and out of the support."""
+"""The implicit gradient against finite differences of G(w): every loss, inner and linear solver, in
+and out of the support."""
 
 import dataclasses
 import functools
@@ -6,7 +7,15 @@ import functools
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, CrossEntropy, CustomLoss, Dataset, Logistic, PerPoint, SquaredError
+from bicore import (
+    BilevelSelector,
+    CrossEntropy,
+    CustomLoss,
+    Dataset,
+    Logistic,
+    PerPoint,
+    SquaredError,
+)
 from bicore.bilevel import LBFGS, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
 from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
 
@@ -32,7 +41,12 @@ LOSSES = {
     "custom": (HUBER, line),
     "custom labels": (CustomLoss(softmax_loss), blobs),
 }
-PAIRS = [(loss, inner) for loss in LOSSES for inner in INNER if inner != "ridge" or loss.startswith("squared")]
+PAIRS = [
+    (loss, inner)
+    for loss in LOSSES
+    for inner in INNER
+    if inner != "ridge" or loss.startswith("squared")
+]
 
 
 def weighted(data: Dataset) -> Dataset:
@@ -42,18 +56,22 @@ def weighted(data: Dataset) -> Dataset:
 
 def objective(selector, data, outer, k, shift):
     """G with the weight of point k nudged; a point outside the support joins with that weight."""
-    points, weights = list(SUPPORT), list(WEIGHTS)
+    points = list(SUPPORT)
+    weights = list(WEIGHTS)
     if k in points:
         weights[points.index(k)] += shift
     else:
-        points, weights = [*points, k], [*weights, shift]
+        points = [*points, k]
+        weights = [*weights, shift]
     return state_of(selector, data, points, weights, outer).objective
 
 
 def slope_by_differences(selector, data, outer, k):
     if k in SUPPORT:
         step = 1e-4
-        return (objective(selector, data, outer, k, step) - objective(selector, data, outer, k, -step)) / (2 * step)
+        return (
+            objective(selector, data, outer, k, step) - objective(selector, data, outer, k, -step)
+        ) / (2 * step)
     # A weight cannot be negative: the one-sided difference of second order.
     step = 2e-4
     start, near, far = (objective(selector, data, outer, k, s) for s in (0.0, step, 2 * step))
@@ -64,7 +82,9 @@ def slope_by_differences(selector, data, outer, k):
 def exact_slope(loss, k):
     """The difference of refits to 1e-13: the same for every solver that is held against it."""
     built, make = LOSSES[loss]
-    exact = BilevelSelector(kernel="rbf", loss=built, inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13))
+    exact = BilevelSelector(
+        kernel="rbf", loss=built, inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13)
+    )
     return slope_by_differences(exact, weighted(make()), None, k)
 
 
@@ -73,7 +93,9 @@ def exact_slope(loss, k):
 def test_gradient_of_every_combination(loss, inner, linear):
     built, make = LOSSES[loss]
     data = weighted(make())
-    selector = BilevelSelector(kernel="rbf", loss=built, inner_reg=0.3, inner=INNER[inner](), linear=LINEAR[linear])
+    selector = BilevelSelector(
+        kernel="rbf", loss=built, inner_reg=0.3, inner=INNER[inner](), linear=LINEAR[linear]
+    )
     scores = state_of(selector, data, SUPPORT, WEIGHTS).scores().numpy()
     for k in (3, 20, 1, 30):
         assert scores[k] == pytest.approx(exact_slope(loss, k), rel=2e-4, abs=1e-8)
@@ -83,35 +105,52 @@ def test_gradient_of_every_combination(loss, inner, linear):
 @pytest.mark.parametrize("linear", ["cholesky", "cg"])
 def test_gradient_with_a_separate_weighted_outer_set(loss, linear):
     built, make = LOSSES[loss]
-    data, outer = make(), weighted(make())[np.arange(5, 35)]
+    data = make()
+    outer = weighted(make())[np.arange(5, 35)]
     inner = Newton(Cholesky(), tolerance=1e-13)
-    selector = BilevelSelector(kernel="laplace", loss=built, inner_reg=0.2, inner=inner, linear=LINEAR[linear])
+    selector = BilevelSelector(
+        kernel="laplace", loss=built, inner_reg=0.2, inner=inner, linear=LINEAR[linear]
+    )
     state = state_of(selector, data, SUPPORT, WEIGHTS, outer)
     scores = state.scores().numpy()
     for k in (3, 20, 1, 30):
-        assert scores[k] == pytest.approx(slope_by_differences(selector, data, outer, k), rel=2e-4, abs=1e-8)
+        assert scores[k] == pytest.approx(
+            slope_by_differences(selector, data, outer, k), rel=2e-4, abs=1e-8
+        )
     np.testing.assert_allclose(state.weight_gradient().numpy(), scores[SUPPORT], rtol=1e-6)
 
 
 def test_gradient_when_outer_and_inner_loss_differ():
     data = blobs()
     selector = BilevelSelector(
-        kernel="rbf", loss="squared", outer_loss="cross-entropy", inner_reg=0.3, inner=Newton(Cholesky(), tolerance=1e-13)
+        kernel="rbf",
+        loss="squared",
+        outer_loss="cross-entropy",
+        inner_reg=0.3,
+        inner=Newton(Cholesky(), tolerance=1e-13),
     )
     scores = state_of(selector, data, SUPPORT, WEIGHTS).scores().numpy()
     for k in (3, 1, 30):
-        assert scores[k] == pytest.approx(slope_by_differences(selector, data, None, k), rel=2e-4, abs=1e-8)
+        assert scores[k] == pytest.approx(
+            slope_by_differences(selector, data, None, k), rel=2e-4, abs=1e-8
+        )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", [float, PerPoint])
 def test_derivative_in_the_regulariser(loss, form):
     built, make = LOSSES[loss]
-    data, rho = weighted(make()), 0.3
+    data = weighted(make())
+    rho = 0.3
     inner = Newton(Cholesky(), tolerance=1e-13)
 
     def value(reg):
-        return state_of(BilevelSelector(kernel="rbf", loss=built, inner_reg=form(reg), inner=inner), data, SUPPORT, WEIGHTS)
+        return state_of(
+            BilevelSelector(kernel="rbf", loss=built, inner_reg=form(reg), inner=inner),
+            data,
+            SUPPORT,
+            WEIGHTS,
+        )
 
     step = 1e-5
     slope = (value(rho + step).objective - value(rho - step).objective) / (2 * step)
@@ -121,7 +160,9 @@ def test_derivative_in_the_regulariser(loss, form):
 
 def test_scores_of_a_sample_of_candidates_are_those_of_all():
     data = blobs()
-    state = state_of(BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.3), data, SUPPORT, WEIGHTS)
+    state = state_of(
+        BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.3), data, SUPPORT, WEIGHTS
+    )
     import torch
 
     some = torch.tensor([1, 30, 3])

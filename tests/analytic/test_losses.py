@@ -24,7 +24,12 @@ CASES = [
 def prepared(loss, targets):
     like = torch.empty(0, dtype=torch.float64)
     t = loss.prepare(targets, targets, torch.ones(len(targets.values), dtype=torch.float64), like)
-    h = torch.randn(len(targets.values), loss.outputs(targets), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    h = torch.randn(
+        len(targets.values),
+        loss.outputs(targets),
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(1),
+    )
     return h, t
 
 
@@ -32,7 +37,8 @@ def prepared(loss, targets):
 def test_gradient_and_curvature_match_finite_differences(loss, targets):
     h, t = prepared(loss, targets)
     step = 1e-6
-    gradient, blocks = loss.gradient(h, t), loss.curvature(h, t).blocks(h.shape[1])
+    gradient = loss.gradient(h, t)
+    blocks = loss.curvature(h, t).blocks(h.shape[1])
     for c in range(h.shape[1]):
         moved = torch.zeros_like(h)
         moved[:, c] = step

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import BilevelSelector, ConvergenceError, CrossEntropy, InputError, NumericalError, PerPoint, Runtime
+from bicore import (
+    BilevelSelector,
+    ConvergenceError,
+    CrossEntropy,
+    InputError,
+    NumericalError,
+    PerPoint,
+    Runtime,
+)
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import DeviceIteration, NewtonSystem
@@ -12,7 +20,8 @@ from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
 from tests.helpers import blobs, problem_of
 
-M, C = 9, 3
+M = 9
+C = 3
 
 
 def generator():
@@ -57,23 +66,34 @@ SOLVERS = [
 def test_solvers_agree_with_the_dense_system(solver, kind, zero):
     given = system(kind, zero)
     right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    torch.testing.assert_close(solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(
+        solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-7, atol=1e-8
+    )
     expected = dense_solution(given, given.curvature.apply(right))
-    torch.testing.assert_close(solver.solve_range(given, right, 1e-12).z, expected, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(
+        solver.solve_range(given, right, 1e-12).z, expected, rtol=1e-7, atol=1e-8
+    )
 
 
 def test_conjugate_gradients_handle_a_singular_kernel_matrix():
     given = system("softmax")
     given.gram = torch.ones(M, M, dtype=torch.float64)  # rank one: duplicates of one point
     right = torch.randn(M, C, dtype=torch.float64, generator=generator())
-    for solver in (ConjugateGradient(tolerance=1e-12), ConjugateGradient(precondition=False, tolerance=1e-12)):
-        torch.testing.assert_close(solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-6, atol=1e-8)
+    for solver in (
+        ConjugateGradient(tolerance=1e-12),
+        ConjugateGradient(precondition=False, tolerance=1e-12),
+    ):
+        torch.testing.assert_close(
+            solver.solve(given, right, 1e-12).z, dense_solution(given, right), rtol=1e-6, atol=1e-8
+        )
 
 
 def test_bordered_preconditioner_is_the_fresh_one():
     whole = system("softmax")
     part = NewtonSystem(
-        whole.gram[:-1, :-1], Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]), whole.shift
+        whole.gram[:-1, :-1],
+        Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]),
+        whole.shift,
     )
     begun = Preconditioner.fitting(None, part.gram, part.curvature, part.shift)
     grown = Preconditioner.fitting(begun, whole.gram, whole.curvature, whole.shift)
@@ -94,22 +114,33 @@ def test_solvers_say_when_they_do_not_converge():
         Neumann(terms=3).solve(given, right, 1e-10)
     with pytest.raises(ConvergenceError, match=r"diverges with step=10"):
         Neumann(step=10.0).solve(given, right, 1e-10)
-    assert ConjugateGradient(iterations=2, precondition=False, lenient=True).solve(given, right, 1e-10).iterations == 2
+    assert (
+        ConjugateGradient(iterations=2, precondition=False, lenient=True)
+        .solve(given, right, 1e-10)
+        .iterations
+        == 2
+    )
 
 
 def inner_problem(loss=None, rho: float = 0.1) -> InnerProblem:
-    problem = problem_of(BilevelSelector(kernel="rbf", loss=loss or CrossEntropy(), inner_reg=rho), blobs())
+    problem = problem_of(
+        BilevelSelector(kernel="rbf", loss=loss or CrossEntropy(), inner_reg=rho), blobs()
+    )
     points = torch.arange(0, 40, 3)
     gram = problem.train.columns(points)[points]
     weights = torch.linspace(0.3, 2, len(points), dtype=torch.float64)
     return InnerProblem(gram, problem.inner_targets[points], weights, rho, problem.inner_loss)
 
 
-@pytest.mark.parametrize("solver", [Newton(tolerance=1e-10), Newton(ConjugateGradient(), tolerance=1e-10), LBFGS()])
+@pytest.mark.parametrize(
+    "solver", [Newton(tolerance=1e-10), Newton(ConjugateGradient(), tolerance=1e-10), LBFGS()]
+)
 def test_inner_solvers_reach_stationarity(solver):
     problem = inner_problem()
     fit = solver.solve(problem, torch.zeros(len(problem.gram), 3, dtype=torch.float64))
-    reference = Newton(Cholesky(), tolerance=1e-12).solve(problem, torch.zeros(len(problem.gram), 3, dtype=torch.float64))
+    reference = Newton(Cholesky(), tolerance=1e-12).solve(
+        problem, torch.zeros(len(problem.gram), 3, dtype=torch.float64)
+    )
     torch.testing.assert_close(fit.predictions, reference.predictions, rtol=1e-5, atol=1e-6)
     assert problem.residual(fit.alpha, fit.predictions)[1] < 1e-5
 
@@ -133,13 +164,24 @@ def test_a_diverged_fit_never_passes_as_solved():
 
 
 def test_the_papers_recipe_is_a_combination_of_these():
-    """Float32, L-BFGS 0.25 × 200, 50 CG steps, 200 candidates, a per-point regulariser: it runs and is close to exact."""
+    """Float32, L-BFGS 0.25 × 200, 50 CG steps, 200 candidates, a per-point regulariser: it runs and
+    is close to exact."""
     data = blobs(80)
-    options = {"kernel": "rbf", "loss": "cross-entropy", "inner_reg": PerPoint(1e-3), "first": "random", "candidates": 30}
+    options = {
+        "kernel": "rbf",
+        "loss": "cross-entropy",
+        "inner_reg": PerPoint(1e-3),
+        "first": "random",
+        "candidates": 30,
+    }
     from bicore import Context
 
-    recipe = BilevelSelector(**options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True))
-    told = recipe.select(data, 10, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32")))
+    recipe = BilevelSelector(
+        **options, inner=LBFGS.paper(), linear=ConjugateGradient(50, lenient=True, euclidean=True)
+    )
+    told = recipe.select(
+        data, 10, rng=3, context=Context(runtime=Runtime(device="cpu", dtype="float32"))
+    )
     exact = BilevelSelector(**options).select(data, 10, rng=3)
     assert told.objective == pytest.approx(exact.objective, rel=0.15)
     assert told.info["effort"]["inner_iterations"] > 10
@@ -150,11 +192,18 @@ def softmax_problem(points: int = 12, rho: float = 0.05, spread: float = 1.0) ->
     draw = torch.Generator().manual_seed(3)
     root = spread * torch.randn(points, points + 1, dtype=torch.float64, generator=draw)
     targets = torch.nn.functional.one_hot(torch.arange(points) % C, C).double()
-    return InnerProblem(root @ root.T / points, targets, torch.linspace(0.1, 3, points, dtype=torch.float64), rho, CrossEntropy())
+    return InnerProblem(
+        root @ root.T / points,
+        targets,
+        torch.linspace(0.1, 3, points, dtype=torch.float64),
+        rho,
+        CrossEntropy(),
+    )
 
 
 class Rounded(InnerProblem):
-    """An objective of which only some digits can be trusted: each evaluation is ever so slightly above the one before."""
+    """An objective of which only some digits can be trusted: each evaluation is ever so slightly
+    above the one before."""
 
     calls = 0
 
@@ -167,7 +216,9 @@ def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_on
     plain = softmax_problem(50, rho=1e-3)
     parts = (plain.gram, plain.targets, plain.weights, plain.rho, plain.loss)
     solved = Newton().solve(plain, torch.zeros(50, C, dtype=torch.float64))
-    near = Newton(tolerance=1e-6).solve(plain, torch.zeros(50, C, dtype=torch.float64)).alpha * (1 + 1e-6)
+    near = Newton(tolerance=1e-6).solve(plain, torch.zeros(50, C, dtype=torch.float64)).alpha * (
+        1 + 1e-6
+    )
     assert plain.residual(near, plain.gram @ near)[1] > plain.tolerance
     fit = Newton().solve(Rounded(*parts), near)
     torch.testing.assert_close(fit.predictions, solved.predictions, rtol=1e-4, atol=1e-5)
@@ -183,9 +234,9 @@ def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypat
     problem = softmax_problem(rho=rho, spread=spread)
     start = torch.zeros(12, C, dtype=torch.float64)
     small = Newton(tolerance=1e-10).solve(problem, start)
-    assert softmax.SoftmaxFit(problem.gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], rho).solve(
-        start.numpy(), 1e-10
-    )  # the small solver really did it
+    assert softmax.SoftmaxFit(
+        problem.gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], rho
+    ).solve(start.numpy(), 1e-10)  # the small solver really did it
     monkeypatch.setattr(softmax, "LARGEST", 0)
     general = Newton(tolerance=1e-10).solve(problem, start)
     torch.testing.assert_close(small.alpha, general.alpha, rtol=1e-6, atol=1e-10)
@@ -206,7 +257,9 @@ def test_iterations_that_never_leave_the_device_solve_the_same_system(kind):
     given = system(kind)
     given.preconditioner = Preconditioner.fitting(None, given.gram, given.curvature, given.shift)
     right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    z, reached, _ = ConjugateGradient()._solve_on_device(given, right, float(torch.linalg.vector_norm(right)), 1e-12)
+    z, reached, _ = ConjugateGradient()._solve_on_device(
+        given, right, float(torch.linalg.vector_norm(right)), 1e-12
+    )
     assert reached <= 1e-12
     torch.testing.assert_close(z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
     run = DeviceIteration(right, given.preconditioner.apply, given.curvature.apply, given.shift)

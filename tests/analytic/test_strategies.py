@@ -33,7 +33,10 @@ def refitted(problem, chosen):
     columns = problem.cross.columns(_long(index)).numpy()
     gram = problem.train.columns(_long(index)).numpy()[index]
     alpha = np.linalg.solve(gram + RHO * np.eye(len(index)), problem.inner_targets.numpy()[index])
-    return float(problem.outer_weights.numpy() @ ((problem.outer_targets.numpy() - columns @ alpha) ** 2).sum(1))
+    return float(
+        problem.outer_weights.numpy()
+        @ ((problem.outer_targets.numpy() - columns @ alpha) ** 2).sum(1)
+    )
 
 
 def _long(index):
@@ -52,7 +55,9 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
     rises = chosen.rises()
     for place in range(5):
         rest = [k for k in chosen.points if k != chosen.points[place]]
-        assert float(rises[place]) == pytest.approx(refitted(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10)
+        assert float(rises[place]) == pytest.approx(
+            refitted(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10
+        )
     free = _long([k not in chosen.points for k in range(24)]).bool()
     place, joining, gain = chosen.best_exchange(free, _long(range(24)))
     values = {
@@ -81,9 +86,15 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
         )
         problem = problem_of(given)
         assert exchanged.objectives[-1] <= greedy.objectives[-1] + 1e-12
-        assert exchanged.objectives[-1] == pytest.approx(refitted(problem, exchanged.indices), rel=1e-9)
-        assert exchanged.info["exchange_gain"] == pytest.approx(greedy.objectives[-1] - exchanged.objectives[-1], abs=1e-9)
-        assert (exchanged.info["exchanges"] > 0) == (exchanged.objectives[-1] < greedy.objectives[-1] - 1e-9)
+        assert exchanged.objectives[-1] == pytest.approx(
+            refitted(problem, exchanged.indices), rel=1e-9
+        )
+        assert exchanged.info["exchange_gain"] == pytest.approx(
+            greedy.objectives[-1] - exchanged.objectives[-1], abs=1e-9
+        )
+        assert (exchanged.info["exchanges"] > 0) == (
+            exchanged.objectives[-1] < greedy.objectives[-1] - 1e-9
+        )
         better += exchanged.info["exchanges"] > 0
         for i in range(4):
             for k in set(range(20)) - set(exchanged.indices.tolist()):
@@ -97,14 +108,20 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
 def test_elimination_lets_the_cheapest_go():
     given = data(16)
     problem = problem_of(given)
-    coreset = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(float("inf"))).select(given, 5)
+    coreset = BilevelSelector(
+        kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(float("inf"))
+    ).select(given, 5)
     left = list(range(16))
     while len(left) > 5:
-        left.remove(min(left, key=lambda k: refitted(problem, [other for other in left if other != k])))
+        left.remove(
+            min(left, key=lambda k: refitted(problem, [other for other in left if other != k]))
+        )
     assert sorted(coreset.indices.tolist()) == left
     assert coreset.objectives[-1] == pytest.approx(refitted(problem, left), rel=1e-9)
     assert coreset.info["eliminated"] == 11
-    half = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(given, 4, initial=[3, 7])
+    half = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(
+        given, 4, initial=[3, 7]
+    )
     assert half.indices[:2].tolist() == [3, 7]
     assert half.info["eliminated"] == 2
 
@@ -118,14 +135,19 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         state = prepared.implicit(24)
         state.extend(list(range(24)), [1.0] * 24)
         weighing = Sparsity(state, 8, 2, largest)
-        start, free = state.objective, state.weights[2:]
+        start = state.objective
+        free = state.weights[2:]
         step = 0.1 / float(weighing._gradient().abs().max())
-        move = float((capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum())
+        move = float(
+            (capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum()
+        )
         weighing._descend(30, Clock())
         relaxed = state.objective
         assert relaxed < start
         free = state.weights[2:]
-        left = float((capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum())
+        left = float(
+            (capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum()
+        )
         assert left < 0.1 * move  # little is left to gain by moving weight between points
         weighing.run(30, Clock())
         assert weighing.left <= 8
@@ -136,9 +158,9 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
         assert weighing.ranked()[:2] == [0, 1]
         if largest == 1:
             np.testing.assert_allclose(state.weights, 1, atol=1e-6)
-    coreset = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss, strategy=Simplex(float("inf"), steps=30)).select(
-        given, 8, initial=[0, 1]
-    )
+    coreset = BilevelSelector(
+        kernel=RBF(0.3), inner_reg=RHO, loss=loss, strategy=Simplex(float("inf"), steps=30)
+    ).select(given, 8, initial=[0, 1])
     assert coreset.indices[:2].tolist() == [0, 1]
     again = selector.select(given, 8, initial=coreset.indices.tolist())
     assert coreset.objectives[-1] == pytest.approx(again.objectives[-1], rel=1e-6)
@@ -146,12 +168,16 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
 
 def test_the_penalised_gradient_is_that_of_differences():
     given = data(20)
-    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).prepare(given, None, 20, 0, Runtime())
+    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).prepare(
+        given, None, 20, 0, Runtime()
+    )
     state = prepared.implicit(20)
     state.extend(list(range(20)), [1.0] * 20)
     weighing = Sparsity(state, 6, 1, 1.0)
     weighing.beta = 0.3
-    weights, gradient, step = state.weights.clone(), weighing._gradient(), 1e-6
+    weights = state.weights.clone()
+    gradient = weighing._gradient()
+    step = 1e-6
     for k in (1, 7, 19):
         values = []
         for sign in (1, -1):
@@ -166,7 +192,9 @@ def test_the_simplex_never_ends_above_greedy_and_is_often_below():
     better = 0
     for seed in range(5):
         greedy, found = (
-            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=name).select(data(80, seed), 12)
+            BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=name).select(
+                data(80, seed), 12
+            )
             for name in ("greedy", "simplex")
         )
         gain = greedy.objectives[-1] - found.objectives[-1]
@@ -179,10 +207,16 @@ def test_the_simplex_never_ends_above_greedy_and_is_often_below():
 def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     given = data(80)
     options = {"kernel": RBF(0.3), "loss": loss, "inner_reg": RHO}
-    greedy, one = (BilevelSelector(**options, strategy=strategy).select(given, 8) for strategy in ("greedy", Batches(1)))
+    greedy, one = (
+        BilevelSelector(**options, strategy=strategy).select(given, 8)
+        for strategy in ("greedy", Batches(1))
+    )
     assert one.indices.tolist() == greedy.indices.tolist()
     start = list(range(40))
-    many, fewer = (BilevelSelector(**options, strategy=Batches(4)).select(given, size, initial=start) for size in (50, 46))
+    many, fewer = (
+        BilevelSelector(**options, strategy=Batches(4)).select(given, size, initial=start)
+        for size in (50, 46)
+    )
     assert many.indices[:46].tolist() == fewer.indices.tolist()
     assert len(many.objectives) == 50
     assert many.objectives[-1] < many.info["empty_objective"]
@@ -195,7 +229,9 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
 
 def test_strategies_work_with_final_weights_streams_and_limits():
     given = data(40)
-    final = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weights="final").select(given, 5)
+    final = BilevelSelector(
+        kernel=RBF(0.3), inner_reg=RHO, strategy="exchange", weights="final"
+    ).select(given, 5)
     plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
     assert final.objectives[-1] <= plain.objectives[-1]
     assert not BilevelSelector(strategy="exchange").ordered
@@ -234,7 +270,11 @@ def test_bad_strategies_are_refused():
         Exchange(rounds=-1)
     with pytest.raises(InputError, match=r"excess=0.5"):
         Elimination(0.5)
-    for options, words in (({"excess": 0.5}, r"excess=0.5"), ({"largest": 0.5}, r"largest=0.5"), ({"steps": 0}, "steps=0")):
+    for options, words in (
+        ({"excess": 0.5}, r"excess=0.5"),
+        ({"largest": 0.5}, r"largest=0.5"),
+        ({"steps": 0}, "steps=0"),
+    ):
         with pytest.raises(InputError, match=words):
             Simplex(**options)
     assert Strategy().name == "greedy"
@@ -255,7 +295,9 @@ def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel
     assert together.indices == alone.indices
     assert together.objective == pytest.approx(alone.objective, rel=1e-9)
     for name in ("scores", "gains", "losses", "first_order"):
-        np.testing.assert_allclose(getattr(together, name)(), getattr(alone, name)(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(together, name)(), getattr(alone, name)(), rtol=1e-6, atol=1e-9
+        )
     np.testing.assert_allclose(together.variance, alone.variance, atol=1e-9)
 
 
@@ -270,11 +312,19 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     for pick in found:
         scores = -state.gains() if rule == "gain" else state.scores()
         assert pick == int(
-            pool[int(scores[pool].masked_fill(_long([int(k) in state.indices for k in pool]).bool(), np.inf).argmin())]
+            pool[
+                int(
+                    scores[pool]
+                    .masked_fill(_long([int(k) in state.indices for k in pool]).bool(), np.inf)
+                    .argmin()
+                )
+            ]
         )
         state.add(pick)
     greedy, batches = (
-        BilevelSelector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(data(400), 40)
+        BilevelSelector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(
+            data(400), 40
+        )
         for strategy in ("greedy", Batches(8))
     )
     assert batches.objectives[-1] < 1.02 * greedy.objectives[-1]

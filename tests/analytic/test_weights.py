@@ -1,4 +1,5 @@
-"""Learnt weights: never worse than where they started, zero weights leave, and the optimum of a case known in closed form."""
+"""Learnt weights: never worse than where they started, zero weights leave, and the optimum of a
+case known in closed form."""
 
 import numpy as np
 import pytest
@@ -16,17 +17,35 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
     rng = np.random.default_rng(seed)
     points = rng.choice(50, 8, replace=False)
     start = rng.uniform(0.1, 3, 8)
-    learnt = reweight(data, indices=points, start=start, kernel="rbf", loss=loss, inner_reg=0.1, optimiser=optimiser)
+    learnt = reweight(
+        data,
+        indices=points,
+        start=start,
+        kernel="rbf",
+        loss=loss,
+        inner_reg=0.1,
+        optimiser=optimiser,
+    )
     assert learnt.objective <= learnt.info["start_objective"] + 1e-12
-    again = state_of(BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1), data, learnt.indices.tolist(), learnt.weights)
-    assert again.objective == pytest.approx(learnt.objective, rel=1e-6)  # the weights returned are those measured
+    again = state_of(
+        BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1),
+        data,
+        learnt.indices.tolist(),
+        learnt.weights,
+    )
+    # the weights returned are those measured
+    assert again.objective == pytest.approx(learnt.objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("optimiser", [ProjectedGradient(), Adam()])
 def test_a_search_that_finds_nothing_puts_the_weights_back(optimiser, monkeypatch):
-    """With the gradient's sign turned every step goes uphill: the state must end exactly where it began."""
-    state = state_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(50), [0, 7, 13], [1.0, 0.5, 2.0])
-    begin, slope = state.objective, state.weight_gradient
+    """With the gradient's sign turned every step goes uphill: the state must end exactly where it
+    began."""
+    state = state_of(
+        BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(50), [0, 7, 13], [1.0, 0.5, 2.0]
+    )
+    begin = state.objective
+    slope = state.weight_gradient
     monkeypatch.setattr(state, "weight_gradient", lambda: -slope())
     optimiser.optimise(state, final=True)
     assert state.weights.tolist() == [1.0, 0.5, 2.0]
@@ -36,24 +55,44 @@ def test_a_search_that_finds_nothing_puts_the_weights_back(optimiser, monkeypatc
 def test_projected_gradient_reaches_a_stationary_point():
     data = blobs(50)
     points = [0, 7, 13, 22, 31]
-    learnt = reweight(data, indices=points, kernel="rbf", inner_reg=0.1, optimiser=ProjectedGradient(final_steps=2000))
+    learnt = reweight(
+        data,
+        indices=points,
+        kernel="rbf",
+        inner_reg=0.1,
+        optimiser=ProjectedGradient(final_steps=2000),
+    )
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
     state = state_of(
-        selector, data, points, [learnt.weights[learnt.indices.tolist().index(k)] if k in learnt.indices else 0.0 for k in points]
+        selector,
+        data,
+        points,
+        [
+            learnt.weights[learnt.indices.tolist().index(k)] if k in learnt.indices else 0.0
+            for k in points
+        ],
     )
-    slope, weights = state.weight_gradient().numpy(), state.weights.numpy()
+    slope = state.weight_gradient().numpy()
+    weights = state.weights.numpy()
     assert np.abs(slope[weights > 0]).max() < 2e-3
     assert (slope[weights == 0] >= -1e-9).all()
 
 
 def test_one_point_has_the_weight_calculus_gives_it():
-    """K = [[1]] everywhere, targets t: h = w t₁/(w + ρ); the best w makes h the mean target, or is unbounded."""
+    """K = [[1]] everywhere, targets t: h = w t₁/(w + ρ); the best w makes h the mean target, or is
+    unbounded."""
     y = np.array([2.0, 0.0, 1.0, 0.6])
     data = Dataset(np.ones((4, 1)), y)
     learnt = reweight(
-        data, indices=[0], kernel=lambda a, b: a @ b.T, inner_reg=0.5, loss=_plain(), optimiser=ProjectedGradient(final_steps=3000)
+        data,
+        indices=[0],
+        kernel=lambda a, b: a @ b.T,
+        inner_reg=0.5,
+        loss=_plain(),
+        optimiser=ProjectedGradient(final_steps=3000),
     )
-    mean, rho = y.mean(), 0.5
+    mean = y.mean()
+    rho = 0.5
     assert learnt.weights[0] == pytest.approx(rho * mean / (2.0 - mean), rel=1e-3)
 
 
@@ -75,7 +114,8 @@ def test_learnt_weights_beat_binary_ones(loss, mode):
 
 
 def test_points_of_zero_weight_leave_and_the_status_says_why():
-    """Two identical inputs with opposite labels: no weights on both help, so points drop out and fewer come back."""
+    """Two identical inputs with opposite labels: no weights on both help, so points drop out and
+    fewer come back."""
     x = np.repeat([[0.0], [4.0]], 3, axis=0)
     y = np.array([0, 0, 1, 1, 1, 0])
     coreset = select(x, y, size=6, kernel="rbf", inner_reg=0.1, weights="learnt")

@@ -52,16 +52,22 @@ def layer(module: str) -> str:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_arrows_run_downwards(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    assert own in HEIGHT, f"{own} has no place in the picture; add it to docs/architecture.md and here"
+    assert own in HEIGHT, (
+        f"{own} has no place in the picture; add it to docs/architecture.md and here"
+    )
     for module in imports(path):
         target = layer(module)
-        assert HEIGHT[target] < HEIGHT[own] or target == own, f"{path.name} imports {module}: {own} stands below {target}"
+        assert HEIGHT[target] < HEIGHT[own] or target == own, (
+            f"{path.name} imports {module}: {own} stands below {target}"
+        )
 
 
 def test_no_cycles_between_files():
     graph = {}
     for path in modules():
-        name = ".".join(("bicore", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        name = ".".join(("bicore", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
         graph[name] = [module for module in imports(path) if path.name != "__init__.py"]
     done: set[str] = set()
 
@@ -78,17 +84,33 @@ def test_no_cycles_between_files():
 
 def test_forbidden_arrows():
     for place, targets in FORBIDDEN.items():
-        paths = [SOURCE / place] if place.endswith(".py") else sorted((SOURCE / place).rglob("*.py"))
+        paths = (
+            [SOURCE / place] if place.endswith(".py") else sorted((SOURCE / place).rglob("*.py"))
+        )
         for path in paths:
             for module in imports(path):
-                assert not any(module.startswith(target) for target in targets), f"{place} imports {module}"
+                assert not any(module.startswith(target) for target in targets), (
+                    f"{place} imports {module}"
+                )
 
 
 def test_importing_bicore_pulls_in_nothing_heavy():
     """scikit-learn, scipy and the compiler parts of torch wait until they are used."""
-    code = "import torch, sys; before = set(sys.modules); import bicore; print(sorted(set(sys.modules) - before))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for heavy in ("'sklearn'", "'scipy'", "'torch.fx'", "'pandas'", "'matplotlib'", "'torch._dynamo'"):
+    code = (
+        "import torch, sys; before = set(sys.modules); import bicore; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in (
+        "'sklearn'",
+        "'scipy'",
+        "'torch.fx'",
+        "'pandas'",
+        "'matplotlib'",
+        "'torch._dynamo'",
+    ):
         assert heavy not in loaded
 
 

@@ -1,4 +1,5 @@
-"""Every buffer of the package, found by walking it, with the configurations under which it is tested."""
+"""Every buffer of the package, found by walking it, with the configurations under which it is
+tested."""
 
 from __future__ import annotations
 
@@ -11,11 +12,20 @@ from pathlib import Path
 import bicore
 from bicore import RBF, BilevelSelector
 from bicore.bilevel.solvers.weights import ProjectedGradient
-from bicore.memory import Buffer, ClassBalancedReservoir, GradientSampling, MergeReduce, Prototypes, Reservoir
+from bicore.memory import (
+    Buffer,
+    ClassBalancedReservoir,
+    GradientSampling,
+    MergeReduce,
+    Prototypes,
+    Reservoir,
+)
 from bicore.selectors import Herding, KCenter
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
-LEARNT = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5))
+LEARNT = BilevelSelector(
+    kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5)
+)
 
 #: A maker for each configuration: capacity and seed in, a fresh buffer out.
 CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
@@ -27,20 +37,33 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
         "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, rule="cosine"),
     },
     MergeReduce: {
-        "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(BILEVEL, capacity, min(3, capacity), seed=seed),
+        "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(
+            BILEVEL, capacity, min(3, capacity), seed=seed
+        ),
         "merge-reduce, 1 slot": lambda capacity, seed: MergeReduce(BILEVEL, capacity, 1, seed=seed),
-        "merge-reduce, learnt": lambda capacity, seed: MergeReduce(LEARNT, capacity, min(2, capacity), "learnt", seed),
-        "merge-reduce, no labels": lambda capacity, seed: MergeReduce(KCenter(), capacity, min(2, capacity), seed=seed),
-        "merge-reduce, model": lambda capacity, seed: MergeReduce(Herding(), capacity, min(2, capacity), seed=seed),
+        "merge-reduce, learnt": lambda capacity, seed: MergeReduce(
+            LEARNT, capacity, min(2, capacity), "learnt", seed
+        ),
+        "merge-reduce, no labels": lambda capacity, seed: MergeReduce(
+            KCenter(), capacity, min(2, capacity), seed=seed
+        ),
+        "merge-reduce, model": lambda capacity, seed: MergeReduce(
+            Herding(), capacity, min(2, capacity), seed=seed
+        ),
     },
 }
 #: Configurations whose answer depends on how the stream is cut into batches.
 BATCHED = {"gss, greedy", "gss, cosine", *CONFIGURATIONS[MergeReduce]}
 #: Configurations whose rows are averages, not rows of the stream.
 AVERAGED = {"prototypes"}
-#: Configurations that may hold fewer rows than they have room for: a merge leaves room for the next slot.
+#: Configurations that may hold fewer rows than they have room for: a merge leaves room for the next
+#: slot.
 SLOTTED = {*CONFIGURATIONS[MergeReduce]}
-CASES = {name: make for configurations in CONFIGURATIONS.values() for name, make in configurations.items()}
+CASES = {
+    name: make
+    for configurations in CONFIGURATIONS.values()
+    for name, make in configurations.items()
+}
 
 
 def found() -> list[type[Buffer]]:
@@ -48,7 +71,11 @@ def found() -> list[type[Buffer]]:
     classes: set[type[Buffer]] = set()
     for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
         for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(thing, Buffer) and not inspect.isabstract(thing) and thing.__module__.startswith("bicore."):
+            if (
+                issubclass(thing, Buffer)
+                and not inspect.isabstract(thing)
+                and thing.__module__.startswith("bicore.")
+            ):
                 classes.add(thing)
     return sorted(classes, key=lambda thing: thing.__name__)
 

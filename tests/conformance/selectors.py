@@ -1,4 +1,5 @@
-"""Every selector of the package, found by walking it, with the configurations under which it is tested."""
+"""Every selector of the package, found by walking it, with the configurations under which it is
+tested."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ from bicore.selectors import (
     VDesign,
 )
 
-#: Configurations of each selector class. A class without one fails the battery. Bandwidths are fixed: the median heuristic looks
-#: at the features of every row, also of one whose weight is zero.
+#: Configurations of each selector class. A class without one fails the battery. Bandwidths are
+#: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
 CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     BilevelSelector: {
         "squared": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1),
@@ -45,18 +46,28 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
         "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="learnt"),
         "squared, exchange": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
-        "squared, elimination": BilevelSelector(kernel="linear", inner_reg=0.1, strategy="elimination"),
-        "squared, simplex": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy=Simplex(steps=2)),
+        "squared, elimination": BilevelSelector(
+            kernel="linear", inner_reg=0.1, strategy="elimination"
+        ),
+        "squared, simplex": BilevelSelector(
+            kernel=RBF(0.2), inner_reg=0.1, strategy=Simplex(steps=2)
+        ),
         "squared, batches": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy=Batches(4)),
         "cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05),
-        "cross-entropy, final": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weights="final"),
+        "cross-entropy, final": BilevelSelector(
+            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, weights="final"
+        ),
         "cross-entropy, candidates": BilevelSelector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
         "glister": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
-        "glister, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"),
+        "glister, cross-entropy": BilevelSelector(
+            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"
+        ),
         "reducible": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="reducible"),
-        "reducible, cross-entropy": BilevelSelector(kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"),
+        "reducible, cross-entropy": BilevelSelector(
+            kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="reducible"
+        ),
     },
     JointSelector: {
         "joint": JointSelector(
@@ -86,8 +97,14 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     ClassBalanced: {"class-balanced": ClassBalanced()},
     Hardest: {"hardest": Hardest()},
     MaxEntropy: {"max-entropy": MaxEntropy()},
-    Stratified: {"ccs": Stratified(), "ccs, margin": Stratified(difficulty="margin", prune=0.0, strata=3)},
-    KMeansPlusPlus: {f"k-means++ {space}": KMeansPlusPlus(space) for space in ("features", "embedding", "gradients")},
+    Stratified: {
+        "ccs": Stratified(),
+        "ccs, margin": Stratified(difficulty="margin", prune=0.0, strata=3),
+    },
+    KMeansPlusPlus: {
+        f"k-means++ {space}": KMeansPlusPlus(space)
+        for space in ("features", "embedding", "gradients")
+    },
     KCenter: {
         **{f"k-center {space}": KCenter(space) for space in ("features", "embedding", "gradients")},
         "k-center kernel": KCenter(RBF(0.2), first="central"),
@@ -113,11 +130,30 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
 }
 #: Configurations that draw at random over rows: there the order of the rows does matter.
 DRAWS = {"cross-entropy, candidates", "squared, automatic"}
-#: Configurations that draw at random over ids: of two equal rows either may come first, and rounding may change a draw.
-CHANCE = {"uniform", "class-balanced", "ccs", "ccs, margin", "k-means++ features", "k-means++ embedding", "k-means++ gradients",
-          "k-center features", "k-center embedding", "k-center gradients", "frcl", "batchbald"}  # fmt: skip
-#: Configurations in which a point may leave again, so that prefixes need not be nested and fewer points may come back.
-CORRECTED = {"squared, learnt", "cross-entropy, final", "gradient matching, pursuit", "gradient matching, frank-wolfe"}
+#: Configurations that draw at random over ids: of two equal rows either may come first, and
+#: rounding may change a draw.
+CHANCE = {
+    "uniform",
+    "class-balanced",
+    "ccs",
+    "ccs, margin",
+    "k-means++ features",
+    "k-means++ embedding",
+    "k-means++ gradients",
+    "k-center features",
+    "k-center embedding",
+    "k-center gradients",
+    "frcl",
+    "batchbald",
+}
+#: Configurations in which a point may leave again, so that prefixes need not be nested and fewer
+#: points may come back.
+CORRECTED = {
+    "squared, learnt",
+    "cross-entropy, final",
+    "gradient matching, pursuit",
+    "gradient matching, frank-wolfe",
+}
 #: Configurations whose weights are not 1.
 WEIGHTED = {*CORRECTED, "craig"}
 
@@ -134,9 +170,17 @@ def found() -> list[type[Selector]]:
     classes: set[type[Selector]] = set()
     for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
         for _, thing in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(thing, Selector) and not inspect.isabstract(thing) and thing.__module__.startswith("bicore."):
+            if (
+                issubclass(thing, Selector)
+                and not inspect.isabstract(thing)
+                and thing.__module__.startswith("bicore.")
+            ):
                 classes.add(thing)
     return sorted(classes, key=lambda thing: thing.__name__)
 
 
-CASES = {name: selector for configurations in CONFIGURATIONS.values() for name, selector in configurations.items()}
+CASES = {
+    name: selector
+    for configurations in CONFIGURATIONS.values()
+    for name, selector in configurations.items()
+}

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from bicore import Context, InputError
 from bicore.errors import DamagedFileError
-from tests.conformance.buffers import AVERAGED, BATCHED, CASES, CONFIGURATIONS, SLOTTED, found, loaded
+from tests.conformance.buffers import (
+    AVERAGED,
+    BATCHED,
+    CASES,
+    CONFIGURATIONS,
+    SLOTTED,
+    found,
+    loaded,
+)
 from tests.conformance.selectors import network
 
 MODEL = Context(model=network())
@@ -30,14 +38,23 @@ def named(request):
 def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = rng.choice(3, size=n, p=[0.7, 0.2, 0.1])
-    return rng.normal(size=(n, 4)) + np.eye(4)[y], y, rng.choice([0.0, 0.5, 1.0, 2.0], size=n, p=[0.1, 0.3, 0.3, 0.3])
+    return (
+        rng.normal(size=(n, 4)) + np.eye(4)[y],
+        y,
+        rng.choice([0.0, 0.5, 1.0, 2.0], size=n, p=[0.1, 0.3, 0.3, 0.3]),
+    )
 
 
 def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0):
     buffer = make(capacity, seed)
     for start in range(0, len(x), step):
         part = slice(start, start + step)
-        buffer.update(x[part], None if y is None else y[part], None if weight is None else weight[part], context=MODEL)
+        buffer.update(
+            x[part],
+            None if y is None else y[part],
+            None if weight is None else weight[part],
+            context=MODEL,
+        )
     return buffer
 
 
@@ -51,7 +68,8 @@ def same(first, second) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, seed, sizes):
     x, y, weight = stream(seed, sum(sizes))
-    buffer, start = CASES[name](CAPACITY, seed), 0
+    buffer = CASES[name](CAPACITY, seed)
+    start = 0
     for size in sizes:
         part = slice(start, start + size)
         buffer.update(x[part], y[part], weight[part], context=MODEL)
@@ -100,7 +118,8 @@ def test_no_global_random_state_is_read_or_moved(named):
     np.random.seed(3)
     torch.manual_seed(3)
     first = fed(make, *stream(2)).snapshot()
-    state, tensor_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    state = np.random.get_state()[1].copy()
+    tensor_state = torch.get_rng_state()
     second = fed(make, *stream(2)).snapshot()
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
@@ -139,7 +158,9 @@ def test_an_empty_buffer_says_so_and_can_be_saved(named, tmp_path):
         buffer.snapshot()
     assert len(buffer) == 0
     buffer.save(tmp_path / "empty.npz")
-    assert 1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) <= 3
+    assert (
+        1 <= len(loaded(buffer, tmp_path / "empty.npz").update(*stream(1)[:2], context=MODEL)) <= 3
+    )
 
 
 def test_batches_without_rows_or_without_weight_change_nothing_but_the_position(named):
@@ -161,7 +182,8 @@ def test_a_new_class_finds_room_whenever_it_comes(named):
     kept = buffer.snapshot()
     assert len(kept) == CAPACITY or name in SLOTTED
     assert set(kept.y.tolist()) <= {0, 1, 2}
-    if not name.startswith("gss") and name not in SLOTTED:  # two rows a slot have no room for every class
+    # two rows a slot have no room for every class
+    if not name.startswith("gss") and name not in SLOTTED:
         assert 2 in kept.y
 
 
@@ -196,7 +218,8 @@ def test_string_labels_are_kept_whole(named):
 def test_a_batch_that_is_refused_changes_nothing(named, change, words):
     _, make = named
     x, y, weight = stream(8)
-    buffer, other = fed(make, x, y, weight), fed(make, x, y, weight)
+    buffer = fed(make, x, y, weight)
+    other = fed(make, x, y, weight)
     with pytest.raises(InputError, match=words):
         buffer.update(*change(x, y), context=MODEL)
     assert buffer.position == other.position
@@ -222,7 +245,8 @@ def test_what_is_needed_and_missing_is_named(named):
 def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
     _, make = named
     x, y, weight = stream(10)
-    buffer, other = fed(make, x, y, weight), fed(make, x, y, weight)
+    buffer = fed(make, x, y, weight)
+    other = fed(make, x, y, weight)
     take = type(buffer)._take
 
     def broken(self, batch, context):
@@ -233,7 +257,9 @@ def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         buffer.update(x + 1, y, context=MODEL)
     monkeypatch.undo()
-    same(buffer.update(x, y, context=MODEL).snapshot(), other.update(x, y, context=MODEL).snapshot())
+    same(
+        buffer.update(x, y, context=MODEL).snapshot(), other.update(x, y, context=MODEL).snapshot()
+    )
 
 
 def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
@@ -258,14 +284,16 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
     buffer.save(tmp_path / "state.npz")
     whole = (tmp_path / "state.npz").read_bytes()
     rng = np.random.default_rng(0)
-    directory = whole.index(b"PK\x01\x02")  # where the archive's reader raises the most kinds of errors
+    # where the archive's reader raises the most kinds of errors
+    directory = whole.index(b"PK\x01\x02")
     places = [(int(place), int(rng.integers(8))) for place in rng.integers(len(whole), size=20)]
     places += [(place, bit) for place in range(directory, directory + 20) for bit in (0, 3, 6)]
     for place, bit in places:
         damaged = bytearray(whole)
         damaged[place] ^= 1 << bit
         (tmp_path / "state.npz").write_bytes(bytes(damaged))
-        with contextlib.suppress(DamagedFileError):  # else the bit means nothing, such as one of a date: the state is the same
+        # else the bit means nothing, such as one of a date: the state is the same
+        with contextlib.suppress(DamagedFileError):
             same(loaded(buffer, tmp_path / "state.npz").snapshot(), buffer.snapshot())
     for length in (0, 1, len(whole) // 2, len(whole) - 1):
         (tmp_path / "state.npz").write_bytes(whole[:length])
@@ -280,7 +308,8 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
         batches //= 10
     if name in ("merge-reduce, learnt", "merge-reduce, 3 slots"):
         batches //= 4
-    buffer, rng = make(CAPACITY, 0), np.random.default_rng(0)
+    buffer = make(CAPACITY, 0)
+    rng = np.random.default_rng(0)
     for _ in range(batches):
         buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
     assert len(buffer) == CAPACITY or (name in SLOTTED and len(buffer) <= CAPACITY)

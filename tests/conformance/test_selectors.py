@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from bicore import Context, Dataset, InputError, Runtime
 from bicore.networks.observe import observe
-from tests.conformance.selectors import CASES, CHANCE, CONFIGURATIONS, CORRECTED, DRAWS, WEIGHTED, found, network
+from tests.conformance.selectors import (
+    CASES,
+    CHANCE,
+    CONFIGURATIONS,
+    CORRECTED,
+    DRAWS,
+    WEIGHTED,
+    found,
+    network,
+)
 
 SIZE = 7
 MODEL = Context(model=network())
@@ -55,13 +64,17 @@ def test_the_same_seed_gives_the_same_answer_and_inputs_are_untouched(named):
     _, selector = named
     data = data_of(1)
     before = [column.copy() for column in (data.x, data.y, data.weight, data.ids)]
-    first, second = selector.select(data, SIZE, rng=5, context=MODEL), selector.select(data, SIZE, rng=5, context=MODEL)
+    first = selector.select(data, SIZE, rng=5, context=MODEL)
+    second = selector.select(data, SIZE, rng=5, context=MODEL)
     np.testing.assert_array_equal(first.indices, second.indices)
     np.testing.assert_array_equal(first.weights, second.weights)
     for column, old in zip((data.x, data.y, data.weight, data.ids), before, strict=True):
         np.testing.assert_array_equal(column, old)
     drawn = selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL)
-    assert drawn.indices.tolist() == selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL).indices.tolist()
+    assert (
+        drawn.indices.tolist()
+        == selector.select(data, SIZE, rng=np.random.default_rng(8), context=MODEL).indices.tolist()
+    )
 
 
 def test_no_global_random_state_is_read_or_moved(named):
@@ -70,7 +83,8 @@ def test_no_global_random_state_is_read_or_moved(named):
     np.random.seed(3)
     torch.manual_seed(3)
     first = selector.select(data, SIZE, rng=5, context=MODEL)
-    state, tensor_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    state = np.random.get_state()[1].copy()
+    tensor_state = torch.get_rng_state()
     second = selector.select(data, SIZE, rng=5, context=MODEL)
     np.testing.assert_array_equal(state, np.random.get_state()[1])
     assert torch.equal(tensor_state, torch.get_rng_state())
@@ -84,7 +98,10 @@ def test_prefixes_are_nested(named):
     data = data_of(2)
     large = selector.select(data, 12, rng=0, context=MODEL)
     for size in (1, 4, 11):
-        assert large.prefix(size).indices.tolist() == selector.select(data, size, rng=0, context=MODEL).indices.tolist()
+        assert (
+            large.prefix(size).indices.tolist()
+            == selector.select(data, size, rng=0, context=MODEL).indices.tolist()
+        )
 
 
 def test_points_of_weight_zero_are_neither_chosen_nor_counted(named):
@@ -109,11 +126,14 @@ def test_row_order_does_not_matter(named, seed):
         pytest.skip("draws rows at random")
     data = data_of(seed)
     order = np.random.default_rng(seed + 50).permutation(len(data))
-    plain, shuffled = selector.select(data, SIZE, rng=0, context=MODEL), selector.select(data[order], SIZE, rng=0, context=MODEL)
+    plain = selector.select(data, SIZE, rng=0, context=MODEL)
+    shuffled = selector.select(data[order], SIZE, rng=0, context=MODEL)
     assert plain.ids.tolist() == shuffled.ids.tolist()
     if plain.objective is not None:
         # Learnt weights stop on a flat floor: rounding moves them along it, not up.
-        assert plain.objective == pytest.approx(shuffled.objective, rel=1e-3 if name in CORRECTED else 1e-9)
+        assert plain.objective == pytest.approx(
+            shuffled.objective, rel=1e-3 if name in CORRECTED else 1e-9
+        )
 
 
 def test_of_two_equal_rows_the_smaller_id_comes_first(named):
@@ -121,7 +141,12 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(named):
     if name in DRAWS | CHANCE | CORRECTED:
         pytest.skip("draws rows, or drops one of two equal rows")
     data = data_of(4)
-    doubled = Dataset(np.repeat(data.x, 2, axis=0), np.repeat(data.y, 2), np.repeat(data.weight, 2), np.r_[np.arange(60)][::-1])
+    doubled = Dataset(
+        np.repeat(data.x, 2, axis=0),
+        np.repeat(data.y, 2),
+        np.repeat(data.weight, 2),
+        np.r_[np.arange(60)][::-1],
+    )
     picked = selector.select(doubled, 10, rng=0, context=MODEL)
     seen: set[int] = set()
     for row, ident in zip(picked.indices, picked.ids, strict=True):
@@ -133,7 +158,9 @@ def test_of_two_equal_rows_the_smaller_id_comes_first(named):
 def test_float32_agrees_with_float64(named):
     name, selector = named
     data = data_of(6)
-    single = selector.select(data, SIZE, rng=0, context=Context(MODEL.model, Runtime(dtype="float32")))
+    single = selector.select(
+        data, SIZE, rng=0, context=Context(MODEL.model, Runtime(dtype="float32"))
+    )
     double = selector.select(data, SIZE, rng=0, context=MODEL)
     assert len(np.intersect1d(single.indices, double.indices)) >= SIZE - 1
     if double.objective is not None and name != "squared, learnt":
@@ -144,7 +171,9 @@ def test_tiny_data(named):
     _, selector = named
     two = Dataset([[0.0, 1.0, 0.0, 2.0], [1.0, 0.0, 1.0, 0.0]], [0, 1])
     assert 1 <= len(selector.select(two, 2, context=MODEL)) <= 2
-    assert selector.select(Dataset([[0.5, 1.0, 0.0, 0.0]], [2]), 1, context=MODEL).indices.tolist() == [0]
+    assert selector.select(
+        Dataset([[0.5, 1.0, 0.0, 0.0]], [2]), 1, context=MODEL
+    ).indices.tolist() == [0]
 
 
 def test_given_points_come_first_and_are_continued(named):
@@ -159,7 +188,9 @@ def test_given_points_come_first_and_are_continued(named):
     assert len(np.unique(started.indices)) == SIZE
     if selector.ordered and name not in CHANCE | {"facility location, predictions"}:
         whole = selector.select(data, SIZE, rng=0, context=MODEL)
-        continued = selector.select(data, SIZE, initial=whole.indices[:4].tolist(), rng=0, context=MODEL)
+        continued = selector.select(
+            data, SIZE, initial=whole.indices[:4].tolist(), rng=0, context=MODEL
+        )
         assert continued.indices.tolist() == whole.indices.tolist()
 
 
@@ -167,7 +198,9 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
     _, selector = named
     data = data_of(1)
     if selector.needs_model:
-        with pytest.raises(InputError, match=f"^{re.escape(selector.name)} needs the current model.*Context"):
+        with pytest.raises(
+            InputError, match=f"^{re.escape(selector.name)} needs the current model.*Context"
+        ):
             selector.select(data, 3)
     else:
         selector.select(data, 3)
@@ -182,7 +215,8 @@ def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
     name, selector = named
     if not selector.needs_model:
         pytest.skip("needs no model")
-    data, module = data_of(1), network()
+    data = data_of(1)
+    module = network()
     module[2].eval()
     modes = [part.training for part in module.modules()]
     direct = selector.select(data, SIZE, rng=0, context=Context(module))
@@ -201,9 +235,12 @@ def test_gpu_and_cpu_agree(named):
     name, selector = named
     data = data_of(7)
     here = selector.select(data, SIZE, rng=0, context=Context(network(), Runtime(device="cpu")))
-    there = selector.select(data, SIZE, rng=0, context=Context(network().cuda(), Runtime(device="cuda")))
+    there = selector.select(
+        data, SIZE, rng=0, context=Context(network().cuda(), Runtime(device="cuda"))
+    )
     assert here.indices.tolist() == there.indices.tolist()
     if name in CORRECTED and here.objective is not None:
-        assert here.objective == pytest.approx(there.objective, rel=1e-3)  # learnt weights stop on a flat floor
+        # learnt weights stop on a flat floor
+        assert here.objective == pytest.approx(there.objective, rel=1e-3)
     else:
         np.testing.assert_allclose(here.weights, there.weights, rtol=1e-5, atol=1e-7)

@@ -1,9 +1,11 @@
-"""Oracle values of network kernels, computed once with neural-tangents 0.6.5 on jax 0.5.3 in float64.
+"""Oracle values of network kernels, computed once with neural-tangents 0.6.5 on jax 0.5.3 in
+float64.
 
-    python -m venv oracle-env && oracle-env/bin/pip install jax==0.5.3 jaxlib==0.5.3 neural-tangents==0.6.5
-    oracle-env/bin/python tests/oracle/make_oracle.py
+    python -m venv oracle-env && oracle-env/bin/pip install jax==0.5.3 jaxlib==0.5.3
+    neural-tangents==0.6.5 oracle-env/bin/python tests/oracle/make_oracle.py
 
-neural-tangents is archived and breaks on current JAX, so it is no dependency; what it gave is stored beside this file.
+neural-tangents is archived and breaks on current JAX, so it is no dependency; what it gave is
+stored beside this file.
 """
 
 import pathlib
@@ -26,7 +28,9 @@ def conv(size, stride=1, padding="SAME", w=1.0, b=0.05):
 
 def cnn():
     dense = stax.Dense(64, 1.0, 0.05)
-    return stax.serial(conv(5), stax.Relu(), conv(5), stax.Relu(), stax.Flatten(), dense, stax.Relu(), dense)
+    return stax.serial(
+        conv(5), stax.Relu(), conv(5), stax.Relu(), stax.Flatten(), dense, stax.Relu(), dense
+    )
 
 
 def block(stride, project):
@@ -63,7 +67,8 @@ def even_window():
 
 
 def pooled(depth):
-    """Arora et al. (2019): the first convolution with variance 1, the others and the read-out with 2, no bias."""
+    """Arora et al. (2019): the first convolution with variance 1, the others and the read-out with
+    2, no bias."""
     layers = []
     for place in range(depth - 1):
         layers += [conv(3, w=1.0 if place == 0 else 2**0.5, b=0.0), stax.Relu()]
@@ -84,9 +89,13 @@ def pooled_strided():
 
 def main_pooled():
     rng = np.random.default_rng(21)
-    colour, small = rng.normal(size=(3, 32, 32, 3)), rng.normal(size=(3, 9, 12, 2))
+    colour = rng.normal(size=(3, 32, 32, 3))
+    small = rng.normal(size=(3, 9, 12, 2))
     stored = {"colour": colour.transpose(0, 3, 1, 2), "small": small.transpose(0, 3, 1, 2)}
-    for name, (_, _, kernel), inputs in (("depth6", pooled(6), colour), ("strided", pooled_strided(), small)):
+    for name, (_, _, kernel), inputs in (
+        ("depth6", pooled(6), colour),
+        ("strided", pooled_strided(), small),
+    ):
         for kind in ("ntk", "nngp"):
             stored[f"{name}_{kind}"] = np.asarray(kernel(inputs, inputs, kind))
     np.savez_compressed(pathlib.Path(__file__).with_name("pooled.npz"), **stored)

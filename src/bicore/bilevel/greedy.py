@@ -1,4 +1,5 @@
-"""Matching pursuit: take the point with the best score, correct, repeat. What is selected so far is whole at every moment."""
+"""Matching pursuit: take the point with the best score, correct, repeat. What is selected so far is
+whole at every moment."""
 
 from __future__ import annotations
 
@@ -23,10 +24,13 @@ from bicore.errors import NumericalError
 from bicore.runtime import Clock, ProgressLine
 from bicore.selectors.base import lowest, step_rng
 
-#: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard that often.
+#: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard
+#: that often.
 TOGETHER = 16
-#: Points taken together come from this many times as many of the best scores, and are at most one of so many of the coreset.
-POOL, GROWTH = 4, 10
+#: Points taken together come from this many times as many of the best scores, and are at most one
+#: of so many of the coreset.
+POOL = 4
+GROWTH = 10
 #: Steps before one is recorded as a graph.
 WARM_UP = 3
 #: Points whose fits are watched, because fits of the first few change the most.
@@ -55,7 +59,8 @@ class Forward(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a pursuit chooses. ``optimiser`` corrects the weights after every point; None keeps them at 1.
+    """How a pursuit chooses. ``optimiser`` corrects the weights after every point; None keeps them
+    at 1.
 
     ``reference`` holds each point's loss under the model of all data, for the reducible rule.
     """
@@ -81,7 +86,9 @@ class Outcome:
     status: str
     info: dict[str, Any] = field(default_factory=dict)
 
-    def reweighted(self, state: ImplicitForward, optimiser: WeightOptimiser, clock: Clock) -> Outcome:
+    def reweighted(
+        self, state: ImplicitForward, optimiser: WeightOptimiser, clock: Clock
+    ) -> Outcome:
         """The same points with weights optimised once; those whose weight is zero leave."""
         if self.status.startswith("interrupted"):
             return self
@@ -89,33 +96,59 @@ class Outcome:
             state.extend(self.indices.tolist(), self.weights.tolist())
             optimiser.optimise(state, final=True, clock=clock)
         except KeyboardInterrupt:
-            return replace(self, status="interrupted while the weights were optimised: all points, with unit weights")
+            return replace(
+                self,
+                status=(
+                    "interrupted while the weights were optimised: all points, with unit weights"
+                ),
+            )
         weights = state.weights.double().cpu().numpy()
-        kept, status = weights > 0, self.status
+        kept = weights > 0
+        status = self.status
         if not kept.all() and status == "complete":
             status = f"{kept.sum()} of {len(kept)} points: the learnt weight of the others is zero"
         objectives = np.append(self.objectives[: kept.sum() - 1], state.objective)
-        return replace(self, indices=self.indices[kept], weights=weights[kept], objectives=objectives, status=status)
+        return replace(
+            self,
+            indices=self.indices[kept],
+            weights=weights[kept],
+            objectives=objectives,
+            status=status,
+        )
 
 
 class _Turn:
-    """Choosing a point and taking it, on the device; recorded as a CUDA graph where the step is always the same."""
+    """Choosing a point and taking it, on the device; recorded as a CUDA graph where the step is
+    always the same."""
 
     def __init__(
-        self, engine: RidgeForward | SoftmaxResident, scores: Callable[[Tensor | None], Tensor], closed: Tensor, ranks: Tensor
+        self,
+        engine: RidgeForward | SoftmaxResident,
+        scores: Callable[[Tensor | None], Tensor],
+        closed: Tensor,
+        ranks: Tensor,
     ) -> None:
-        self.engine, self.scores, self.closed, self.ranks = engine, scores, closed, ranks
+        self.engine = engine
+        self.scores = scores
+        self.closed = closed
+        self.ranks = ranks
         self.fine = torch.ones((), dtype=torch.bool, device=closed.device)
         self.graph: Any = None
         self.turns = 0
 
     def __call__(self) -> None:
-        recordable = isinstance(self.engine, SoftmaxResident) and self.closed.is_cuda and not self.engine.patient
+        recordable = (
+            isinstance(self.engine, SoftmaxResident)
+            and self.closed.is_cuda
+            and not self.engine.patient
+        )
         if not recordable:
             self._choose()
         elif self.graph is not None:
             self.graph.replay()
-        elif self.turns < WARM_UP:  # libraries set themselves up at their first calls, which a graph must not contain
+        elif (
+            self.turns < WARM_UP
+        ):  # libraries set themselves up at their first calls, which a graph must not contain
             self._aside()
             self.turns += 1
         else:
@@ -144,21 +177,34 @@ class _Turn:
 
     def check(self) -> None:
         if not self.fine:
-            raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+            raise NumericalError(
+                "a selection score is not finite; use float64, a larger inner_reg, or scale x."
+            )
 
 
 class Pursuit:
     """One run over the data; ``engine`` holds the coreset as it grows."""
 
     def __init__(self, engine: Forward, plan: Plan, data: Dataset) -> None:
-        self.engine, self.plan, self.ids = engine, plan, data.ids
+        self.engine = engine
+        self.plan = plan
+        self.ids = data.ids
         self.open = data.weights > 0
         self.objectives: list[float] = []
-        self.indices, self.weights = np.empty(0, dtype=np.int64), np.empty(0)
+        self.indices = np.empty(0, dtype=np.int64)
+        self.weights = np.empty(0)
         self.info: dict[str, Any] = {"empty_objective": engine.objective}
 
-    def run(self, points: list[int], weights: list[float], known: Coreset | None, clock: Clock, line: ProgressLine) -> Outcome:
-        """Take the given points, then grow to the planned size, until the time is over or the user interrupts."""
+    def run(
+        self,
+        points: list[int],
+        weights: list[float],
+        known: Coreset | None,
+        clock: Clock,
+        line: ProgressLine,
+    ) -> Outcome:
+        """Take the given points, then grow to the planned size, until the time is over or the user
+        interrupts."""
         try:
             self._start(points, weights, known)
             status = self._grow(clock, line)
@@ -175,7 +221,8 @@ class Pursuit:
         return Outcome(self.indices, self.weights, np.array(self.objectives), status, self.info)
 
     def _start(self, points: list[int], weights: list[float], known: Coreset | None) -> None:
-        """Take the given points; a coreset of this very problem brings its objectives along and is taken at once."""
+        """Take the given points; a coreset of this very problem brings its objectives along and is
+        taken at once."""
         if self.plan.optimiser is None:
             weights = [1.0] * len(points)
         self.open[points] = False
@@ -190,7 +237,9 @@ class Pursuit:
 
     def _grow(self, clock: Clock, line: ProgressLine) -> str:
         engine = self.engine
-        alone = self.plan.candidates is None and self.plan.together == 1 and self.plan.quotas is None
+        alone = (
+            self.plan.candidates is None and self.plan.together == 1 and self.plan.quotas is None
+        )
         if isinstance(engine, (RidgeForward, SoftmaxResident)) and engine.on_device and alone:
             status = self._grow_on_device(engine, clock, line)
             if status is not None:
@@ -200,7 +249,9 @@ class Pursuit:
             if clock.over and count:
                 return f"stopped by max_seconds after {count} of {self.plan.size} points"
             if not self.open.any():
-                return f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
+                return (
+                    f"{count} of {self.plan.size} points: the learnt weight of the others is zero"
+                )
             if not self._allowed().any():
                 return f"{count} of {self.plan.size} points: the quotas allow no more"
             self._take(self._choose(self._together()))
@@ -209,8 +260,11 @@ class Pursuit:
             line.update(len(self.engine.indices), self.engine.objective)
         return "complete"
 
-    def _grow_on_device(self, engine: RidgeForward | SoftmaxResident, clock: Clock, line: ProgressLine) -> str | None:
-        """The same, choosing on the GPU: the numbers come back every few points, not after each. None: a general engine goes on."""
+    def _grow_on_device(
+        self, engine: RidgeForward | SoftmaxResident, clock: Clock, line: ProgressLine
+    ) -> str | None:
+        """The same, choosing on the GPU: the numbers come back every few points, not after each.
+        None: a general engine goes on."""
         turn = self._turn(engine)
         while len(engine.indices) < self.plan.size:
             count = len(self.objectives)
@@ -222,7 +276,8 @@ class Pursuit:
                 for _ in range(1 if count == 0 else min(TOGETHER, self.plan.size - count)):
                     turn()
             objectives = engine.settle()
-            if not (isinstance(engine, SoftmaxResident) and engine.stuck):  # what is stuck is done again
+            # what is stuck is done again
+            if not (isinstance(engine, SoftmaxResident) and engine.stuck):
                 turn.check()
             self.objectives += objectives
             self.indices, self.weights = np.array(engine.indices), np.ones(len(self.objectives))
@@ -243,7 +298,12 @@ class Pursuit:
         closed = ~self.open
         closed[engine.indices] = True
         ranks = torch.from_numpy(np.argsort(np.argsort(self.ids, kind="stable")))
-        return _Turn(engine, self._device_scores, torch.from_numpy(closed).to(engine.device), ranks.to(engine.device))
+        return _Turn(
+            engine,
+            self._device_scores,
+            torch.from_numpy(closed).to(engine.device),
+            ranks.to(engine.device),
+        )
 
     def _allowed(self) -> Array:
         """Points that may be taken now."""
@@ -251,7 +311,8 @@ class Pursuit:
         return self.open if quotas is None else quotas.allowed(self.engine.indices, self.open)
 
     def _together(self) -> int:
-        """Points to take now: never more than a share of those there are, because early scores change the most."""
+        """Points to take now: never more than a share of those there are, because early scores
+        change the most."""
         return min(self.plan.together, max(1, len(self.engine.indices) // GROWTH))
 
     def _take(self, points: list[int]) -> None:
@@ -264,9 +325,11 @@ class Pursuit:
             self.engine.add(k)
 
     def _choose(self, batch: int = 1) -> list[int]:
-        """The lowest scores among all open points, or among a random sample of them; the first may be drawn."""
+        """The lowest scores among all open points, or among a random sample of them; the first may
+        be drawn."""
         count = min(batch, self.plan.size - len(self.engine.indices))
-        step, places = len(self.engine.indices), np.flatnonzero(self._allowed())
+        step = len(self.engine.indices)
+        places = np.flatnonzero(self._allowed())
         if step == 0 and self.plan.first == "random":
             return [int(step_rng(self.plan.seed, 0).choice(places))]
         wanted = self.plan.candidates
@@ -278,21 +341,30 @@ class Pursuit:
         if batch == 1:
             return [int(places[lowest(scores, self.ids[places])])]
         if not np.isfinite(scores).all():
-            raise NumericalError("a selection score is not finite; use float64, a larger inner_reg, or scale x.")
+            raise NumericalError(
+                "a selection score is not finite; use float64, a larger inner_reg, or scale x."
+            )
         order = places[np.lexsort((self.ids[places], scores))]
         pool = order[: POOL * batch]
-        if not isinstance(self.engine, RidgeForward) or self.plan.rule not in ("gradient", "gain") or len(pool) <= count:
+        if (
+            not isinstance(self.engine, RidgeForward)
+            or self.plan.rule not in ("gradient", "gain")
+            or len(pool) <= count
+        ):
             return [int(place) for place in order[:count]]
         device = self.engine.device
         ranks = torch.from_numpy(np.argsort(np.argsort(self.ids[pool], kind="stable"))).to(device)
-        return self.engine.within(torch.from_numpy(pool).to(device), count, self.plan.rule == "gain", ranks)
+        return self.engine.within(
+            torch.from_numpy(pool).to(device), count, self.plan.rule == "gain", ranks
+        )
 
     def _scores(self, columns: Tensor | None) -> Array:
         scores: Array = self._device_scores(columns).double().cpu().numpy()
         return scores
 
     def _device_scores(self, columns: Tensor | None) -> Tensor:
-        """The rule's score of every point (or of ``columns``) where the engine computes; the lowest is taken."""
+        """The rule's score of every point (or of ``columns``) where the engine computes; the lowest
+        is taken."""
         if self.plan.rule == "gain":
             assert isinstance(self.engine, (RidgeForward, ExplicitRidge))
             return -self.engine.gains(columns)
@@ -305,12 +377,17 @@ class Pursuit:
         return self.engine.scores(columns)
 
     def _polish(self, status: str, clock: Clock) -> str:
-        """The longer search for weights when the support is complete: growth itself never depends on the size asked for."""
+        """The longer search for weights when the support is complete: growth itself never depends
+        on the size asked for."""
         before = len(self.indices)
         self._correct(clock, final=True)
         self._commit()
         lost = before - len(self.indices)
-        return f"{before - lost} of {self.plan.size} points: the learnt weight of the others is zero" if lost else status
+        return (
+            f"{before - lost} of {self.plan.size} points: the learnt weight of the others is zero"
+            if lost
+            else status
+        )
 
     def _correct(self, clock: Clock, final: bool = False) -> None:
         """Optimise the weights; a point whose weight reaches zero leaves for good."""
@@ -323,11 +400,15 @@ class Pursuit:
             self.engine.keep(np.flatnonzero(positive).tolist())
 
     def _commit(self) -> None:
-        """Note the coreset as it stands: an interrupt in the middle of the next step falls back to this."""
+        """Note the coreset as it stands: an interrupt in the middle of the next step falls back to
+        this."""
         before = self.objectives[: len(self.engine.indices) - 1]
-        together = len(self.engine.indices) - len(before)  # points taken together have the objective of all of them
+        # points taken together have the objective of all of them
+        together = len(self.engine.indices) - len(before)
         objectives = before + [self.engine.objective] * together
         weights = np.ones(len(objectives))
         if self.plan.optimiser is not None and isinstance(self.engine, ImplicitForward):
             weights = self.engine.weights.double().cpu().numpy()
-        self.indices, self.weights, self.objectives = np.array(self.engine.indices), weights, objectives
+        self.indices = np.array(self.engine.indices)
+        self.weights = weights
+        self.objectives = objectives

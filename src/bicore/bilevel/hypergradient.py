@@ -35,7 +35,8 @@ class Hypergradient:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Where the gradient is taken: a fit on a support with its system, and the outer set's predictions."""
+    """Where the gradient is taken: a fit on a support with its system, and the outer set's
+    predictions."""
 
     support: Support
     alpha: Tensor
@@ -44,7 +45,9 @@ class Point:
     rho: float
 
 
-def implicit_gradient(problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None) -> Hypergradient:
+def implicit_gradient(
+    problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None
+) -> Hypergradient:
     """∂G/∂w_k for every training point, or for ``columns`` only."""
     right = problem.outer_gradient(point.predictions)
     values = problem.cross.transposed_matmul(right, columns)
@@ -57,13 +60,18 @@ def implicit_gradient(problem: Problem, point: Point, linear: LinearSolver, colu
     solved, rho = _correction(point, linear, on_support)
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    shown = point.predictions if columns is None and problem.cross is problem.train else rows.T @ point.alpha
+    shown = (
+        point.predictions
+        if columns is None and problem.cross is problem.train
+        else rows.T @ point.alpha
+    )
     gradients = problem.inner_loss.gradient(shown, targets)
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 
 def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -> Tensor:
-    """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER takes it; no system is solved."""
+    """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER
+    takes it; no system is solved."""
     values = problem.cross.transposed_matmul(problem.outer_gradient(point.predictions), columns)
     targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
     rows = point.support.train if columns is None else point.support.train[:, columns]
@@ -82,7 +90,9 @@ def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hy
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 
-def _correction(point: Point, linear: LinearSolver, on_support: Tensor) -> tuple[LinearSolution, float]:
+def _correction(
+    point: Point, linear: LinearSolver, on_support: Tensor
+) -> tuple[LinearSolution, float]:
     """z from V at the chosen points, and ∂G/∂ρ."""
     assert point.system is not None
     solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])

@@ -15,13 +15,15 @@ from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 
-#: Points, exchanges and removals whose worth differs by less than this share are equal; the smallest id then decides.
+#: Points, exchanges and removals whose worth differs by less than this share are equal; the
+#: smallest id then decides.
 TIE = 1e-10
 
 
 @dataclass(frozen=True)
 class Constant:
-    """ρ is the same for every coreset size: the plain sum of the paper. Prefixes and rank-one updates need this form."""
+    """ρ is the same for every coreset size: the plain sum of the paper. Prefixes and rank-one
+    updates need this form."""
 
     value: float
 
@@ -37,7 +39,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class PerPoint:
-    """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it. Published λ belong to this form."""
+    """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it. Published λ
+    belong to this form."""
 
     value: float
 
@@ -56,7 +59,10 @@ Regulariser = Constant | PerPoint
 
 def _check_regulariser(value: float) -> None:
     if not 0 < value < float("inf"):
-        raise InputError(f"inner_reg={value} is not a positive number; the inner problem needs a regulariser > 0.")
+        raise InputError(
+            f"inner_reg={value} is not a positive number; the inner problem needs a regulariser > "
+            "0."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +88,13 @@ class Problem:
         losses = self.outer_loss.value(predictions, self.outer_targets)
         value = float(torch.dot(losses.double(), self.outer_weights.double()))
         if value != value or value in (float("inf"), float("-inf")):
-            raise NumericalError(f"the outer objective became {value}; use float64, a larger inner_reg, or scale x.")
+            raise NumericalError(
+                f"the outer objective became {value}; use float64, a larger inner_reg, or scale x."
+            )
         return value
 
     def outer_gradient(self, predictions: Tensor) -> Tensor:
         """R: row j is v_j ∇ℓ_j(h_j)."""
-        return self.outer_loss.gradient(predictions, self.outer_targets) * self.outer_weights[:, None]
+        return (
+            self.outer_loss.gradient(predictions, self.outer_targets) * self.outer_weights[:, None]
+        )

@@ -14,7 +14,8 @@ from bicore.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Quotas:
-    """``codes`` is the class of every row; ``caps`` the most points of each, or None for one of every class a round."""
+    """``codes`` is the class of every row; ``caps`` the most points of each, or None for one of
+    every class a round."""
 
     codes: Array
     caps: Array | None
@@ -38,18 +39,29 @@ def as_quotas(value: Any, targets: Targets) -> Quotas | None:
     if value is None:
         return None
     if targets.classes is None:
-        raise InputError("quotas are for classes, and y holds targets; leave them out, or give labels.")
+        raise InputError(
+            "quotas are for classes, and y holds targets; leave them out, or give labels."
+        )
     codes = np.asarray(targets.values).reshape(-1)
     if value == "balanced":
         return Quotas(codes, None)
     if not isinstance(value, Mapping):
-        raise InputError(f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for example {{'spam': 20}}.")
+        raise InputError(
+            f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for "
+            f"example {{'spam': 20}}."
+        )
     known = targets.classes.tolist()
     caps = np.full(len(known), len(codes), dtype=np.int64)
     for label, count in value.items():
         if label not in known:
-            raise InputError(f"quotas names {label!r}, which is no class of y ({known[:10]}); name classes that occur.")
+            raise InputError(
+                f"quotas names {label!r}, which is no class of y ({known[:10]}); name classes that "
+                "occur."
+            )
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
-            raise InputError(f"quotas[{label!r}]={count!r} is not a count >= 0; give the most points this class may have.")
+            raise InputError(
+                f"quotas[{label!r}]={count!r} is not a count >= 0; give the most points this class "
+                "may have."
+            )
         caps[known.index(label)] = count
     return Quotas(codes, caps)

@@ -1,4 +1,5 @@
-"""The chosen points with the rows of the kernel matrix that belong to them, in buffers that grow in place."""
+"""The chosen points with the rows of the kernel matrix that belong to them, in buffers that grow in
+place."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Support:
 
     def extend(self, points: Sequence[int]) -> None:
         """Take points in, with their rows of the kernel matrix."""
-        first, last = len(self), len(self) + len(points)
+        first = len(self)
+        last = len(self) + len(points)
         index = torch.tensor(list(points), dtype=torch.long, device=self._square.device)
         self._train[first:last] = self.problem.train.columns(index).T
         if self._outer is not self._train:
@@ -60,7 +62,8 @@ class Support:
         """Drop every point whose place in the order is not listed."""
         chosen = torch.tensor(positions, dtype=torch.long, device=self._square.device)
         count = len(positions)
-        square, train = self.gram[chosen][:, chosen].clone(), self.train[chosen].clone()
+        square = self.gram[chosen][:, chosen].clone()
+        train = self.train[chosen].clone()
         if self._outer is not self._train:
             self._outer[:count] = self.outer[chosen].clone()
         self._square[:count, :count] = square

@@ -20,10 +20,13 @@ from bicore.cli.stream import stream
 from bicore.errors import BicoreError, InputError, MemoryLimitError
 
 app = typer.Typer(
-    name="bicore", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    name="bicore",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Pick the few points of a data set that train a model almost as well as all of it.",
     epilog="Example: bicore select digits --size 50 --out picks.npz",
-)  # fmt: skip
+)
 for verb in (select, compare, stream, kernel, show, doctor):
     app.command()(verb)
 
@@ -36,7 +39,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 

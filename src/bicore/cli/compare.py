@@ -26,7 +26,7 @@ from bicore.cli.options import (
     Target,
     Threads,
     check_output,
-)  # fmt: skip
+)
 from bicore.comparison.grid import WHOLE, Comparison, Grid
 from bicore.comparison.judges import as_judge
 from bicore.comparison.pools import Pools, make_pools
@@ -41,7 +41,9 @@ from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
 #: Methods compared when none are named: ours, chance, and well-known ones that need no model.
-DEFAULT_METHODS = "bilevel,uniform,class-balanced,k-center-features,herding-features,facility-location"
+DEFAULT_METHODS = (
+    "bilevel,uniform,class-balanced,k-center-features,herding-features,facility-location"
+)
 #: A pool has at most this many points unless --pool says otherwise.
 MOST_POOL = 2000
 INTERRUPTED = 130
@@ -52,23 +54,48 @@ def _list(wanted: bool) -> None:
         return
     for name in METHODS:
         selector = as_selector(name)
-        needs = [word for word, needed in (("labels", selector.needs_labels), ("a model", selector.needs_model)) if needed]
+        needs = [
+            word
+            for word, needed in (
+                ("labels", selector.needs_labels),
+                ("a model", selector.needs_model),
+            )
+            if needed
+        ]
         print(f"{name:<30} {('needs ' + ' and '.join(needs)) if needs else ''}".rstrip())
     raise typer.Exit
 
 
 def compare(
     source: SourceWord,
-    sizes: Annotated[str, typer.Option(metavar="M,M,…", help="How many points to select, several sizes.")] = "10,50,100",
-    methods: Annotated[str, typer.Option(metavar="NAME,NAME,…", help="Methods by name, or all; see --list.")] = DEFAULT_METHODS,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Repetitions, each with a pool and a judge of its own.")] = 10,
-    judge: Annotated[str, typer.Option(help="The model trained on each selection: ridge, mlp or cnn.")] = "ridge",
-    steps: Annotated[int, typer.Option(metavar="N", help="Training steps of a network judge.")] = 1000,
-    pool: Annotated[int | None, typer.Option(metavar="N", help="Points to choose from; by default at most 2000.")] = None,
-    test: Annotated[
-        int | None, typer.Option(metavar="N", help="Points tested on; by default a quarter, or the own test set.")
+    sizes: Annotated[
+        str, typer.Option(metavar="M,M,…", help="How many points to select, several sizes.")
+    ] = "10,50,100",
+    methods: Annotated[
+        str, typer.Option(metavar="NAME,NAME,…", help="Methods by name, or all; see --list.")
+    ] = DEFAULT_METHODS,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", help="Repetitions, each with a pool and a judge of its own.")
+    ] = 10,
+    judge: Annotated[
+        str, typer.Option(help="The model trained on each selection: ridge, mlp or cnn.")
+    ] = "ridge",
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Training steps of a network judge.")
+    ] = 1000,
+    pool: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Points to choose from; by default at most 2000."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="Also train the judge on the whole pool.")] = False,
+    test: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Points tested on; by default a quarter, or the own test set."
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Also train the judge on the whole pool.")
+    ] = False,
     target: Target = None,
     labels: Labels = None,
     data: Folder = None,
@@ -76,29 +103,45 @@ def compare(
     scale: Scale = None,
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
     kernel: KernelName = "ntk",
-    records: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")] = None,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw accuracy against size.")] = None,
+    records: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw accuracy against size.")
+    ] = None,
     device: Device = "auto",
     memory: Memory = None,
     threads: Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
+    ] = False,
     force: Force = False,
     quiet: Quiet = False,
-    names: Annotated[bool, typer.Option("--list", callback=_list, is_eager=True, help="List the methods and their needs.")] = False,
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--list", callback=_list, is_eager=True, help="List the methods and their needs."
+        ),
+    ] = False,
 ) -> None:
-    """Compare selection methods on your data: the same pools, a judge trained from scratch, tests on data no method saw.
+    """Compare selection methods on your data: the same pools, a judge trained from scratch, tests
+    on data no method saw.
 
-    Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform,k-center-features --seeds 5
+    Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform,k-center-features --seeds
+    5
     """
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
-    counts, chosen = _sizes(sizes), _methods(methods)
+    counts = _sizes(sizes)
+    chosen = _methods(methods)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
     if steps < 1:
         raise InputError(f"--steps {steps} is below 1; give the number of training steps.")
     as_kernel(kernel)
     runtime = Runtime(device, memory=memory, threads=threads)
-    opened = open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True)
+    opened = open_source(
+        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+    )
     pools = make_pools(opened, open_test(source, data, scale), task, pool, MOST_POOL, test)
     _check_sizes(counts, pools)
     selectors = {name: _selector(name, kernel, task) for name in chosen}
@@ -106,14 +149,22 @@ def compare(
     chosen_judge.check(tuple(opened.data.x.shape[1:]), pools.outputs)
     settings = _settings(pools, judge, steps, kernel)
     store = Records(records or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
-    run = Comparison(pools, Grid(selectors, counts, range(seeds)), chosen_judge, store, runtime, everything)
+    run = Comparison(
+        pools, Grid(selectors, counts, range(seeds)), chosen_judge, store, runtime, everything
+    )
     if not quiet:
         _say(pools, run, judge)
     stopped = _work(run, quiet or as_json)
-    summary = summarise([row for row in store.rows.values() if row.seed in run.grid.seeds], chosen, counts)
+    summary = summarise(
+        [row for row in store.rows.values() if row.seed in run.grid.seeds], chosen, counts
+    )
     _finish(run, summary, picture, as_json, judge)
     if stopped:
-        print(f"bicore: interrupted; what is done is in {store.path}. The same command goes on from there.", file=sys.stderr)
+        print(
+            f"bicore: interrupted; what is done is in {store.path}. The same command goes on from "
+            "there.",
+            file=sys.stderr,
+        )
         raise typer.Exit(INTERRUPTED)
     if run.failed:
         raise typer.Exit(1)
@@ -123,7 +174,9 @@ def _sizes(text: str) -> list[int]:
     try:
         sizes = sorted({int(word) for word in text.split(",")})
     except ValueError:
-        raise InputError(f"--sizes {text!r} is not a list of whole numbers; for example 10,50,100.") from None
+        raise InputError(
+            f"--sizes {text!r} is not a list of whole numbers; for example 10,50,100."
+        ) from None
     if sizes[0] < 1:
         raise InputError(f"--sizes holds {sizes[0]}; sizes are at least 1.")
     return sizes
@@ -141,7 +194,10 @@ def _methods(text: str) -> list[str]:
 
 def _check_sizes(sizes: list[int], pools: Pools) -> None:
     if sizes[-1] > pools.size:
-        raise InputError(f"--sizes holds {sizes[-1]}, and a pool has {pools.size} points; ask for fewer, or a larger --pool.")
+        raise InputError(
+            f"--sizes holds {sizes[-1]}, and a pool has {pools.size} points; ask for fewer, or a "
+            "larger --pool."
+        )
 
 
 def _selector(name: str, kernel: str, task: str) -> Any:
@@ -152,20 +208,38 @@ def _selector(name: str, kernel: str, task: str) -> Any:
 def _settings(pools: Pools, judge: str, steps: int, kernel: str) -> dict[str, Any]:
     """All that decides what a row of a method, size and seed holds."""
     return {
-        "version": __version__, "source": pools.source.name, "fingerprint": pools.source.data.fingerprint(), "judge": judge,
-        "steps": steps if judge != "ridge" else None, "pool": pools.size, "test": pools.test_size, "scale": pools.source.scale,
-        "task": pools.targets.task, "kernel": kernel,
-    }  # fmt: skip
+        "version": __version__,
+        "source": pools.source.name,
+        "fingerprint": pools.source.data.fingerprint(),
+        "judge": judge,
+        "steps": steps if judge != "ridge" else None,
+        "pool": pools.size,
+        "test": pools.test_size,
+        "scale": pools.source.scale,
+        "task": pools.targets.task,
+        "kernel": kernel,
+    }
 
 
 def _say(pools: Pools, run: Comparison, judge: str) -> None:
-    own = "the source's own test set" if pools.test is not None else "held out at random for each seed"
-    print(f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({own})", file=sys.stderr)
+    own = (
+        "the source's own test set"
+        if pools.test is not None
+        else "held out at random for each seed"
+    )
+    print(
+        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({own})",
+        file=sys.stderr,
+    )
     for note in pools.source.notes:
         print(f"  {note}", file=sys.stderr)
     if any(selector.needs_model for selector in run.grid.methods.values()):
         network = judge if judge != "ridge" else "mlp"
-        print(f"  methods that need a model look at one {network} trained on the whole pool of each seed", file=sys.stderr)
+        print(
+            f"  methods that need a model look at one {network} trained on the whole pool of each "
+            "seed",
+            file=sys.stderr,
+        )
     done = run.done()
     known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
     print(f"  rows are kept in {run.records.path}{known}", file=sys.stderr)
@@ -187,21 +261,36 @@ def _bar(run: Comparison, silent: bool) -> AbstractContextManager[Any]:
     if silent or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
+    columns = (
+        TextColumn("comparing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     task = progress.add_task("comparing", total=run.grid.cells(), completed=run.done(), now="")
     run.tell = lambda done, words: progress.update(task, completed=done, now=words)
     return progress
 
 
-def _finish(run: Comparison, summary: Summary, picture: Path | None, as_json: bool, judge: str) -> None:
+def _finish(
+    run: Comparison, summary: Summary, picture: Path | None, as_json: bool, judge: str
+) -> None:
     methods = list(run.grid.methods)
     score = "accuracy" if run.pools.classification else "R²"
     if picture is not None and summary.entries:
         title = (
-            f"{run.pools.source.name}, pools of {run.pools.size}, judge {judge}: mean over {len(run.grid.seeds)} seeds ± one s.e."
+            f"{run.pools.source.name}, pools of {run.pools.size}, judge {judge}: mean over "
+            f"{len(run.grid.seeds)} seeds ± one s.e."
         )
         draw_curves(summary, methods, title, score, picture)
     if as_json:
@@ -214,24 +303,46 @@ def _finish(run: Comparison, summary: Summary, picture: Path | None, as_json: bo
 
 def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[str, Any]:
     rows = [
-        {"method": row.method, "size": row.size, "seed": row.seed, "accuracy": row.accuracy,
-         "selection_seconds": row.selection_seconds, "model_seconds": row.model_seconds}
+        {
+            "method": row.method,
+            "size": row.size,
+            "seed": row.seed,
+            "accuracy": row.accuracy,
+            "selection_seconds": row.selection_seconds,
+            "model_seconds": row.model_seconds,
+        }
         for row in run.records.rows.values()
-        if row.cell[0] in run.grid.methods and row.size in run.grid.sizes and row.seed in run.grid.seeds
-    ]  # fmt: skip
-    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE and row.seed in run.grid.seeds]
+        if row.cell[0] in run.grid.methods
+        and row.size in run.grid.sizes
+        and row.seed in run.grid.seeds
+    ]
+    whole = [
+        row.accuracy
+        for row in run.records.rows.values()
+        if row.method == WHOLE and row.seed in run.grid.seeds
+    ]
     return {
-        "source": run.pools.source.name, "pool": run.pools.size, "test": run.pools.test_size, "judge": judge, "score": score,
+        "source": run.pools.source.name,
+        "pool": run.pools.size,
+        "test": run.pools.test_size,
+        "judge": judge,
+        "score": score,
         "rows": rows,
         "summary": [_finite(vars(entry)) for entry in summary.entries],
-        "smallest_detectable": {str(size): _number(value) for size, value in summary.detectable.items()},
+        "smallest_detectable": {
+            str(size): _number(value) for size, value in summary.detectable.items()
+        },
         "everything": sum(whole) / len(whole) if whole else None,
-        "failed": run.failed, "records": str(run.records.path), "version": __version__,
-    }  # fmt: skip
+        "failed": run.failed,
+        "records": str(run.records.path),
+        "version": __version__,
+    }
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _number(value) if isinstance(value, float) else value for key, value in values.items()}
+    return {
+        key: _number(value) if isinstance(value, float) else value for key, value in values.items()
+    }
 
 
 def _number(value: float) -> float | None:
@@ -245,42 +356,65 @@ def table(run: Comparison, summary: Summary, judge: str, score: str) -> list[str
         return ["no rows yet"]
     names = sorted(
         {entry.method for entry in summary.entries},
-        key=lambda name: -(entry.mean if (entry := summary.of(name, sizes[-1])) is not None else -math.inf),
+        key=lambda name: (
+            -(entry.mean if (entry := summary.of(name, sizes[-1])) is not None else -math.inf)
+        ),
     )
     width = max(len(name) for name in names) + 2
     head = "".join(f"{f'{size} points':>20}" for size in sizes)
-    lines = [f"{score} of the {judge} judge, mean ± standard error over seeds", f"{'':<{width}}{head}{'seconds':>12}"]
+    lines = [
+        f"{score} of the {judge} judge, mean ± standard error over seeds",
+        f"{'':<{width}}{head}{'seconds':>12}",
+    ]
     for name in names:
         cells = [summary.of(name, size) for size in sizes]
         last = next(cell for cell in reversed(cells) if cell is not None)
         model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
-        lines.append(f"{name:<{width}}{''.join(f'{_cell(cell):>20}' for cell in cells)}{last.seconds:>12.3g}{model}")
-    whole = [row.accuracy for row in run.records.rows.values() if row.method == WHOLE and row.seed in run.grid.seeds]
+        lines.append(
+            f"{name:<{width}}{''.join(f'{_cell(cell):>20}' for cell in cells)}{last.seconds:>12.3g}{model}"
+        )
+    whole = [
+        row.accuracy
+        for row in run.records.rows.values()
+        if row.method == WHOLE and row.seed in run.grid.seeds
+    ]
     if whole:
         lines.append(f"the whole pool ({run.pools.size} points): {sum(whole) / len(whole):.4f}")
-    return [*lines, "", *_legend(summary, sizes, last_model=any(entry.model_seconds for entry in summary.entries))]
+    return [
+        *lines,
+        "",
+        *_legend(summary, sizes, last_model=any(entry.model_seconds for entry in summary.entries)),
+    ]
 
 
 def _cell(entry: Entry | None) -> str:
     if entry is None:
         return "—"
     error = f" ± {entry.error:.4f}" if math.isfinite(entry.error) else ""
-    mark = "★" if entry.best else "≈" if entry.tied else " " if entry.complete else f"({entry.seeds})"
+    mark = (
+        "★" if entry.best else "≈" if entry.tied else " " if entry.complete else f"({entry.seeds})"
+    )
     return f"{entry.mean:.4f}{error} {mark}"
 
 
 def _legend(summary: Summary, sizes: list[int], last_model: bool) -> list[str]:
     lines = [
-        "★ best mean; ≈ the paired 95% interval of its distance to the best includes zero; seconds: one selection, largest size"
+        "★ best mean; ≈ the paired 95% interval of its distance to the best includes zero; "
+        "seconds: one selection, largest size"
     ]
     if last_model:
         lines.append("+ seconds: training the model that the method looks at, once a pool")
     if any(not entry.complete for entry in summary.entries):
         lines.append("(n) only n seeds are there: not compared with the others")
-    found = {size: summary.detectable[size] for size in sizes if math.isfinite(summary.detectable[size])}
+    found = {
+        size: summary.detectable[size] for size in sizes if math.isfinite(summary.detectable[size])
+    }
     if found:
         told = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
-        lines.append(f"smallest difference these seeds would find (95% confidence, chance about 80%): {told} points")
+        lines.append(
+            "smallest difference these seeds would find (95% confidence, chance about 80%): "
+            f"{told} points"
+        )
     else:
         lines.append("one seed tells nothing about differences; give --seeds 5 or more")
     return lines

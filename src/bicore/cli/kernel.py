@@ -26,7 +26,7 @@ from bicore.cli.options import (
     Target,
     Threads,
     check_output,
-)  # fmt: skip
+)
 from bicore.cli.progress import bar
 from bicore.data import as_tensor
 from bicore.errors import InputError
@@ -61,30 +61,51 @@ def kernel(
     Example: bicore kernel digits --kernel rbf --out K.npy
     """
     check_output(out, force, (".npy",), "--out")
-    opened = open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+    opened = open_source(
+        source, target=target, labels=labels, folder=data, scale=scale, limit=limit
+    )
     runtime = Runtime(device, dtype, None, threads)
     fitted = as_kernel(kernel).fitted(opened.data.x)
     if isinstance(fitted, Precomputed):
         raise InputError("--kernel precomputed has nothing to compute; name a kernel.")
-    job = {"fingerprint": opened.data.fingerprint(), "kernel": fitted.name, "dtype": dtype, "n": len(opened.data)}
+    job = {
+        "fingerprint": opened.data.fingerprint(),
+        "kernel": fitted.name,
+        "dtype": dtype,
+        "n": len(opened.data),
+    }
     try:
         with bar("kernel", quiet) as progress, runtime.applied():
             seconds = _compute(fitted, opened.data.x, out, job, runtime, progress)
     except KeyboardInterrupt:
-        print(f"bicore: interrupted; run the same command again to go on ({_part(out)} holds what is done).", file=sys.stderr)
+        print(
+            f"bicore: interrupted; run the same command again to go on ({_part(out)} holds what is "
+            "done).",
+            file=sys.stderr,
+        )
         raise typer.Exit(INTERRUPTED) from None
-    print(f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, {seconds:.1f} s)")
+    print(
+        f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, "
+        f"{seconds:.1f} s)"
+    )
 
 
 def _part(out: Path) -> Path:
     return out.with_name(f".{out.name}.part")
 
 
-def _compute(kernel: Kernel, x: Any, out: Path, job: dict[str, Any], runtime: Runtime, progress: Any) -> float:
+def _compute(
+    kernel: Kernel, x: Any, out: Path, job: dict[str, Any], runtime: Runtime, progress: Any
+) -> float:
     """Rows of the upper triangle a block at a time; the lower one is mirrored as they come."""
-    clock, part, note = Clock(), _part(out), _part(out).with_suffix(".json")
-    points, device = as_tensor(x).to(runtime.torch_dtype), runtime.torch_device  # the data stay with the host
-    n, done = len(points), _done(part, note, job)
+    clock = Clock()
+    part = _part(out)
+    note = _part(out).with_suffix(".json")
+    # the data stay with the host
+    points = as_tensor(x).to(runtime.torch_dtype)
+    device = runtime.torch_device
+    n = len(points)
+    done = _done(part, note, job)
     mode = "r+" if done else "w+"
     matrix = np.lib.format.open_memmap(part, mode=mode, dtype=np.dtype(runtime.dtype), shape=(n, n))
     for top in range(done, n, ROWS):
@@ -117,7 +138,8 @@ def _done(part: Path, note: Path, job: dict[str, Any]) -> int:
     if any(stored.get(key) != value for key, value in job.items()):
         return 0
     try:
-        matrix = np.lib.format.open_memmap(part, mode="r")  # refuses a file shorter than its header says
+        # refuses a file shorter than its header says
+        matrix = np.lib.format.open_memmap(part, mode="r")
     except (OSError, ValueError):
         print(f"bicore: {part} is damaged; the matrix is computed anew.", file=sys.stderr)
         return 0

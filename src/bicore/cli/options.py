@@ -12,21 +12,49 @@ from bicore.bilevel.problem import PerPoint
 from bicore.errors import InputError
 
 SourceWord = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV).")
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV).",
+    ),
 ]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict (tables).")]
-Labels = Annotated[str | None, typer.Option(metavar="FILE.npy", help="Labels for a .npy of features.")]
+Target = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column to predict (tables).")
+]
+Labels = Annotated[
+    str | None, typer.Option(metavar="FILE.npy", help="Labels for a .npy of features.")
+]
 Folder = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="Folder of mnist or cifar10 in torchvision's layout [$BICORE_DATA].")
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder of mnist or cifar10 in torchvision's layout [$BICORE_DATA].",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N rows only.")]
-Scale = Annotated[str | None, typer.Option(metavar="standard|none", help="Feature scaling; by default what suits the source.")]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        metavar="standard|none", help="Feature scaling; by default what suits the source."
+    ),
+]
 KernelName = Annotated[
-    str, typer.Option("--kernel", metavar="NAME", help="ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.")
+    str,
+    typer.Option(
+        "--kernel",
+        metavar="NAME",
+        help="ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option("--dtype", help="float64 or float32.")]
-Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory limit, for example 4GB; default: half of what is free.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory limit, for example 4GB; default: half of what is free."
+    ),
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
@@ -40,14 +68,17 @@ def read_size(text: str) -> int | float | str:
         if text.endswith("%"):
             share = float(text[:-1])
             if not 0 < share <= 100:
-                raise InputError(f"--size {text} is outside 0 … 100%; give a share of the points, or a count.")
+                raise InputError(
+                    f"--size {text} is outside 0 … 100%; give a share of the points, or a count."
+                )
             return share / 100
         return float(text) if "." in text or "e" in text.lower() else int(text)
     except InputError:
         raise
     except ValueError:
         raise InputError(
-            f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, 0.05, 5% or auto."
+            f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, "
+            "0.05, 5% or auto."
         ) from None
 
 
@@ -62,20 +93,29 @@ def read_regulariser(text: str) -> Any:
     except InputError:
         raise
     except ValueError:
-        raise InputError(f"--inner-reg {text!r} is neither auto, a number > 0 nor per-point:NUMBER.") from None
+        raise InputError(
+            f"--inner-reg {text!r} is neither auto, a number > 0 nor per-point:NUMBER."
+        ) from None
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...], option: str) -> None:
-    """Before any work: the ending is known, the folder is there and may be written to, and nothing would be lost."""
+    """Before any work: the ending is known, the folder is there and may be written to, and nothing
+    would be lost."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
-        raise InputError(f"{option} {path} ends in {path.suffix!r}; it can be {', '.join(endings)}.")
+        raise InputError(
+            f"{option} {path} ends in {path.suffix!r}; it can be {', '.join(endings)}."
+        )
     if not path.parent.is_dir():
-        raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it first.")
+        raise InputError(
+            f"{option} {path}: the folder {path.parent} does not exist; create it first."
+        )
     if path.is_dir():
         raise InputError(f"{option} {path} is a folder; give a file name.")
     if path.exists() and not force:
-        raise InputError(f"{option} {path} exists; choose another name, or --force to overwrite it.")
+        raise InputError(
+            f"{option} {path} exists; choose another name, or --force to overwrite it."
+        )
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{option} {path}: no permission to write into {path.parent}.")

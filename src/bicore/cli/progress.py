@@ -16,9 +16,21 @@ def bar(label: str, quiet: bool) -> Iterator[Callable[[Step], None] | bool]:
         yield False
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[shown]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=None, shown="")
 

@@ -29,7 +29,7 @@ from bicore.cli.options import (
     check_output,
     read_regulariser,
     read_size,
-)  # fmt: skip
+)
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset
 from bicore.errors import InputError, unknown_name
@@ -47,45 +47,91 @@ from bicore.sources.tables import write_rows
 
 #: Methods that need no network: the command has none to show them.
 CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
-#: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory limit.
+#: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory
+#: limit.
 LANDMARKS = 1000
 INTERRUPTED = 130
 
 
 def select(
     source: SourceWord,
-    size: Annotated[str, typer.Option(metavar="M", help="How many points: a count, a fraction (0.05), a percentage (5%) or auto.")],
+    size: Annotated[
+        str,
+        typer.Option(
+            metavar="M",
+            help="How many points: a count, a fraction (0.05), a percentage (5%) or auto.",
+        ),
+    ],
     target: Target = None,
     labels: Labels = None,
-    data_weights: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")] = None,
+    data_weights: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")
+    ] = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
     task: Annotated[str | None, typer.Option(help="auto, classification or regression.")] = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")] = "bilevel",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")
+    ] = "bilevel",
     kernel: Annotated[
-        str | None, typer.Option(metavar="NAME", help="ntk (the default), nngp, cntk, resnet18, rbf, laplace, linear, polynomial.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="ntk (the default), nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
+        ),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="squared (the default), cross-entropy or logistic.")] = None,
-    weights: Annotated[str | None, typer.Option(help="binary (the default), learnt or final.")] = None,
-    rule: Annotated[str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")] = None,
-    inner_reg: Annotated[str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = None,
-    candidates: Annotated[int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="greedy (the default), batches, exchange, elimination or simplex.")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="squared (the default), cross-entropy or logistic.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="binary (the default), learnt or final.")
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")
+    ] = None,
+    inner_reg: Annotated[
+        str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="greedy (the default), batches, exchange, elimination or simplex."),
+    ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="With --size auto: how far above the full model's loss (0.02).")
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="With --size auto: how far above the full model's loss (0.02)."
+        ),
     ] = None,
-    initial: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz, or .csv/.parquet with the chosen rows.")] = None,
-    picture: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")] = None,
+    initial: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue."),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=".npz, or .csv/.parquet with the chosen rows."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever is drawn at random.")] = 0,
     device: Device = "auto",
     dtype: Precision = "float64",
     memory: Memory = None,
     threads: Threads = None,
-    max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Return what is selected after S seconds.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="Return what is selected after S seconds.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
+    ] = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -95,24 +141,44 @@ def select(
     """
     if method in METHODS and method not in CHOICES:
         raise InputError(
-            f"--method {method} looks at a trained network, and the command has none; call bicore.select(…, method={method!r}, "
+            f"--method {method} looks at a trained network, and the command has none; call "
+            f"bicore.select(…, method={method!r}, "
             "model=…) from Python, or see it at work in bicore compare."
         )
     if method not in METHODS:
         raise unknown_name("method", method, CHOICES)
-    named: dict[str, Any] = {"inner_reg": inner_reg, "weights": weights, "rule": rule, "loss": loss, "candidates": candidates}
+    named: dict[str, Any] = {
+        "inner_reg": inner_reg,
+        "weights": weights,
+        "rule": rule,
+        "loss": loss,
+        "candidates": candidates,
+    }
     named |= {"strategy": strategy, "tolerance": tolerance}
     named |= {"kernel": kernel, "task": task, "exact": exact or None}
     given = {name: value for name, value in named.items() if value is not None}
     _check_options(method, given)
     check_output(out, force, (".npz", ".csv", ".parquet"), "--out")
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
-    count, regulariser = read_size(size), read_regulariser(inner_reg or "auto")
+    count = read_size(size)
+    regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
-    opened = open_source(source, target=target, labels=labels, weight=data_weights, folder=data, scale=scale, limit=limit)
+    opened = open_source(
+        source,
+        target=target,
+        labels=labels,
+        weight=data_weights,
+        folder=data,
+        scale=scale,
+        limit=limit,
+    )
     if out is not None and out.suffix.lower() != ".npz" and opened.table is None:
         raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
-    chosen_kernel, note = _affordable(as_kernel(kernel or "ntk"), opened, runtime, exact) if _ours(method) else (None, None)
+    chosen_kernel, note = (
+        _affordable(as_kernel(kernel or "ntk"), opened, runtime, exact)
+        if _ours(method)
+        else (None, None)
+    )
     notes = [*opened.notes, *([note] if note else [])]
     if not quiet:
         _say(opened, notes)
@@ -127,10 +193,20 @@ def select(
         try:
             coreset = selector.select(opened.data, count, initial=begun, rng=seed, context=context)
         except KeyboardInterrupt:
-            print("bicore: interrupted before the first point; there is nothing to keep.", file=sys.stderr)
+            print(
+                "bicore: interrupted before the first point; there is nothing to keep.",
+                file=sys.stderr,
+            )
             raise typer.Exit(INTERRUPTED) from None
     coreset = replace(
-        coreset, info={**coreset.info, "source": opened.name, "scale": opened.scale, "notes": notes, "command": _command()}
+        coreset,
+        info={
+            **coreset.info,
+            "source": opened.name,
+            "scale": opened.scale,
+            "notes": notes,
+            "command": _command(),
+        },
     )
     _finish(opened, coreset, out, picture, as_json, quiet)
 
@@ -149,18 +225,31 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
         if not _ours(method) or name not in known:
             raise InputError(f"{option} means nothing for --method {method}; leave it out.")
         if fixed.get(name, value) != value:
-            raise InputError(f"{option} contradicts --method {method} ({name} {fixed[name]}); leave one of them out.")
+            raise InputError(
+                f"{option} contradicts --method {method} ({name} {fixed[name]}); leave one of them "
+                "out."
+            )
 
 
-def _affordable(kernel: Kernel, source: Source, runtime: Runtime, exact: bool) -> tuple[Kernel, str | None]:
-    """The kernel itself, or Nyström features of it where its Gram matrix is beyond the memory limit."""
+def _affordable(
+    kernel: Kernel, source: Source, runtime: Runtime, exact: bool
+) -> tuple[Kernel, str | None]:
+    """The kernel itself, or Nyström features of it where its Gram matrix is beyond the memory
+    limit."""
     n = len(source.data)
-    stored, limit = n * n * runtime.itemsize, runtime.memory_bytes()
-    if exact or stored <= limit or isinstance(kernel, Precomputed) or kernel.name.startswith("linear"):
+    stored = n * n * runtime.itemsize
+    limit = runtime.memory_bytes()
+    if (
+        exact
+        or stored <= limit
+        or isinstance(kernel, Precomputed)
+        or kernel.name.startswith("linear")
+    ):
         return kernel, None
     landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))
     words = (
-        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are allowed, so {landmarks} Nyström "
+        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are "
+        f"allowed, so {landmarks} Nyström "
         "landmarks stand in for it (--exact computes it block by block instead)"
     )
     return Nystrom(kernel, landmarks), words
@@ -175,13 +264,15 @@ def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
     known = begun.info.get("fingerprint")
     if known is not None and known != source.data.fingerprint():
         raise InputError(
-            f"--initial {path} was selected from other data, or under another scaling, than {source.name}; use the same source."
+            f"--initial {path} was selected from other data, or under another scaling, than "
+            f"{source.name}; use the same source."
         )
     return begun
 
 
 def _say(source: Source, notes: list[str]) -> None:
-    n, shape = len(source.data), "×".join(map(str, source.data.x.shape[1:]))
+    n = len(source.data)
+    shape = "×".join(map(str, source.data.x.shape[1:]))
     print(f"{source.name}: {n} points of {shape} features", file=sys.stderr)
     for note in notes:
         print(f"  {note}", file=sys.stderr)
@@ -191,8 +282,16 @@ def _command() -> str:
     return shlex.join(["bicore", *sys.argv[1:]])
 
 
-def _finish(source: Source, coreset: Coreset, out: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
-    """Write files first, words after; an interrupted run keeps its prefix even when no file was asked for."""
+def _finish(
+    source: Source,
+    coreset: Coreset,
+    out: Path | None,
+    picture: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write files first, words after; an interrupted run keeps its prefix even when no file was
+    asked for."""
     stopped = coreset.status.startswith("interrupted")
     kept = out if out is not None or not stopped else _free(Path("bicore-partial.npz"))
     if kept is not None:
@@ -207,8 +306,16 @@ def _finish(source: Source, coreset: Coreset, out: Path | None, picture: Path | 
     elif not quiet or out is None:
         _report(source, coreset, [path for path in (kept, picture) if path is not None])
     if stopped and kept is not None:
-        again = f"{_command()} --initial {kept}" if kept.suffix.lower() == ".npz" else "start anew (.npz files can be continued)"
-        print(f"bicore: {coreset.status}; kept in {kept}. To go on: {again} (with another --out, or --force)", file=sys.stderr)
+        again = (
+            f"{_command()} --initial {kept}"
+            if kept.suffix.lower() == ".npz"
+            else "start anew (.npz files can be continued)"
+        )
+        print(
+            f"bicore: {coreset.status}; kept in {kept}. To go on: {again} (with another --out, or "
+            "--force)",
+            file=sys.stderr,
+        )
         raise typer.Exit(INTERRUPTED)
 
 
@@ -242,7 +349,11 @@ def _answer(coreset: Coreset) -> dict[str, Any]:
 
 def _report(source: Source, coreset: Coreset, written: list[Path]) -> None:
     info = coreset.info
-    how = f" by {info['loss']}, {info['kernel']}, inner_reg {info['inner_reg']:.3g}" if "loss" in info else ""
+    how = (
+        f" by {info['loss']}, {info['kernel']}, inner_reg {info['inner_reg']:.3g}"
+        if "loss" in info
+        else ""
+    )
     how += " (auto)" if info.get("inner_reg_auto") else ""
     kind = f"{info['method']}, {info['task']}" if "task" in info else info["method"]
     value = f", objective {coreset.objective:.5g}" if coreset.objective is not None else ""
@@ -252,11 +363,15 @@ def _report(source: Source, coreset: Coreset, written: list[Path]) -> None:
     if "auto_size" in info:
         told = info["auto_size"]
         print(
-            f"size: from here on within {told['tolerance']:.3g} of the full model's loss on {told['held_out']} held-out points "
+            f"size: from here on within {told['tolerance']:.3g} of the full model's loss on "
+            f"{told['held_out']} held-out points "
             f"({told['loss']:.4g}, full {told['full_loss']:.4g}, none {told['empty_loss']:.4g})"
         )
     if "exchanges" in info:
-        print(f"exchanges: {info['exchanges']}, which lowered the objective by {info['exchange_gain']:.4g}")
+        print(
+            f"exchanges: {info['exchanges']}, which lowered the objective by "
+            f"{info['exchange_gain']:.4g}"
+        )
     if info.get("classes") and source.data.y is not None:
         counts = Counter(str(label) for label in source.data.y[coreset.indices].ravel().tolist())
         shown = [f"{label}: {counts.get(str(label), 0)}" for label in info["classes"][:20]]

@@ -11,12 +11,32 @@ from bicore.coreset import Coreset
 from bicore.errors import InputError
 
 SHOWN = (
-    "source", "scale", "n", "method", "task", "kernel", "loss", "rule", "candidates", "inner_reg", "inner_reg_form", "weights",
-    "seed", "dtype", "device", "seconds", "fingerprint", "versions",
-)  # fmt: skip
+    "source",
+    "scale",
+    "n",
+    "method",
+    "task",
+    "kernel",
+    "loss",
+    "rule",
+    "candidates",
+    "inner_reg",
+    "inner_reg_form",
+    "weights",
+    "seed",
+    "dtype",
+    "device",
+    "seconds",
+    "fingerprint",
+    "versions",
+)
 
 
-def show(file: Annotated[Path, typer.Argument(metavar="CORESET.npz", help="A file written by bicore select --out.")]) -> None:
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="CORESET.npz", help="A file written by bicore select --out.")
+    ],
+) -> None:
     """Say what is in a coreset file and how to make it again.
 
     Example: bicore show picks.npz
@@ -28,11 +48,18 @@ def show(file: Annotated[Path, typer.Argument(metavar="CORESET.npz", help="A fil
     for key in SHOWN:
         value = coreset.info.get(key)
         if value is not None:
-            print(f"  {key:15s} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+            print(
+                f"  {key:15s} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}"
+            )
     for note in coreset.info.get("notes", []):
         print(f"  {'note':15s} {note}")
-    print(f"  {'rows':15s} {', '.join(map(str, coreset.indices[:15].tolist()))}{' …' if len(coreset) > 15 else ''}")
+    print(
+        f"  {'rows':15s} "
+        f"{', '.join(map(str, coreset.indices[:15].tolist()))}{' …' if len(coreset) > 15 else ''}"
+    )
     if not coreset.binary:
-        print(f"  {'weights':15s} {', '.join(f'{w:.3g}' for w in coreset.weights[:15])}{' …' if len(coreset) > 15 else ''}")
+        print(
+            f"  {'weights':15s} {', '.join(f'{w:.3g}' for w in coreset.weights[:15])}{' …' if len(coreset) > 15 else ''}"
+        )
     if "command" in coreset.info:
         print(f"To make it again: {coreset.info['command']}")

@@ -28,7 +28,7 @@ from bicore.cli.options import (
     Threads,
     check_output,
     read_regulariser,
-)  # fmt: skip
+)
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset
 from bicore.data import Dataset
@@ -50,7 +50,10 @@ NOTHING = ""
 def stream(
     source: SourceWord,
     capacity: Annotated[int, typer.Option(metavar="M", help="The most rows kept.")],
-    state: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there.")],
+    state: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there."),
+    ],
     slots: Annotated[int, typer.Option(metavar="S", help="Slots of the merge-reduce buffer.")] = 10,
     batch: Annotated[int, typer.Option(metavar="B", help="Rows a batch.")] = 125,
     every: Annotated[int, typer.Option(metavar="K", help="Save the state every K batches.")] = 10,
@@ -59,21 +62,31 @@ def stream(
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")] = "bilevel",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")
+    ] = "bilevel",
     kernel: KernelName = "ntk",
     loss: Annotated[str, typer.Option(help="squared or cross-entropy.")] = "squared",
-    inner_reg: Annotated[str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")] = "auto",
+    inner_reg: Annotated[
+        str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
+    ] = "auto",
     weights: Annotated[str, typer.Option(help="equal or learnt, inside a slot.")] = "equal",
-    out: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Write what is kept as a coreset of the source.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="Write what is kept as a coreset of the source."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the selections.")] = 0,
     device: Device = "auto",
     memory: Memory = None,
     threads: Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
+    ] = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Consume a source in order into a fixed memory that survives crashes; every row counts exactly once.
+    """Consume a source in order into a fixed memory that survives crashes; every row counts exactly
+    once.
 
     Example: bicore stream digits --capacity 100 --slots 10 --batch 125 --state digits-stream
     """
@@ -84,7 +97,9 @@ def stream(
     selector = _selector(method, kernel, loss, read_regulariser(inner_reg), weights)
     fresh = MergeReduce(selector, capacity, slots, weights, seed)
     context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
-    opened = open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+    opened = open_source(
+        source, target=target, labels=labels, folder=data, scale=scale, limit=limit
+    )
     with StateFolder(state) as store:
         buffer = store.load(lambda path: MergeReduce.load(path, selector)) or fresh
         _check(buffer, fresh, opened, batch, state)
@@ -98,39 +113,61 @@ def stream(
         stopped = _consume(buffer, opened, batch, every, store, context, quiet or as_json)
         _finish(buffer, opened, None if stopped else out, as_json, state, clock.seconds)
     if stopped:
-        print(f"bicore: interrupted after {buffer.position} rows; the same command goes on from there.", file=sys.stderr)
+        print(
+            f"bicore: interrupted after {buffer.position} rows; the same command goes on from "
+            "there.",
+            file=sys.stderr,
+        )
         raise typer.Exit(INTERRUPTED)
 
 
 def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: str) -> Selector:
     if method not in METHODS or as_selector(method).needs_model:
-        raise unknown_name("method", method, [name for name in METHODS if not as_selector(name).needs_model])
+        raise unknown_name(
+            "method", method, [name for name in METHODS if not as_selector(name).needs_model]
+        )
     if METHODS[method][0] is not BilevelSelector:
         return as_selector(method)
-    options = {"kernel": kernel, "inner_reg": regulariser, **({} if loss == "squared" else {"loss": loss})}
+    options = {
+        "kernel": kernel,
+        "inner_reg": regulariser,
+        **({} if loss == "squared" else {"loss": loss}),
+    }
     return as_selector(method, **options, **({"weights": "final"} if weights == "learnt" else {}))
 
 
-def _check(buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, state: Path) -> None:
+def _check(
+    buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, state: Path
+) -> None:
     """The state was made by this very configuration, from this very source."""
     if buffer._configuration() != fresh._configuration():
-        changed = [key for key, value in fresh._configuration().items() if buffer._configuration().get(key) != value]
+        changed = [
+            key
+            for key, value in fresh._configuration().items()
+            if buffer._configuration().get(key) != value
+        ]
         raise InputError(
-            f"{state} holds a stream with another {', '.join(changed)}; use the same options, or another --state folder."
+            f"{state} holds a stream with another {', '.join(changed)}; use the same options, or "
+            "another --state folder."
         )
     if buffer.position and buffer.mark.get("batch") != batch:
-        raise InputError(f"{state} holds a stream of another batch size, {buffer.mark.get('batch')}; use it, or another folder.")
+        raise InputError(
+            f"{state} holds a stream of another batch size, {buffer.mark.get('batch')}; use it, or "
+            "another folder."
+        )
     trail = _trail(NOTHING, source.data[: buffer.position])
     if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != trail:
         raise InputError(
-            f"{state} holds a stream of another source: the first {buffer.position} rows differ; use the same, or another --state "
+            f"{state} holds a stream of another source: the first {buffer.position} rows differ; "
+            "use the same, or another --state "
             "folder (a source may grow at its end, if it is read with --scale none)."
         )
     buffer.mark = {"batch": batch, "rows": trail}
 
 
 def _trail(before: str, rows: Dataset) -> str:
-    """A digest of all rows so far, from the digest of those before: a row at a time, so that batches leave no trace in it."""
+    """A digest of all rows so far, from the digest of those before: a row at a time, so that
+    batches leave no trace in it."""
     labels = np.zeros(len(rows)) if rows.y is None else rows.y
     for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
         before = hashlib.sha256(before.encode() + point.tobytes() + str(label).encode()).hexdigest()
@@ -146,17 +183,28 @@ def _say(source: Source, buffer: MergeReduce) -> None:
 
 
 def _consume(
-    buffer: MergeReduce, source: Source, batch: int, every: int, store: StateFolder, context: Context, silent: bool
+    buffer: MergeReduce,
+    source: Source,
+    batch: int,
+    every: int,
+    store: StateFolder,
+    context: Context,
+    silent: bool,
 ) -> bool:
-    """Feed the rest of the source; whether it was interrupted. What is saved is always the state after a whole batch."""
-    rows, clock, unsaved = len(source.data), Clock(), 0
+    """Feed the rest of the source; whether it was interrupted. What is saved is always the state
+    after a whole batch."""
+    rows = len(source.data)
+    clock = Clock()
+    unsaved = 0
     labels = source.data.y
     try:
         with bar("streaming", silent) as progress:
             for start in range(buffer.position, rows, batch):
                 part = slice(start, min(start + batch, rows))
                 trail = _trail(buffer.mark["rows"], source.data[part])
-                buffer.update(source.data.x[part], None if labels is None else labels[part], context=context)
+                buffer.update(
+                    source.data.x[part], None if labels is None else labels[part], context=context
+                )
                 buffer.mark = {**buffer.mark, "rows": trail}
                 unsaved += 1
                 if unsaved == every:
@@ -176,26 +224,62 @@ def _consume(
     return False
 
 
-def _finish(buffer: MergeReduce, source: Source, out: Path | None, as_json: bool, state: Path, seconds: float) -> None:
+def _finish(
+    buffer: MergeReduce,
+    source: Source,
+    out: Path | None,
+    as_json: bool,
+    state: Path,
+    seconds: float,
+) -> None:
     if not len(buffer):
         return
     kept = buffer.snapshot()
     named = bool(labels_of(kept, buffer.selector))
-    counts = Counter(str(label) for label in kept.y.ravel().tolist()) if named and kept.y is not None else Counter()
+    counts = (
+        Counter(str(label) for label in kept.y.ravel().tolist())
+        if named and kept.y is not None
+        else Counter()
+    )
     if out is not None:
-        info = {"method": buffer.name, "n": len(source.data), "seed": buffer.seed, "seconds": seconds, "weights": "learnt"}
-        Coreset(kept.ids, kept.weights, kept.ids, info={**info, "fingerprint": source.data.fingerprint()}).save(out)
+        info = {
+            "method": buffer.name,
+            "n": len(source.data),
+            "seed": buffer.seed,
+            "seconds": seconds,
+            "weights": "learnt",
+        }
+        Coreset(
+            kept.ids,
+            kept.weights,
+            kept.ids,
+            info={**info, "fingerprint": source.data.fingerprint()},
+        ).save(out)
     answer = {
-        "position": buffer.position, "rows": len(source.data), "kept": len(kept), "capacity": buffer.capacity,
-        "levels": buffer.levels, "classes": dict(counts), "ids": kept.ids.tolist(), "weights": kept.weights.tolist(),
-        "state": str(state), "seconds": seconds, "version": __version__,
-    }  # fmt: skip
+        "position": buffer.position,
+        "rows": len(source.data),
+        "kept": len(kept),
+        "capacity": buffer.capacity,
+        "levels": buffer.levels,
+        "classes": dict(counts),
+        "ids": kept.ids.tolist(),
+        "weights": kept.weights.tolist(),
+        "state": str(state),
+        "seconds": seconds,
+        "version": __version__,
+    }
     if as_json:
         print(json.dumps(answer))
         return
-    print(f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, {seconds:.2f} s")
+    print(
+        f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, "
+        f"{seconds:.2f} s"
+    )
     if counts:
-        print("by class: " + ", ".join(f"{label}: {count}" for label, count in sorted(counts.items())[:20]))
+        print(
+            "by class: "
+            + ", ".join(f"{label}: {count}" for label, count in sorted(counts.items())[:20])
+        )
     print(f"state: {state}")
     if out is not None:
         print(f"written: {out}")

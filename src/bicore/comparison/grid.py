@@ -1,4 +1,5 @@
-"""The comparison itself: for each seed and size select with every method, judge the selections together, write the rows."""
+"""The comparison itself: for each seed and size select with every method, judge the selections
+together, write the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from bicore.selectors.baselines.batchbald import BatchBALD
 
 #: The name under which the judge trained on the whole pool is recorded.
 WHOLE = "everything"
-#: At most so many networks are trained at once, times the points each sees, so that a stack fits a small machine's memory.
+#: At most so many networks are trained at once, times the points each sees, so that a stack fits a
+#: small machine's memory.
 STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
 
 
@@ -40,8 +42,9 @@ class Grid:
 
 @dataclass
 class Comparison:
-    """One run. ``whole`` also trains the judge on all of each pool; ``model_steps`` train the model that methods look at where the
-    judge is no network; ``failed`` holds why a method was left out."""
+    """One run. ``whole`` also trains the judge on all of each pool; ``model_steps`` train the model
+    that methods look at where the judge is no network; ``failed`` holds why a method was left out.
+    """
 
     pools: Pools
     grid: Grid
@@ -65,12 +68,18 @@ class Comparison:
                 self._fill(stage, size, seed)
             if reference:
                 self.tell(self.done(), f"the judge on the whole pool of seed {seed}")
-                score = self.judge.scores([stage.sample(stage.pool)], stage.test, self.pools.outputs, seed)[0]
+                score = self.judge.scores(
+                    [stage.sample(stage.pool)], stage.test, self.pools.outputs, seed
+                )[0]
                 self.records.add(Row(WHOLE, self.pools.size, seed, score, 0.0))
 
     def _missing(self, size: int, seed: int) -> list[str]:
         known = self.records.rows
-        return [name for name in self.grid.methods if name not in self.failed and (name, size, seed) not in known]
+        return [
+            name
+            for name in self.grid.methods
+            if name not in self.failed and (name, size, seed) not in known
+        ]
 
     def done(self) -> int:
         wanted = self.grid
@@ -82,7 +91,9 @@ class Comparison:
     def _fill(self, stage: Stage, size: int, seed: int) -> None:
         """Select with each method, and judge as soon as a stack is complete."""
         device = self.runtime.torch_device.type
-        together = max(1, STACKED_POINTS[device] // size) if isinstance(self.judge, NetworkJudge) else 1
+        together = (
+            max(1, STACKED_POINTS[device] // size) if isinstance(self.judge, NetworkJudge) else 1
+        )
         waiting: list[tuple[str, Coreset, float]] = []
         names = self._missing(size, seed)
         for number, name in enumerate(names):
@@ -94,7 +105,9 @@ class Comparison:
                 self._judge(stage, size, seed, waiting)
                 waiting = []
 
-    def _selected(self, stage: Stage, name: str, size: int, seed: int) -> tuple[str, Coreset, float] | None:
+    def _selected(
+        self, stage: Stage, name: str, size: int, seed: int
+    ) -> tuple[str, Coreset, float] | None:
         selector = self.grid.methods[name]
         try:
             context = stage.context(selector)
@@ -107,22 +120,31 @@ class Comparison:
             raise KeyboardInterrupt  # a part of a selection is no row
         return name, coreset, clock.seconds
 
-    def _judge(self, stage: Stage, size: int, seed: int, waiting: list[tuple[str, Coreset, float]]) -> None:
+    def _judge(
+        self, stage: Stage, size: int, seed: int, waiting: list[tuple[str, Coreset, float]]
+    ) -> None:
         """A coreset that came back smaller than asked is judged apart: stacks need one size."""
         by_length: dict[int, list[tuple[str, Coreset, float]]] = {}
         for entry in waiting:
             by_length.setdefault(len(entry[1]), []).append(entry)
         for entries in by_length.values():
-            for (name, _, seconds), score in zip(entries, self._scores(stage, seed, entries), strict=True):
+            for (name, _, seconds), score in zip(
+                entries, self._scores(stage, seed, entries), strict=True
+            ):
                 if score is not None:
                     model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
                     self.records.add(Row(name, size, seed, score, seconds, model))
         self.tell(self.done(), "")
 
-    def _scores(self, stage: Stage, seed: int, entries: list[tuple[str, Coreset, float]]) -> list[float | None]:
-        """The judge's scores; where it fails on the stack, each selection is judged alone, and one it fails on is left out."""
+    def _scores(
+        self, stage: Stage, seed: int, entries: list[tuple[str, Coreset, float]]
+    ) -> list[float | None]:
+        """The judge's scores; where it fails on the stack, each selection is judged alone, and one
+        it fails on is left out."""
         try:
-            samples = [stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in entries]
+            samples = [
+                stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in entries
+            ]
             return list(self.judge.scores(samples, stage.test, self.pools.outputs, seed))
         except BicoreError as error:
             if len(entries) == 1:
@@ -132,10 +154,12 @@ class Comparison:
 
 
 class Stage:
-    """One seed: its pool and test data, and the model that some methods look at, trained on the whole pool when first asked for."""
+    """One seed: its pool and test data, and the model that some methods look at, trained on the
+    whole pool when first asked for."""
 
     def __init__(self, comparison: Comparison, seed: int) -> None:
-        self.comparison, self.seed = comparison, seed
+        self.comparison = comparison
+        self.seed = seed
         self.pool, test = comparison.pools.of(seed)
         self.test = self.sample(test)
         self.model_seconds = 0.0
@@ -145,10 +169,13 @@ class Stage:
     def sample(self, data: Dataset) -> Sample:
         pools = self.comparison.pools
         labels = labels_of(data, pools.classification)
-        return as_sample(data.x, labels, data.weights, self.comparison.runtime.torch_device, pools.classification)
+        return as_sample(
+            data.x, labels, data.weights, self.comparison.runtime.torch_device, pools.classification
+        )
 
     def context(self, selector: Selector) -> Context:
-        """The runtime, and for methods that need it the model: the module itself, or what it says about the pool, seen once."""
+        """The runtime, and for methods that need it the model: the module itself, or what it says
+        about the pool, seen once."""
         quiet = replace(self.comparison.runtime, progress=False)
         if not selector.needs_model:
             return Context(runtime=quiet)
@@ -157,10 +184,19 @@ class Stage:
         return Context(self.module if isinstance(selector, BatchBALD) else self.observed, quiet)
 
     def _train(self) -> None:
-        judge, clock = self.comparison.judge, Clock()
-        network = judge if isinstance(judge, NetworkJudge) else NetworkJudge("mlp", perceptron, self.comparison.model_steps)
-        self.comparison.tell(self.comparison.done(), f"training the model on the pool of seed {self.seed}")
-        self.module = network.module(self.sample(self.pool), self.comparison.pools.outputs, self.seed)
+        judge = self.comparison.judge
+        clock = Clock()
+        network = (
+            judge
+            if isinstance(judge, NetworkJudge)
+            else NetworkJudge("mlp", perceptron, self.comparison.model_steps)
+        )
+        self.comparison.tell(
+            self.comparison.done(), f"training the model on the pool of seed {self.seed}"
+        )
+        self.module = network.module(
+            self.sample(self.pool), self.comparison.pools.outputs, self.seed
+        )
         self.observed = observe(self.module, self.pool.x)
         if self.comparison.runtime.torch_device.type == "cuda":
             torch.cuda.synchronize()

@@ -1,7 +1,9 @@
-"""Judges of a selection: models trained on the chosen points alone and tested on data that no method saw.
+"""Judges of a selection: models trained on the chosen points alone and tested on data that no
+method saw.
 
-Networks of one shape are trained together as a stack. They start from the same weights and drop the same units, so that a
-difference between two selections of one seed is the selections', and so that a score does not depend on what it was stacked with.
+Networks of one shape are trained together as a stack. They start from the same weights and drop the
+same units, so that a difference between two selections of one seed is the selections', and so that
+a score does not depend on what it was stacked with.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from bicore.kernels.classical import RBF
 RIDGE = 1e-3
 BATCH = 256
 TEST_BATCH = 500
-#: On a GPU the algorithms of small stacks differ from those of large ones, and that of a single network is not even deterministic;
-#: from nine on, scores were the same to the last bit whatever stood beside them (H200). Smaller stacks are filled up to this.
+#: On a GPU the algorithms of small stacks differ from those of large ones, and that of a single
+#: network is not even deterministic; from nine on, scores were the same to the last bit whatever
+#: stood beside them (H200). Smaller stacks are filled up to this.
 SMALLEST_STACK = 9
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Points as a judge sees them: x (n, …), y as class codes (n,) or targets (n, outputs), weights of mean 1."""
+    """Points as a judge sees them: x (n, …), y as class codes (n,) or targets (n, outputs), weights
+    of mean 1."""
 
     x: Tensor
     y: Tensor
@@ -55,18 +59,24 @@ class Judge(ABC):
         """Refuse points that this judge cannot read, before any work."""
 
     @abstractmethod
-    def scores(self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int) -> list[float]:
-        """Train on each selection from scratch and test; ``outputs`` is the number of classes or targets."""
+    def scores(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[float]:
+        """Train on each selection from scratch and test; ``outputs`` is the number of classes or
+        targets."""
 
 
 @dataclass(frozen=True)
 class RidgeJudge(Judge):
-    """Kernel ridge regression. Without a kernel: an RBF whose bandwidth is the median distance of the test points."""
+    """Kernel ridge regression. Without a kernel: an RBF whose bandwidth is the median distance of
+    the test points."""
 
     kernel: Kernel | None = None
     name = "ridge"
 
-    def scores(self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int) -> list[float]:
+    def scores(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[float]:
         kernel = self.kernel or RBF().fitted(test.x.double().cpu().numpy())
         return [self._score(kernel, sample, test, outputs) for sample in selections]
 
@@ -79,7 +89,15 @@ class RidgeJudge(Judge):
         shift = torch.diag(RIDGE * gram.diagonal().mean() / weight)
         alpha = torch.linalg.solve(gram + shift, targets - centre)
         starts = range(0, len(test), 1000)
-        predicted = torch.cat([kernel.evaluate(test.x[start : start + 1000].double(), x) @ alpha for start in starts]) + centre
+        predicted = (
+            torch.cat(
+                [
+                    kernel.evaluate(test.x[start : start + 1000].double(), x) @ alpha
+                    for start in starts
+                ]
+            )
+            + centre
+        )
         return _score(predicted, test)
 
 
@@ -99,7 +117,9 @@ class NetworkJudge(Judge):
         with torch.random.fork_rng(devices=[]):
             self.build(shape, outputs)
 
-    def scores(self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int) -> list[float]:
+    def scores(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[float]:
         template, parameters = self.trained(selections, outputs, seed)
         return _stacked_scores(template, parameters, test)
 
@@ -111,26 +131,50 @@ class NetworkJudge(Judge):
                 value.copy_(parameters[name][0])
         return template.eval()
 
-    def trained(self, selections: Sequence[Sample], outputs: int, seed: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    def trained(
+        self, selections: Sequence[Sample], outputs: int, seed: int
+    ) -> tuple[nn.Module, dict[str, Tensor]]:
         """The architecture, and the trained parameters of all networks stacked."""
         wanted = len(selections)
         if selections[0].x.device.type == "cuda":
             selections = [*selections, *[selections[-1]] * (SMALLEST_STACK - wanted)]
-        x, y, weight = (torch.stack([getattr(sample, name) for sample in selections]) for name in ("x", "y", "weight"))
-        with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []), torch.enable_grad():
+        x, y, weight = (
+            torch.stack([getattr(sample, name) for sample in selections])
+            for name in ("x", "y", "weight")
+        )
+        with (
+            torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []),
+            torch.enable_grad(),
+        ):
             torch.manual_seed(seed)
             template = self.build(tuple(x.shape[2:]), outputs).to(x.device, x.dtype)
-            parameters = {name: value.detach().expand(len(x), *value.shape).clone() for name, value in template.named_parameters()}
+            parameters = {
+                name: value.detach().expand(len(x), *value.shape).clone()
+                for name, value in template.named_parameters()
+            }
             self._train(template.train(), parameters, x, y, weight, seed)
         for value in parameters.values():
             if not torch.isfinite(value).all():
-                raise NumericalError(f"the {self.name} judge's training diverged; scale the features, or use another judge.")
+                raise NumericalError(
+                    f"the {self.name} judge's training diverged; scale the features, or use "
+                    "another judge."
+                )
         return template, {name: value[:wanted] for name, value in parameters.items()}
 
-    def _train(self, template: nn.Module, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor, seed: int) -> None:
+    def _train(
+        self,
+        template: nn.Module,
+        parameters: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        seed: int,
+    ) -> None:
         from torch.func import functional_call, grad, vmap  # here: importing bicore stays light
 
-        def loss(values: dict[str, Tensor], inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        def loss(
+            values: dict[str, Tensor], inputs: Tensor, labels: Tensor, weights: Tensor
+        ) -> Tensor:
             predicted: Tensor = functional_call(template, (values, {}), (inputs,))
             if labels.dim() == 1:
                 return (weights * F.cross_entropy(predicted, labels, reduction="none")).mean()
@@ -138,7 +182,8 @@ class NetworkJudge(Judge):
 
         gradients = vmap(grad(loss), randomness="same")
         optimiser = torch.optim.Adam(list(parameters.values()), lr=self.rate)
-        rng, count = np.random.default_rng(seed), x.shape[1]
+        rng = np.random.default_rng(seed)
+        count = x.shape[1]
         for _ in range(self.steps):
             part: Any = slice(None)
             if count > BATCH:
@@ -149,28 +194,38 @@ class NetworkJudge(Judge):
             optimiser.step()
 
 
-def _stacked_scores(template: nn.Module, parameters: dict[str, Tensor], test: Sample) -> list[float]:
+def _stacked_scores(
+    template: nn.Module, parameters: dict[str, Tensor], test: Sample
+) -> list[float]:
     from torch.func import functional_call, vmap
 
     template.eval()
-    predict = vmap(lambda values, inputs: functional_call(template, (values, {}), (inputs,)), in_dims=(0, None))
+    predict = vmap(
+        lambda values, inputs: functional_call(template, (values, {}), (inputs,)), in_dims=(0, None)
+    )
     with torch.no_grad():
         starts = range(0, len(test), TEST_BATCH)
         plain = {name: value.detach() for name, value in parameters.items()}
-        predicted = torch.cat([predict(plain, test.x[start : start + TEST_BATCH]) for start in starts], 1)
+        predicted = torch.cat(
+            [predict(plain, test.x[start : start + TEST_BATCH]) for start in starts], 1
+        )
     return [_score(one, test) for one in predicted]
 
 
 def _score(predicted: Tensor, test: Sample) -> float:
     """Accuracy, or R² = 1 − Σ‖y − h‖²/Σ‖y − ȳ‖²."""
     if not torch.isfinite(predicted).all():
-        raise NumericalError("a judge's predictions are not finite; scale the features, or use another judge.")
+        raise NumericalError(
+            "a judge's predictions are not finite; scale the features, or use another judge."
+        )
     if test.classification:
         return float((predicted.argmax(1) == test.y).double().mean())
     goal = test.y.double()
     spread = float((goal - goal.mean(0)).square().sum())
     if not spread > 0:
-        raise NumericalError("the targets tested on are all equal, so R² means nothing; test on more points.")
+        raise NumericalError(
+            "the targets tested on are all equal, so R² means nothing; test on more points."
+        )
     score = 1 - float((goal - predicted.double()).square().sum()) / spread
     if not np.isfinite(score):
         raise NumericalError("R² is not finite; scale the targets.")
@@ -180,21 +235,36 @@ def _score(predicted: Tensor, test: Sample) -> float:
 def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The paper's fully connected network: two hidden layers of 100, dropout 0.2."""
     width = int(np.prod(shape))
-    layers = [nn.Flatten(), nn.Linear(width, 100), nn.ReLU(), nn.Dropout(0.2), nn.Linear(100, 100), nn.ReLU(), nn.Dropout(0.2)]
+    layers = [
+        nn.Flatten(),
+        nn.Linear(width, 100),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(100, 100),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+    ]
     return nn.Sequential(*layers, nn.Linear(100, outputs))
 
 
 def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and max-pooling, then 128 units."""
+    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and max-pooling, then 128
+    units."""
     if len(shape) != 3 or min(shape[1:]) < 16:
         raise InputError(
-            f"judge='cnn' needs images of at least 16×16 as (channels, height, width), and a point has shape {shape}; use mlp."
+            "judge='cnn' needs images of at least 16×16 as (channels, height, width), and a point "
+            f"has shape {shape}; use mlp."
         )
     channels, *sides = shape
     first = [nn.Conv2d(channels, 32, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(32, 64, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
     height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
-    head = [nn.Linear(64 * height * width, 128), nn.Dropout(0.5), nn.ReLU(), nn.Linear(128, outputs)]
+    head = [
+        nn.Linear(64 * height * width, 128),
+        nn.Dropout(0.5),
+        nn.ReLU(),
+        nn.Linear(128, outputs),
+    ]
     return nn.Sequential(*first, *second, *head)
 
 
@@ -210,9 +280,13 @@ def as_judge(name: str, steps: int) -> Judge:
     raise unknown_name("judge", name, JUDGES)
 
 
-def as_sample(x: Array, y: Array, weight: Array, device: torch.device, classification: bool) -> Sample:
+def as_sample(
+    x: Array, y: Array, weight: Array, device: torch.device, classification: bool
+) -> Sample:
     """Arrays as a judge's tensors: float32 features, weights scaled to mean 1."""
     labels = torch.from_numpy(np.ascontiguousarray(y)).to(device)
-    scaled = torch.from_numpy(np.ascontiguousarray(weight / weight.mean())).to(device, torch.float32)
+    scaled = torch.from_numpy(np.ascontiguousarray(weight / weight.mean())).to(
+        device, torch.float32
+    )
     features = torch.from_numpy(np.ascontiguousarray(x)).to(device, torch.float32)
     return Sample(features, labels.long() if classification else labels.to(torch.float32), scaled)

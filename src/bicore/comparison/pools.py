@@ -15,7 +15,8 @@ TEST_SHARE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """All the data, how many points a pool has, and how it is scaled; ``test`` is a test set of the source's own."""
+    """All the data, how many points a pool has, and how it is scaled; ``test`` is a test set of the
+    source's own."""
 
     source: Source
     size: int
@@ -34,13 +35,16 @@ class Pools:
         return self.targets.classes is not None
 
     def of(self, seed: int) -> tuple[Dataset, Dataset]:
-        """The pool and the test data of one seed; labels become codes 0 … C−1, and scaling is fitted on the pool alone."""
+        """The pool and the test data of one seed; labels become codes 0 … C−1, and scaling is
+        fitted on the pool alone."""
         data = replace(self.source.data, y=self.targets.values)
         order = np.random.default_rng((seed, 0)).permutation(len(data))
         if self.test is None:
-            chosen, pool = data[order[: self.test_size]], data[order[self.test_size : self.test_size + self.size]]
+            chosen = data[order[: self.test_size]]
+            pool = data[order[self.test_size : self.test_size + self.size]]
         else:
-            chosen, pool = self.test[: self.test_size], data[order[: self.size]]
+            chosen = self.test[: self.test_size]
+            pool = data[order[: self.size]]
         pool = Dataset(pool.x, pool.y, pool.weight)  # ids are places in the pool
         if not self.standardise:
             return pool, chosen
@@ -48,7 +52,14 @@ class Pools:
         return replace(pool, x=scale(pool.x)), replace(chosen, x=scale(chosen.x))
 
 
-def make_pools(source: Source, test: Source | None, task: str, pool: int | None, most: int, test_size: int | None) -> Pools:
+def make_pools(
+    source: Source,
+    test: Source | None,
+    task: str,
+    pool: int | None,
+    most: int,
+    test_size: int | None,
+) -> Pools:
     """Check the numbers asked for. ``pool`` None: all that is not tested on, at most ``most``."""
     if source.data.y is None:
         raise InputError(f"{source.name} holds no labels; a comparison trains and tests on them.")
@@ -61,11 +72,15 @@ def make_pools(source: Source, test: Source | None, task: str, pool: int | None,
         test_size = len(own) if own is not None else max(1, min(round(TEST_SHARE * rows), 10_000))
     bound = len(own) if own is not None else rows - 2
     if not 1 <= test_size <= bound:
-        raise InputError(f"--test {test_size} is outside 1 … {bound}, the rows that can be tested on.")
+        raise InputError(
+            f"--test {test_size} is outside 1 … {bound}, the rows that can be tested on."
+        )
     free = rows if own is not None else rows - test_size
     size = min(free, most) if pool is None else pool
     if not 2 <= size <= free:
-        raise InputError(f"--pool {size} is outside 2 … {free}, the rows left beside the {test_size} tested on.")
+        raise InputError(
+            f"--pool {size} is outside 2 … {free}, the rows left beside the {test_size} tested on."
+        )
     return Pools(source, size, own, test_size, source.scale == "standard", targets)
 
 

@@ -9,14 +9,18 @@ import numpy as np
 
 from bicore.comparison.records import Row
 
-#: Two-sided confidence of the paired interval, and the power at which a difference counts as detectable.
-CONFIDENCE, POWER = 0.95, 0.8
+#: Two-sided confidence of the paired interval, and the power at which a difference counts as
+#: detectable.
+CONFIDENCE = 0.95
+POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds both have; one that is not
-    ``complete`` lacks seeds that others have, and is neither best nor tied."""
+    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds
+    both have; one that is not ``complete`` lacks seeds that others have, and is neither best nor
+    tied.
+    """
 
     method: str
     size: int
@@ -34,17 +38,21 @@ class Entry:
 
 @dataclass(frozen=True)
 class Summary:
-    """Entries of all sizes, and for each size the smallest difference the seeds could detect (nan with fewer than two)."""
+    """Entries of all sizes, and for each size the smallest difference the seeds could detect (nan
+    with fewer than two)."""
 
     entries: tuple[Entry, ...]
     detectable: dict[int, float]
 
     def of(self, method: str, size: int) -> Entry | None:
-        return next((entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None)
+        return next(
+            (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
+        )
 
 
 def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int]) -> Summary:
-    """Paired by seed: a difference of two methods is looked at within seeds, where pools and judges are the same."""
+    """Paired by seed: a difference of two methods is looked at within seeds, where pools and judges
+    are the same."""
     table: dict[tuple[str, int], dict[int, Row]] = {}
     for row in rows:
         table.setdefault((row.method, row.size), {})[row.seed] = row
@@ -59,12 +67,21 @@ def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int])
 
 
 def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry], float]:
-    """Only methods that have all the seeds any of them has can be best or tied: means over different seeds do not compare."""
+    """Only methods that have all the seeds any of them has can be best or tied: means over
+    different seeds do not compare."""
     most = max(len(own) for own in present.values())
-    whole = {method: own for method, own in present.items() if len(own) == most and set(own) == set(_largest(present))}
-    means = {method: float(np.mean([row.accuracy for row in own.values()])) for method, own in present.items()}
+    whole = {
+        method: own
+        for method, own in present.items()
+        if len(own) == most and set(own) == set(_largest(present))
+    }
+    means = {
+        method: float(np.mean([row.accuracy for row in own.values()]))
+        for method, own in present.items()
+    }
     best = max(whole, key=lambda method: means[method])
-    entries, spreads = [], []
+    entries = []
+    spreads = []
     for method, own in present.items():
         values = np.array([row.accuracy for row in own.values()])
         gap, interval, spread = paired_difference(present[best], own)
@@ -72,12 +89,20 @@ def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry]
             spreads.append(spread)
         entries.append(
             Entry(
-                method, size, len(values), means[method], _standard_error(values),
+                method,
+                size,
+                len(values),
+                means[method],
+                _standard_error(values),
                 float(np.mean([row.selection_seconds for row in own.values()])),
                 float(np.mean([row.model_seconds for row in own.values()])),
-                gap, interval, method == best, method in whole and method != best and bool(gap - interval <= 0), method in whole,
+                gap,
+                interval,
+                method == best,
+                method in whole and method != best and bool(gap - interval <= 0),
+                method in whole,
             )
-        )  # fmt: skip
+        )
     finite = [spread for spread in spreads if np.isfinite(spread)]
     return entries, smallest_detectable(float(np.median(finite)), most) if finite else float("nan")
 
@@ -91,20 +116,34 @@ def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> flo
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """First less second: mean over common seeds, half width of its interval, and the standard deviation of the differences."""
+    """First less second: mean over common seeds, half width of its interval, and the standard
+    deviation of the differences."""
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
     if len(common) < 2:
-        return float(differences.mean()) if len(common) else float("nan"), float("inf"), float("nan")
+        return (
+            float(differences.mean()) if len(common) else float("nan"),
+            float("inf"),
+            float("nan"),
+        )
     spread = float(differences.std(ddof=1))
-    return float(differences.mean()), _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common)), spread
+    return (
+        float(differences.mean()),
+        _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common)),
+        spread,
+    )
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that the seeds would find at 95% confidence with a chance of about 80%, given its deviation."""
+    """The paired difference that the seeds would find at 95% confidence with a chance of about 80%,
+    given its deviation."""
     if seeds < 2:
         return float("nan")
-    return (_quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds)) * spread / float(np.sqrt(seeds))
+    return (
+        (_quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds))
+        * spread
+        / float(np.sqrt(seeds))
+    )
 
 
 def _quantile(level: float, seeds: int) -> float:

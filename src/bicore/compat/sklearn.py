@@ -21,10 +21,12 @@ from bicore.selectors.bilevel import BilevelSelector
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
-    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count, a fraction or "auto"), ``random_state``
-    (a seed, a NumPy ``RandomState`` or ``Generator``, or None), ``runtime``, and ``sampling_strategy`` as imbalanced-learn has it:
-    "auto" takes as many of every class as there are, a mapping (or a function of y that returns one) so many of each label at most;
-    with ``size=None`` the counts of the mapping are the size, and classes it does not name are left out.
+    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count, a fraction or
+    "auto"), ``random_state`` (a seed, a NumPy ``RandomState`` or ``Generator``, or None),
+    ``runtime``, and ``sampling_strategy`` as imbalanced-learn has it: "auto" takes as many of every
+    class as there are, a mapping (or a function of y that returns one) so many of each label at
+    most; with ``size=None`` the counts of the mapping are the size, and classes it does not name
+    are left out.
 
     Attributes
     ----------
@@ -88,13 +90,17 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoresetSampler:
         """Choose the rows."""
         options = self.get_params(deep=False)
-        size, state, runtime = options.pop("size"), options.pop("random_state"), options.pop("runtime")
+        size = options.pop("size")
+        state = options.pop("random_state")
+        runtime = options.pop("runtime")
         if options["optimiser"] is None:
             del options["optimiser"]
         data = Dataset(X, y, sample_weight)
         options["quotas"], size = _quotas(options.pop("sampling_strategy"), size, data)
         context = Context(runtime=runtime or Runtime())
-        self.coreset_ = BilevelSelector(**options).select(data, size, rng=_seed(state), context=context)
+        self.coreset_ = BilevelSelector(**options).select(
+            data, size, rng=_seed(state), context=context
+        )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
         self.n_features_in_ = int(data.x[0].size)
@@ -113,17 +119,28 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
     if isinstance(wanted, Mapping):
         for label, count in wanted.items():
             if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
-                raise InputError(f"sampling_strategy[{label!r}]={count!r} is not a whole number >= 0; give how many of that class.")
+                raise InputError(
+                    f"sampling_strategy[{label!r}]={count!r} is not a whole number >= 0; give how "
+                    "many of that class."
+                )
         if size is None and not sum(wanted.values()):
-            raise InputError(f"sampling_strategy={wanted!r} asks for no point, and size=None goes by it; give counts, or a size.")
+            raise InputError(
+                f"sampling_strategy={wanted!r} asks for no point, and size=None goes by it; give "
+                "counts, or a size."
+            )
         if size is not None:
             return dict(wanted), size
         present = [] if data.y is None else np.unique(data.y).tolist()
         return {**dict.fromkeys(present, 0), **wanted}, int(sum(wanted.values()))
     if size is None:
-        raise InputError("size=None takes the counts of sampling_strategy, which is no mapping; give size, or {label: count}.")
+        raise InputError(
+            "size=None takes the counts of sampling_strategy, which is no mapping; give size, or "
+            "{label: count}."
+        )
     if wanted is not None and not (isinstance(wanted, str) and wanted in ("auto", "balanced")):
-        raise InputError(f"sampling_strategy={wanted!r} is neither 'auto' nor a mapping {{label: count}}.")
+        raise InputError(
+            f"sampling_strategy={wanted!r} is neither 'auto' nor a mapping {{label: count}}."
+        )
     return None if wanted is None else "balanced", size
 
 

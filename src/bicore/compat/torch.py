@@ -19,9 +19,9 @@ class WeightedSubset(TorchDataset[tuple[Any, Any, Tensor]]):
 
     Parameters
     ----------
-    source : any map-style torch dataset whose items start with (x, y), or a :class:`bicore.Dataset`.
-    coreset : the answer of a selector on the same rows.
-    normalise : scale the weights to mean 1, the form for a mean loss.
+    source : any map-style torch dataset whose items start with (x, y), or a
+    :class:`bicore.Dataset`. coreset : the answer of a selector on the same rows. normalise : scale
+    the weights to mean 1, the form for a mean loss.
 
     Examples
     --------
@@ -34,7 +34,8 @@ class WeightedSubset(TorchDataset[tuple[Any, Any, Tensor]]):
     def __init__(self, source: Any, coreset: Coreset, normalise: bool = False) -> None:
         if len(coreset) and coreset.indices.max() >= len(source):
             raise InputError(
-                f"index {coreset.indices.max()} is beyond the {len(source)} items of source; pass the data it was selected from."
+                f"index {coreset.indices.max()} is beyond the {len(source)} items of source; pass "
+                "the data it was selected from."
             )
         self.source = source
         self.coreset = coreset.normalised() if normalise else coreset
@@ -48,7 +49,8 @@ class WeightedSubset(TorchDataset[tuple[Any, Any, Tensor]]):
         if isinstance(self.source, Dataset):
             if self.source.y is None:
                 raise InputError("source has no labels; a WeightedSubset yields (x, y, w).")
-            x, y = _item(self.source.x[row]), _item(self.source.y[row])
+            x = _item(self.source.x[row])
+            y = _item(self.source.y[row])
         else:
             x, y = self.source[row][:2]
         return x, y, self._weights[place]
@@ -59,4 +61,6 @@ def _item(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "US":
         return str(value)
-    return torch.from_numpy(np.array(array, dtype=np.float32 if array.dtype.kind == "f" else array.dtype))
+    return torch.from_numpy(
+        np.array(array, dtype=np.float32 if array.dtype.kind == "f" else array.dtype)
+    )

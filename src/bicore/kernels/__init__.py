@@ -9,7 +9,28 @@ from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
-    "RBF", "Averaged", "CallableKernel", "Conv", "Dense", "Flatten", "GlobalAverage", "Kernel", "Laplace", "Layer", "Linear",
-    "Normalised", "Nystrom", "Polynomial", "Precomputed", "ReLU", "Residual", "TangentKernel", "cnn", "from_module",
-    "fully_connected", "pooled_cntk", "resnet18", "shifts",
-]  # fmt: skip
+    "RBF",
+    "Averaged",
+    "CallableKernel",
+    "Conv",
+    "Dense",
+    "Flatten",
+    "GlobalAverage",
+    "Kernel",
+    "Laplace",
+    "Layer",
+    "Linear",
+    "Normalised",
+    "Nystrom",
+    "Polynomial",
+    "Precomputed",
+    "ReLU",
+    "Residual",
+    "TangentKernel",
+    "cnn",
+    "from_module",
+    "fully_connected",
+    "pooled_cntk",
+    "resnet18",
+    "shifts",
+]

@@ -1,19 +1,20 @@
 """A small description of a network, and how each layer maps covariances.
 
-Two passes use the same layers. The *variance* pass follows one image: v, the variance of every position, and θ, the
-tangent kernel's diagonal there; it notes v at every ReLU. The *covariance* pass follows pairs of images and reads those
-notes. Spatial tensors put positions first and pairs last, (height, width, rows, columns), so that a window is a sum of
-whole contiguous planes.
+Two passes use the same layers. The *variance* pass follows one image: v, the variance of every
+position, and θ, the tangent kernel's diagonal there; it notes v at every ReLU. The *covariance*
+pass follows pairs of images and reads those notes. Spatial tensors put positions first and pairs
+last, (height, width, rows, columns), so that a window is a sum of whole contiguous planes.
 
-A convolution of window q×q maps position p to σ_w²/q² · Σ_δ (value at stride·p + δ) + σ_b²; positions outside the image
-count zero and the divisor stays q². A dense layer is a convolution of one position. For ReLU, with c the correlation:
+A convolution of window q×q maps position p to σ_w²/q² · Σ_δ (value at stride·p + δ) + σ_b²;
+positions outside the image count zero and the divisor stays q². A dense layer is a convolution of
+one position. For ReLU, with c the correlation:
 
     κ0 = (π − arccos c)/π        κ1 = (√(1−c²) + (π − arccos c) c)/π
     Σ ← √(v v') κ1/2             Θ ← Θ κ0/2
 
-A read-out by flattening needs equal positions of the two images only. One by global average pooling needs all pairs of
-positions; those a fixed displacement apart go through the layers together, on the part where both images have a position.
-A convolution of stride s takes displacement s·δ to δ.
+A read-out by flattening needs equal positions of the two images only. One by global average pooling
+needs all pairs of positions; those a fixed displacement apart go through the layers together, on
+the part where both images have a position. A convolution of stride s takes displacement s·δ to δ.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ Pairs = Iterator[tuple[Tensor, Tensor]]
 
 @dataclass
 class State:
-    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first layer with weights.
+    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first layer with
+    weights.
 
-    ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second), rows then columns: the
-    tensors hold the pairs where both lie inside their images.
+    ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second),
+    rows then columns: the tensors hold the pairs where both lie inside their images.
     """
 
     nngp: Tensor
@@ -57,7 +59,8 @@ class Layer(ABC):
 
     @abstractmethod
     def covariance(self, state: State, notes: Pairs) -> State:
-        """Map (Σ, Θ) of pairs; may overwrite ``state``. A ReLU takes the two √v of its place from ``notes``."""
+        """Map (Σ, Θ) of pairs; may overwrite ``state``. A ReLU takes the two √v of its place from
+        ``notes``."""
 
     @property
     def spatial(self) -> bool:
@@ -66,7 +69,8 @@ class Layer(ABC):
 
 
 class _Affine(Layer):
-    """A layer whose map on covariances is linear plus a bias: the same for single images and for pairs.
+    """A layer whose map on covariances is linear plus a bias: the same for single images and for
+    pairs.
 
     One that is not ``trained`` passes the tangent kernel on and adds nothing to it.
     """
@@ -90,7 +94,9 @@ class _Affine(Layer):
         elif ntk is None:
             ntk = torch.zeros_like(nngp)
         ntk.mul_(self.sigma_w**2).add_(self.sigma_b**2 if self.trained else 0.0)
-        return State(nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2), ntk, self._shifted(state.shift))
+        return State(
+            nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2), ntk, self._shifted(state.shift)
+        )
 
     def variance(self, state: State, notes: Notes) -> State:
         return self._map(state)
@@ -115,7 +121,8 @@ class Dense(_Affine):
 class Conv(_Affine):
     """A convolution with a square window.
 
-    ``padding``: "same" as XLA pads (at stride 2 unevenly), "valid", or a number of zeros on both sides as in torch.
+    ``padding``: "same" as XLA pads (at stride 2 unevenly), "valid", or a number of zeros on both
+    sides as in torch.
     """
 
     window: int = 3
@@ -127,9 +134,17 @@ class Conv(_Affine):
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
-            raise InputError(f"window={self.window}, stride={self.stride}; both must be at least 1.")
-        if not (self.padding in ("same", "valid") or (isinstance(self.padding, int) and self.padding >= 0)):
-            raise InputError(f"padding={self.padding!r} is not known; it is 'same', 'valid' or a number of zeros >= 0.")
+            raise InputError(
+                f"window={self.window}, stride={self.stride}; both must be at least 1."
+            )
+        if not (
+            self.padding in ("same", "valid")
+            or (isinstance(self.padding, int) and self.padding >= 0)
+        ):
+            raise InputError(
+                f"padding={self.padding!r} is not known; it is 'same', 'valid' or a number of "
+                "zeros >= 0."
+            )
 
     @property
     def spatial(self) -> bool:
@@ -153,11 +168,15 @@ class Conv(_Affine):
         low = 0 if self.padding == "valid" else int(self.padding)
         length = (size + 2 * low - self.window) // self.stride + 1
         if length < 1:
-            raise InputError(f"an image side of {size} is smaller than the window {self.window} with padding={self.padding!r}.")
+            raise InputError(
+                f"an image side of {size} is smaller than the window {self.window} with "
+                f"padding={self.padding!r}."
+            )
         return length, low
 
     def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:
-        # The overlap of two images that are ``shift`` apart begins where one of them does and ends that much before its end.
+        # The overlap of two images that are ``shift`` apart begins where one of them does and ends
+        # that much before its end.
         size = values.shape[axis]
         length, low = self.extent(size + shift)
         length -= shift // self.stride
@@ -165,13 +184,18 @@ class Conv(_Affine):
         shape[axis] = length
         result = values.new_zeros(shape)
         for offset in range(-low, self.window - low):
-            # Output o reads input stride·o + offset; keep the outputs whose input lies inside the image.
+            # Output o reads input stride·o + offset; keep the outputs whose input lies inside the
+            # image.
             first = max(0, -(offset // self.stride))
             last = min(length - 1, (size - 1 - offset) // self.stride)
             if last >= first:
                 count = last - first + 1
-                source = slice(first * self.stride + offset, last * self.stride + offset + 1, self.stride)
-                result.narrow(axis, first, count).add_(values[source] if axis == 0 else values[:, source])
+                source = slice(
+                    first * self.stride + offset, last * self.stride + offset + 1, self.stride
+                )
+                result.narrow(axis, first, count).add_(
+                    values[source] if axis == 0 else values[:, source]
+                )
         return result
 
 
@@ -187,7 +211,9 @@ class ReLU(Layer):
         left, right = overlap(*next(notes), state.shift)
         cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
         turned = torch.acos(cosine).neg_().add_(math.pi)
-        nngp = torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_().addcmul_(turned, cosine)
+        nngp = (
+            torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_().addcmul_(turned, cosine)
+        )
         nngp.mul_(left).mul_(right / (2 * math.pi))
         ntk = None if state.ntk is None else state.ntk.mul_(turned.mul_(1 / (2 * math.pi)))
         return State(nngp, ntk, state.shift)
@@ -198,7 +224,8 @@ def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor
     for axis, step in enumerate(shift):
         if step:
             count = left.shape[axis] - abs(step)
-            left, right = left.narrow(axis, max(step, 0), count), right.narrow(axis, max(-step, 0), count)
+            left = left.narrow(axis, max(step, 0), count)
+            right = right.narrow(axis, max(-step, 0), count)
     return left, right
 
 
@@ -213,7 +240,8 @@ def _ones(like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """The read-out that keeps every position apart: the mean over positions of the covariance at equal positions."""
+    """The read-out that keeps every position apart: the mean over positions of the covariance at
+    equal positions."""
 
     @property
     def spatial(self) -> bool:
@@ -231,9 +259,11 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class GlobalAverage(Layer):
-    """The read-out that averages over positions: the mean over all pairs of positions of the covariance.
+    """The read-out that averages over positions: the mean over all pairs of positions of the
+    covariance.
 
-    A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the displacements up.
+    A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the
+    displacements up.
     """
 
     @property
@@ -241,7 +271,10 @@ class GlobalAverage(Layer):
         return True
 
     def variance(self, state: State, notes: Notes) -> State:
-        raise InputError("the variance of an average over positions depends on pairs of positions; it has no pass of its own.")
+        raise InputError(
+            "the variance of an average over positions depends on pairs of positions; it has no "
+            "pass of its own."
+        )
 
     def covariance(self, state: State, notes: Pairs) -> State:
         return State(state.nngp.sum((0, 1)), None if state.ntk is None else state.ntk.sum((0, 1)))
@@ -259,7 +292,8 @@ class Residual(Layer):
         return any(layer.spatial for layer in self.body + self.shortcut)
 
     def variance(self, state: State, notes: Notes) -> State:
-        main, side = state.copy(), state
+        main = state.copy()
+        side = state
         for layer in self.body:
             main = layer.variance(main, notes)
         for layer in self.shortcut:
@@ -267,7 +301,8 @@ class Residual(Layer):
         return _sum(main, side)
 
     def covariance(self, state: State, notes: Pairs) -> State:
-        main, side = state.copy(), state
+        main = state.copy()
+        side = state
         for layer in self.body:
             main = layer.covariance(main, notes)
         for layer in self.shortcut:
@@ -277,4 +312,6 @@ class Residual(Layer):
 
 def _sum(first: State, second: State) -> State:
     tangents = [state.ntk for state in (first, second) if state.ntk is not None]
-    return State(first.nngp + second.nngp, sum(tangents[1:], tangents[0]) if tangents else None, first.shift)
+    return State(
+        first.nngp + second.nngp, sum(tangents[1:], tangents[0]) if tangents else None, first.shift
+    )

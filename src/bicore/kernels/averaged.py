@@ -1,4 +1,5 @@
-"""A kernel that sees each point through several transformations of it: data augmentation without more data."""
+"""A kernel that sees each point through several transformations of it: data augmentation without
+more data."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ Transformation = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Averaged(Kernel):
-    """The mean of k(s(a), t(b)) over all pairs of transformations s, t: the kernel of the mean of a point's images.
+    """The mean of k(s(a), t(b)) over all pairs of transformations s, t: the kernel of the mean of a
+    point's images.
 
-    With features Φ it costs one evaluation a transformation, Φ̄(a) = mean Φ(t(a)); otherwise one for every pair.
+    With features Φ it costs one evaluation a transformation, Φ̄(a) = mean Φ(t(a)); otherwise one
+    for every pair.
     """
 
     kernel: Kernel
@@ -27,7 +30,10 @@ class Averaged(Kernel):
 
     def __post_init__(self) -> None:
         if not self.transformations:
-            raise InputError("transformations is empty; give functions of a tensor of rows, such as bicore.kernels.shifts(1).")
+            raise InputError(
+                "transformations is empty; give functions of a tensor of rows, such as "
+                "bicore.kernels.shifts(1)."
+            )
 
     @property
     def name(self) -> str:
@@ -43,7 +49,10 @@ class Averaged(Kernel):
         images = [transform(a) for transform in self.transformations]
         for image in images:
             if image.shape != a.shape:
-                raise InputError(f"a transformation made {tuple(image.shape)} of rows of shape {tuple(a.shape)}; keep the shape.")
+                raise InputError(
+                    f"a transformation made {tuple(image.shape)} of rows of shape "
+                    f"{tuple(a.shape)}; keep the shape."
+                )
         return images
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -52,14 +61,19 @@ class Averaged(Kernel):
             other = self.features(b)
             assert other is not None
             return features @ other.T
-        left, right = self._images(a), self._images(b)
-        return torch.stack([self.kernel.evaluate(one, other) for one in left for other in right]).mean(0)
+        left = self._images(a)
+        right = self._images(b)
+        return torch.stack(
+            [self.kernel.evaluate(one, other) for one in left for other in right]
+        ).mean(0)
 
     def diag(self, a: Tensor) -> Tensor:
         features = self.features(a)
         if features is not None:
             return features.square().sum(1)
-        parts = [self.evaluate(a[k : k + 64], a[k : k + 64]).diagonal() for k in range(0, len(a), 64)]
+        parts = [
+            self.evaluate(a[k : k + 64], a[k : k + 64]).diagonal() for k in range(0, len(a), 64)
+        ]
         return torch.cat(parts)
 
     def features(self, a: Tensor) -> Tensor | None:
@@ -68,14 +82,17 @@ class Averaged(Kernel):
         return torch.stack(known).mean(0) if len(known) == len(found) else None
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape) + itemsize * len(self.transformations) ** 2
+        return (
+            self.kernel.bytes_per_pair(itemsize, shape) + itemsize * len(self.transformations) ** 2
+        )
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_point(itemsize, shape)
 
 
 def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transformation]:
-    """The identity and moves of an image by ``pixels`` to each of four sides; what moves in is the image's own border.
+    """The identity and moves of an image by ``pixels`` to each of four sides; what moves in is the
+    image's own border.
 
     ``shape`` (height, width) is for images that come as flat rows.
     """
@@ -83,10 +100,16 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
     def moved(down: int, right: int) -> Transformation:
         def transform(rows: Tensor) -> Tensor:
             if shape is not None and rows[0].numel() % (shape[0] * shape[1]):
-                raise InputError(f"rows of {rows[0].numel()} numbers are no images of shape={shape}; give their height and width.")
+                raise InputError(
+                    f"rows of {rows[0].numel()} numbers are no images of shape={shape}; give their "
+                    "height and width."
+                )
             images = rows if shape is None else rows.reshape(len(rows), -1, *shape)
             if images.dim() < 3:
-                raise InputError("shifts move images; give rows of shape (…, height, width), or shape=(height, width).")
+                raise InputError(
+                    "shifts move images; give rows of shape (…, height, width), or shape=(height, "
+                    "width)."
+                )
             height, width = images.shape[-2:]
             vertical = (torch.arange(height, device=rows.device) - down).clamp(0, height - 1)
             horizontal = (torch.arange(width, device=rows.device) - right).clamp(0, width - 1)
@@ -96,4 +119,7 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
 
     if pixels < 1:
         raise InputError(f"pixels={pixels} is below 1; give how far images move.")
-    return [moved(0, 0), *(moved(*step) for step in ((pixels, 0), (-pixels, 0), (0, pixels), (0, -pixels)))]
+    return [
+        moved(0, 0),
+        *(moved(*step) for step in ((pixels, 0), (-pixels, 0), (0, pixels), (0, -pixels))),
+    ]

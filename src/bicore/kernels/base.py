@@ -1,4 +1,5 @@
-"""What a kernel is: k(a, b) for two sets of rows, its diagonal, and sums, products and scalings of kernels."""
+"""What a kernel is: k(a, b) for two sets of rows, its diagonal, and sums, products and scalings of
+kernels."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _PROBE_TOLERANCE = 1e-5
 class Kernel(ABC):
     """A positive semi-definite kernel.
 
-    ``kernel(a)`` is the Gram matrix of the rows of ``a`` (one half computed, exact on the diagonal),
-    ``kernel(a, b)`` the rectangular matrix. NumPy in, NumPy out; tensors in, tensors out.
+    ``kernel(a)`` is the Gram matrix of the rows of ``a`` (one half computed, exact on the
+    diagonal), ``kernel(a, b)`` the rectangular matrix. NumPy in, NumPy out; tensors in, tensors
+    out.
     """
 
     def __call__(self, a: Any, b: Any = None) -> Any:
@@ -37,7 +39,8 @@ class Kernel(ABC):
                 columns = _as_tensor(b, "b").to(rows)
                 if columns.shape[1:] != rows.shape[1:]:
                     raise InputError(
-                        f"a has rows of shape {tuple(rows.shape[1:])} and b of {tuple(columns.shape[1:])}; they must match."
+                        f"a has rows of shape {tuple(rows.shape[1:])} and b of "
+                        f"{tuple(columns.shape[1:])}; they must match."
                     )
                 result = kernel.evaluate(rows, columns)
         return result if isinstance(a, Tensor) else result.numpy()
@@ -60,7 +63,8 @@ class Kernel(ABC):
         return self
 
     def features(self, a: Tensor) -> Tensor | None:
-        """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ where the kernel has a finite, cheap feature map; otherwise None."""
+        """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ where the kernel has a finite, cheap feature map; otherwise
+        None."""
         return None
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
@@ -72,7 +76,8 @@ class Kernel(ABC):
         return 0
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        """The symmetric matrix k(a, a): each half computed once, the diagonal taken from :meth:`diag`."""
+        """The symmetric matrix k(a, a): each half computed once, the diagonal taken from
+        :meth:`diag`."""
         n = len(a)
         block = n if block is None else block
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
@@ -91,12 +96,17 @@ class Kernel(ABC):
 
     def __add__(self, other: Kernel) -> Kernel:
         if not isinstance(other, Kernel):
-            raise InputError(f"a kernel and {other!r} cannot be added; add another kernel (Linear(bias=…) adds a constant).")
+            raise InputError(
+                f"a kernel and {other!r} cannot be added; add another kernel (Linear(bias=…) adds "
+                "a constant)."
+            )
         return Sum(self, other)
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if not isinstance(other, (Kernel, Real)):
-            raise InputError(f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number.")
+            raise InputError(
+                f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number."
+            )
         return Product(self, other) if isinstance(other, Kernel) else Scaled(self, float(other))
 
     __rmul__ = __mul__
@@ -117,7 +127,9 @@ def mirror(matrix: Tensor, block: int = 512) -> None:
         square = matrix[top : top + block, top : top + block]
         square.copy_(square.triu() + square.triu(1).T)
         for left in range(top + block, n, block):
-            matrix[left : left + block, top : top + block] = matrix[top : top + block, left : left + block].T
+            matrix[left : left + block, top : top + block] = matrix[
+                top : top + block, left : left + block
+            ].T
 
 
 def flat(rows: Tensor) -> Tensor:
@@ -149,14 +161,24 @@ class Sum(Kernel):
         return self.first.diag(a) + self.second.diag(a)
 
     def features(self, a: Tensor) -> Tensor | None:
-        first, second = self.first.features(a), self.second.features(a)
+        first = self.first.features(a)
+        second = self.second.features(a)
         return None if first is None or second is None else torch.cat([first, second], 1)
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(self.first.bytes_per_pair(itemsize, shape), self.second.bytes_per_pair(itemsize, shape)) + itemsize
+        return (
+            max(
+                self.first.bytes_per_pair(itemsize, shape),
+                self.second.bytes_per_pair(itemsize, shape),
+            )
+            + itemsize
+        )
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(self.first.bytes_per_point(itemsize, shape), self.second.bytes_per_point(itemsize, shape))
+        return max(
+            self.first.bytes_per_point(itemsize, shape),
+            self.second.bytes_per_point(itemsize, shape),
+        )
 
 
 @dataclass(frozen=True)
@@ -183,10 +205,19 @@ class Product(Kernel):
         return self.first.diag(a) * self.second.diag(a)
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(self.first.bytes_per_pair(itemsize, shape), self.second.bytes_per_pair(itemsize, shape)) + itemsize
+        return (
+            max(
+                self.first.bytes_per_pair(itemsize, shape),
+                self.second.bytes_per_pair(itemsize, shape),
+            )
+            + itemsize
+        )
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(self.first.bytes_per_point(itemsize, shape), self.second.bytes_per_point(itemsize, shape))
+        return max(
+            self.first.bytes_per_point(itemsize, shape),
+            self.second.bytes_per_point(itemsize, shape),
+        )
 
 
 @dataclass(frozen=True)
@@ -198,7 +229,9 @@ class Scaled(Kernel):
 
     def __post_init__(self) -> None:
         if not (self.factor > 0 and np.isfinite(self.factor)):
-            raise InputError(f"a kernel was multiplied by {self.factor}; the factor must be positive and finite.")
+            raise InputError(
+                f"a kernel was multiplied by {self.factor}; the factor must be positive and finite."
+            )
 
     @property
     def name(self) -> str:
@@ -245,7 +278,11 @@ class Normalised(Kernel):
 
     def _inverse_norm(self, a: Tensor) -> Tensor:
         diagonal = self.kernel.diag(a)
-        return torch.where(diagonal > 0, diagonal.clamp_min(torch.finfo(a.dtype).tiny).rsqrt(), torch.zeros_like(diagonal))
+        return torch.where(
+            diagonal > 0,
+            diagonal.clamp_min(torch.finfo(a.dtype).tiny).rsqrt(),
+            torch.zeros_like(diagonal),
+        )
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(a, b) * self._inverse_norm(a)[:, None] * self._inverse_norm(b)
@@ -271,18 +308,28 @@ class CallableKernel(Kernel):
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def fitted(self, x: Any) -> Kernel:
-        """Try the function on a few rows: shape, finiteness, symmetry and sign are checked before anything relies on them."""
+        """Try the function on a few rows: shape, finiteness, symmetry and sign are checked before
+        anything relies on them."""
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
         if not torch.isfinite(values).all():
-            raise NumericalError(f"kernel={self.name} returned a value that is not finite on the first {len(probe)} rows.")
-        gap = (values - values.T).abs().max() / values.abs().max().clamp_min(torch.finfo(values.dtype).tiny)
+            raise NumericalError(
+                f"kernel={self.name} returned a value that is not finite on the first {len(probe)} "
+                "rows."
+            )
+        gap = (values - values.T).abs().max() / values.abs().max().clamp_min(
+            torch.finfo(values.dtype).tiny
+        )
         if gap > _PROBE_TOLERANCE:
-            raise InputError(f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} relative.")
+            raise InputError(
+                f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} "
+                "relative."
+            )
         smallest = float(torch.linalg.eigvalsh((values + values.T).double() / 2)[0])
         if smallest < -_PROBE_TOLERANCE * float(values.abs().max()) * len(probe):
             raise InputError(
-                f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is {smallest:.6g} "
+                f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is "
+                f"{smallest:.6g} "
                 f"on the first {len(probe)} rows."
             )
         return self
@@ -292,12 +339,16 @@ class CallableKernel(Kernel):
         matrix = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
         if matrix.shape != (len(a), len(b)):
             raise InputError(
-                f"kernel={self.name} returned shape {tuple(matrix.shape)}; ({len(a)}, {len(b)}) is needed for these rows."
+                f"kernel={self.name} returned shape {tuple(matrix.shape)}; ({len(a)}, {len(b)}) is "
+                "needed for these rows."
             )
         return matrix.to(a)
 
     def diag(self, a: Tensor) -> Tensor:
-        rows = [self.evaluate(a[start : start + 64], a[start : start + 64]).diagonal() for start in range(0, len(a), 64)]
+        rows = [
+            self.evaluate(a[start : start + 64], a[start : start + 64]).diagonal()
+            for start in range(0, len(a), 64)
+        ]
         return torch.cat(rows)
 
 
@@ -310,7 +361,9 @@ class Precomputed(Kernel):
         return "precomputed"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        raise InputError("kernel='precomputed' has no function to evaluate; pass the Gram matrix as x.")
+        raise InputError(
+            "kernel='precomputed' has no function to evaluate; pass the Gram matrix as x."
+        )
 
     def diag(self, a: Tensor) -> Tensor:
         return a.diagonal()

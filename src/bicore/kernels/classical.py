@@ -1,4 +1,5 @@
-"""Kernels of vectors: linear, polynomial, RBF and Laplace; bandwidths by the median heuristic; Nyström features."""
+"""Kernels of vectors: linear, polynomial, RBF and Laplace; bandwidths by the median heuristic;
+Nyström features."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from bicore.kernels.base import Kernel, flat
 
 #: Rows the median heuristic looks at: all pairs among at most this many, evenly spaced.
 MEDIAN_ROWS = 1000
-#: Eigenvalues of a landmark matrix below this share of the largest are left out of the Nyström features.
+#: Eigenvalues of a landmark matrix below this share of the largest are left out of the Nyström
+#: features.
 NYSTROM_CUTOFF = 1e-10
 
 
@@ -37,7 +39,11 @@ class Linear(Kernel):
 
     def features(self, a: Tensor) -> Tensor:
         rows = flat(a)
-        return rows if self.bias == 0 else torch.cat([rows, rows.new_full((len(rows), 1), self.bias)], 1)
+        return (
+            rows
+            if self.bias == 0
+            else torch.cat([rows, rows.new_full((len(rows), 1), self.bias)], 1)
+        )
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         if self.degree < 1 or self.offset < 0:
             raise InputError(
-                f"degree={self.degree}, offset={self.offset}: degree >= 1 and offset >= 0 make it positive semi-definite."
+                f"degree={self.degree}, offset={self.offset}: degree >= 1 and offset >= 0 make it "
+                "positive semi-definite."
             )
 
     @property
@@ -77,7 +84,10 @@ class _Stationary(Kernel):
 
     def __post_init__(self) -> None:
         if self.gamma is not None and not self.gamma > 0:
-            raise InputError(f"gamma={self.gamma} is not positive; give gamma > 0, or None for the median heuristic.")
+            raise InputError(
+                f"gamma={self.gamma} is not positive; give gamma > 0, or None for the median "
+                "heuristic."
+            )
 
     @abstractmethod
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -97,11 +107,16 @@ class _Stationary(Kernel):
         pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
         pairs = pairs[pairs > 0]
         # All rows equal (or a single row): every bandwidth gives the same matrix.
-        return replace(self, gamma=self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0)
+        return replace(
+            self, gamma=self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
+        )
 
     def _ready(self) -> Kernel:
         if self.gamma is None:
-            raise InputError(f"{type(self).__name__}(gamma=None) takes its bandwidth from data: use .fitted(x), or give gamma.")
+            raise InputError(
+                f"{type(self).__name__}(gamma=None) takes its bandwidth from data: use .fitted(x), "
+                "or give gamma."
+            )
         return self
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -122,9 +137,11 @@ class RBF(_Stationary):
         return "rbf" if self.gamma is None else f"rbf(gamma={self.gamma:.6g})"
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        # The distance does not change when both move; near the origin the three terms do not cancel.
+        # The distance does not change when both move; near the origin the three terms do not
+        # cancel.
         centre = b.mean(0)
-        a, b = a - centre, b - centre
+        a = a - centre
+        b = b - centre
         norms = a.square().sum(1)[:, None] + b.square().sum(1)
         return torch.addmm(norms, a, b.T, alpha=-2).clamp_min_(0)
 
@@ -149,9 +166,11 @@ class Laplace(_Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(Kernel):
-    """The kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}, so that n·p numbers stand for n².
+    """The kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}, so that n·p numbers stand for
+    n².
 
-    ``landmarks`` rows are drawn from the data with ``seed``. Memory and time grow with n, not with n².
+    ``landmarks`` rows are drawn from the data with ``seed``. Memory and time grow with n, not with
+    n².
     """
 
     kernel: Kernel

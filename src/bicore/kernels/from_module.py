@@ -1,4 +1,5 @@
-"""Read a network's kernel off a torch module: what it computes is traced, not guessed from the order of its parts."""
+"""Read a network's kernel off a torch module: what it computes is traced, not guessed from the
+order of its parts."""
 
 from __future__ import annotations
 
@@ -21,13 +22,21 @@ _AVERAGES = (nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 
 
 def from_module(
-    module: nn.Module, *, sigma_w: float = 1.0, sigma_b: float = 0.05, kind: str = "ntk", scale: float = 1.0, pooling: str = "drop"
+    module: nn.Module,
+    *,
+    sigma_w: float = 1.0,
+    sigma_b: float = 0.05,
+    kind: str = "ntk",
+    scale: float = 1.0,
+    pooling: str = "drop",
 ) -> TangentKernel:
-    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1), Dropout and sums of branches.
+    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1),
+    Dropout and sums of branches.
 
-    Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), with ``sigma_w`` and ``sigma_b`` as in the paper's
-    kernels; a layer without a bias has σ_b = 0. The module's own initialisation and widths play no part. Dropout is
-    ignored. ``pooling="drop"`` leaves max-pooling out, with a notice; ``pooling="refuse"`` raises instead.
+    Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), with ``sigma_w`` and
+    ``sigma_b`` as in the paper's kernels; a layer without a bias has σ_b = 0. The module's own
+    initialisation and widths play no part. Dropout is ignored. ``pooling="drop"`` leaves
+    max-pooling out, with a notice; ``pooling="refuse"`` raises instead.
 
     Examples
     --------
@@ -40,21 +49,27 @@ def from_module(
         raise unknown_name("pooling", pooling, ["drop", "refuse"])
     reader = _Reader(module, sigma_w, sigma_b, pooling)
     layers = _read_out(reader.layers())
-    while layers and isinstance(layers[0], Flatten):  # vectors, or images that a dense layer reads as vectors
+    # vectors, or images that a dense layer reads as vectors
+    while layers and isinstance(layers[0], Flatten):
         layers = layers[1:]
     kernel = TangentKernel(layers, kind, scale, label=type(module).__name__)
     if any(
-        isinstance(before, ReLU) and isinstance(layer, Residual) and not (layer.body and layer.shortcut)
+        isinstance(before, ReLU)
+        and isinstance(layer, Residual)
+        and not (layer.body and layer.shortcut)
         for before, layer in pairwise(kernel.layers)
     ):
         warnings.warn(
-            "an identity shortcut carries the output of a ReLU, which is not Gaussian at infinite width: the kernel is an "
-            "approximation there (pre-activation blocks, or a convolution on the shortcut, are exact).",
+            "an identity shortcut carries the output of a ReLU, which is not Gaussian at infinite "
+            "width: the kernel is an "
+            "approximation there (pre-activation blocks, or a convolution on the shortcut, are "
+            "exact).",
             stacklevel=2,
         )
     if reader.dropped:
         warnings.warn(
-            f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left out, as in the paper; "
+            f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left "
+            "out, as in the paper; "
             "pass pooling='refuse' to make that an error.",
             stacklevel=2,
         )
@@ -68,7 +83,10 @@ def _read_out(layers: list[Layer]) -> list[Layer]:
         return layers
     rest = [layer for layer in layers[places[0] + 1 :] if not isinstance(layer, Flatten)]
     if any(layer.spatial for layer in rest):
-        raise InputError("AdaptiveAvgPool2d(1) is followed by a convolution: average pooling inside a network has no kernel here.")
+        raise InputError(
+            "AdaptiveAvgPool2d(1) is followed by a convolution: average pooling inside a network "
+            "has no kernel here."
+        )
     return [*layers[: places[0] + 1], *rest]
 
 
@@ -78,14 +96,17 @@ class _Reader:
     def __init__(self, module: nn.Module, sigma_w: float, sigma_b: float, pooling: str) -> None:
         from torch import fx
 
-        self.sigma_w, self.sigma_b, self.pooling = sigma_w, sigma_b, pooling
+        self.sigma_w = sigma_w
+        self.sigma_b = sigma_b
+        self.pooling = pooling
         self.dropped: list[str] = []
         self.seen: set[str] = set()
         try:
             self.graph = fx.symbolic_trace(module).graph
         except Exception as error:  # torch.fx raises many kinds, all meaning that the code depends on its input's values
             raise InputError(
-                f"{type(module).__name__} cannot be traced ({error}); describe it with TangentKernel([...])."
+                f"{type(module).__name__} cannot be traced ({error}); describe it with "
+                "TangentKernel([...])."
             ) from error
         self.modules = dict(module.named_modules())
 
@@ -103,7 +124,8 @@ class _Reader:
             if self._is_sum(node):
                 first, second = self._branches(node)
                 fork = self._fork(first, second)
-                body, side = self._chain(first, fork), self._chain(second, fork)
+                body = self._chain(first, fork)
+                side = self._chain(second, fork)
                 found.append(Residual(tuple(body), tuple(side)))
                 node = fork
                 continue
@@ -115,24 +137,32 @@ class _Reader:
 
     @staticmethod
     def _branches(node: Any) -> tuple[Any, Any]:
-        """The two terms of a sum, which must be two different parts of the network with weight 1 each."""
+        """The two terms of a sum, which must be two different parts of the network with weight 1
+        each."""
         terms = list(node.args)
         if node.kwargs or len(terms) != 2 or not all(hasattr(term, "op") for term in terms):
-            raise InputError(f"{node.format_node()} is not a plain sum of two branches; only a + b can be read as a kernel.")
+            raise InputError(
+                f"{node.format_node()} is not a plain sum of two branches; only a + b can be read "
+                "as a kernel."
+            )
         if terms[0] is terms[1]:
-            raise InputError(f"{node.format_node()} adds a branch to itself; the two branches of a sum need weights of their own.")
+            raise InputError(
+                f"{node.format_node()} adds a branch to itself; the two branches of a sum need "
+                "weights of their own."
+            )
         return terms[0], terms[1]
 
     def _is_sum(self, node: Any) -> bool:
-        return (node.op == "call_function" and node.target in (operator.add, operator.iadd, torch.add)) or (
-            node.op == "call_method" and node.target in ("add", "add_")
-        )
+        return (
+            node.op == "call_function" and node.target in (operator.add, operator.iadd, torch.add)
+        ) or (node.op == "call_method" and node.target in ("add", "add_"))
 
     def _source(self, node: Any) -> Any:
         sources = [arg for arg in node.args if hasattr(arg, "op") and not self._is_shape(arg)]
         if node.op == "placeholder" or not sources:
             raise InputError(
-                f"cannot follow {node.format_node()} back to the input; describe the network with TangentKernel([...])."
+                f"cannot follow {node.format_node()} back to the input; describe the network with "
+                "TangentKernel([...])."
             )
         return sources[0]
 
@@ -144,7 +174,8 @@ class _Reader:
 
     def _fork(self, first: Any, second: Any) -> Any:
         """The last node that both branches come from."""
-        behind, node = [second], second
+        behind = [second]
+        node = second
         while node.op != "placeholder":
             node = self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
             behind.append(node)
@@ -157,19 +188,32 @@ class _Reader:
         if node.op == "call_module":
             part = self.modules[node.target]
             if node.target in self.seen and isinstance(part, (nn.Linear, nn.Conv2d)):
-                raise InputError(f"{node.target} is used twice; shared weights have no infinite-width kernel here.")
+                raise InputError(
+                    f"{node.target} is used twice; shared weights have no infinite-width kernel "
+                    "here."
+                )
             self.seen.add(node.target)
             return self._of_module(part, node.target)
         name = node.target if isinstance(node.target, str) else node.target.__name__
         known: dict[str, Callable[[], Layer | None]] = {
-            "relu": ReLU, "relu_": ReLU, "flatten": Flatten, "view": Flatten, "reshape": Flatten, "dropout": lambda: None,
-            "max_pool2d": lambda: self._drop("max_pool2d"), "boolean_dispatch": lambda: self._drop("max_pool2d"),
-        }  # fmt: skip
+            "relu": ReLU,
+            "relu_": ReLU,
+            "flatten": Flatten,
+            "view": Flatten,
+            "reshape": Flatten,
+            "dropout": lambda: None,
+            "max_pool2d": lambda: self._drop("max_pool2d"),
+            "boolean_dispatch": lambda: self._drop("max_pool2d"),
+        }
         if name in ("view", "reshape") and not (len(node.args) == 3 and node.args[2] == -1):
-            raise InputError(f"{node.format_node()} is not a flattening to (n, -1); reshape the data before the network.")
+            raise InputError(
+                f"{node.format_node()} is not a flattening to (n, -1); reshape the data before the "
+                "network."
+            )
         if name not in known:
             raise InputError(
-                f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, Flatten, Dropout, max-pooling, sums."
+                f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, "
+                "Flatten, Dropout, max-pooling, sums."
             )
         return known[name]()
 
@@ -198,18 +242,27 @@ class _Reader:
     def _conv(self, part: nn.Conv2d) -> Conv:
         square = len(set(part.kernel_size)) == 1 and len(set(part.stride)) == 1
         even = isinstance(part.padding, str) or len(set(part.padding)) == 1
-        if not (square and even) or set(part.dilation) != {1} or part.groups != 1 or part.padding_mode != "zeros":
+        if (
+            not (square and even)
+            or set(part.dilation) != {1}
+            or part.groups != 1
+            or part.padding_mode != "zeros"
+        ):
             raise InputError(
-                "Conv2d needs a square window, one stride, one padding with zeros, dilation 1 and one group to be read as a kernel."
+                "Conv2d needs a square window, one stride, one padding with zeros, dilation 1 and "
+                "one group to be read as a kernel."
             )
         padding = part.padding if isinstance(part.padding, str) else part.padding[0]
-        return Conv(int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part))
+        return Conv(
+            int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part)
+        )
 
     def _average(self, part: nn.Module, name: str) -> Layer:
         if isinstance(part, nn.AdaptiveAvgPool2d) and part.output_size in (1, (1, 1)):
             return GlobalAverage()
         raise InputError(
-            f"{type(part).__name__} ({name}) is average pooling inside a network, which has no kernel here; only one over all "
+            f"{type(part).__name__} ({name}) is average pooling inside a network, which has no "
+            "kernel here; only one over all "
             "positions before the read-out, AdaptiveAvgPool2d(1), does."
         )
 
@@ -218,6 +271,9 @@ class _Reader:
 
     def _drop(self, name: str) -> Layer | None:
         if self.pooling == "refuse":
-            raise InputError(f"{name} is max-pooling, which has no kernel here; pooling='drop' leaves it out, as the paper does.")
+            raise InputError(
+                f"{name} is max-pooling, which has no kernel here; pooling='drop' leaves it out, "
+                "as the paper does."
+            )
         self.dropped.append(name)
         return None

@@ -1,7 +1,9 @@
-"""A kernel matrix as the engine sees it: products, columns and a diagonal, never more bytes than allowed.
+"""A kernel matrix as the engine sees it: products, columns and a diagonal, never more bytes than
+allowed.
 
-``Gram`` stores the matrix, ``Features`` stores Φ with K = Φ_rows Φ_colsᵀ, ``Blocked`` recomputes the kernel block by block.
-Rows belong to the outer set, columns to the training points; for one set of data the matrix is square.
+``Gram`` stores the matrix, ``Features`` stores Φ with K = Φ_rows Φ_colsᵀ, ``Blocked`` recomputes
+the kernel block by block. Rows belong to the outer set, columns to the training points; for one set
+of data the matrix is square.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ BLOCK_BYTES = 64_000_000
 SMALLEST_BLOCK = 32
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
-#: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32 rounding can do.
+#: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32
+#: rounding can do.
 PSD_TOLERANCE = 2e-7
-#: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond, on a sample this large.
+#: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond,
+#: on a sample this large.
 PSD_ROWS = 2000
 
 
@@ -115,7 +119,9 @@ class Gram(KernelOperator):
         rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
         for start in range(0, self.shape[0], rows):
             part = self.matrix[start : start + rows]
-            total += (weights[start : start + rows, None] * part.square()).sum(0, dtype=torch.float64)
+            total += (weights[start : start + rows, None] * part.square()).sum(
+                0, dtype=torch.float64
+            )
         return total
 
 
@@ -153,7 +159,8 @@ class Features(KernelOperator):
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts(KernelOperator):
-    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩, the Gram matrix of the outer products a_i b_iᵀ, none of which is formed."""
+    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩, the Gram matrix of the outer products a_i b_iᵀ, none of which is
+    formed."""
 
     left: Tensor
     right: Tensor
@@ -168,7 +175,10 @@ class OuterProducts(KernelOperator):
 
     def matmul(self, right: Tensor) -> Tensor:
         columns = right.reshape(len(right), -1).T
-        images = [((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(1) for column in columns]
+        images = [
+            ((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(1)
+            for column in columns
+        ]
         return torch.stack(images, 1).reshape(right.shape)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -183,8 +193,13 @@ class OuterProducts(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(len(self.left), dtype=torch.float64)
-        for part in parts(torch.arange(len(self.left), device=self.left.device), BLOCK_BYTES // (16 * len(self.left))):
-            total[part] = (weights[:, None] * self.columns(part).square()).sum(0, dtype=torch.float64)
+        for part in parts(
+            torch.arange(len(self.left), device=self.left.device),
+            BLOCK_BYTES // (16 * len(self.left)),
+        ):
+            total[part] = (weights[:, None] * self.columns(part).square()).sum(
+                0, dtype=torch.float64
+            )
         return total
 
 
@@ -192,7 +207,8 @@ class OuterProducts(KernelOperator):
 class Blocked(KernelOperator):
     """A kernel that is evaluated again for every product: time instead of memory.
 
-    Points may lie elsewhere than the arithmetic: those of a block are brought to ``device`` when it is their turn.
+    Points may lie elsewhere than the arithmetic: those of a block are brought to ``device`` when it
+    is their turn.
     """
 
     kernel: Kernel
@@ -212,7 +228,8 @@ class Blocked(KernelOperator):
     def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
         for top in range(0, len(self.row_points), self.block):
             for left in range(0, len(columns), self.block):
-                rows, cols = slice(top, top + self.block), slice(left, left + self.block)
+                rows = slice(top, top + self.block)
+                cols = slice(left, left + self.block)
                 here = self.row_points[rows].to(self.device), columns[cols].to(self.device)
                 yield rows, cols, self.kernel.evaluate(*here)
 
@@ -223,7 +240,11 @@ class Blocked(KernelOperator):
         return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        points = self.col_points if columns is None else self.col_points[columns.to(self.col_points.device)]
+        points = (
+            self.col_points
+            if columns is None
+            else self.col_points[columns.to(self.col_points.device)]
+        )
         result = right.new_zeros(len(points), *right.shape[1:])
         for rows, cols, part in self._tiles(points):
             result[cols] += part.T @ right[rows]
@@ -241,7 +262,12 @@ class Blocked(KernelOperator):
 
     def diagonal(self) -> Tensor:
         tops = range(0, self.shape[0], self.block)
-        return torch.cat([self.kernel.diag(self.row_points[top : top + self.block].to(self.device)) for top in tops])
+        return torch.cat(
+            [
+                self.kernel.diag(self.row_points[top : top + self.block].to(self.device))
+                for top in tops
+            ]
+        )
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)
@@ -252,7 +278,8 @@ class Blocked(KernelOperator):
 
 @dataclass(frozen=True)
 class Reserve:
-    """Bytes the engine will allocate beside a matrix (stored or blocked), and beside explicit features."""
+    """Bytes the engine will allocate beside a matrix (stored or blocked), and beside explicit
+    features."""
 
     beside_matrix: int
     beside_features: int
@@ -263,16 +290,22 @@ def build_operators(
 ) -> tuple[KernelOperator, KernelOperator]:
     """The training operator and the outer one (the same object when there is no outer set).
 
-    Bytes are predicted before anything is allocated: features or stored matrices while they fit the limit beside what the
-    engine itself needs, otherwise blocked products, otherwise an error that names the number.
+    Bytes are predicted before anything is allocated: features or stored matrices while they fit the
+    limit beside what the engine itself needs, otherwise blocked products, otherwise an error that
+    names the number.
     """
     if isinstance(kernel, Precomputed):
         return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
-    n, rows = len(x), 0 if outer_x is None else len(outer_x)
-    reserved, device = reserve.beside_matrix, runtime.torch_device
+    n = len(x)
+    rows = 0 if outer_x is None else len(outer_x)
+    reserved = reserve.beside_matrix
+    device = runtime.torch_device
     limit = _limit(n * (n + rows) * runtime.itemsize + reserved, runtime)
     # Data that would crowd a GPU stay with the host and come by blocks.
-    crowded = device.type != "cpu" and (n + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize > DATA_SHARE * limit
+    crowded = (
+        device.type != "cpu"
+        and (n + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize > DATA_SHARE * limit
+    )
     train = as_tensor(x).to(CPU if crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     features = None if crowded else _features(kernel, train, outer, limit - reserve.beside_features)
@@ -280,42 +313,62 @@ def build_operators(
         return features
     stored = n * (n + rows) * runtime.itemsize
     shape = tuple(x.shape[1:])
-    per_pair, per_point = (measure(runtime.itemsize, shape) for measure in (kernel.bytes_per_pair, kernel.bytes_per_point))
+    per_pair, per_point = (
+        measure(runtime.itemsize, shape)
+        for measure in (kernel.bytes_per_pair, kernel.bytes_per_point)
+    )
     block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
     temporaries = block * block * per_pair + 2 * block * per_point
-    if stored + block * block * per_pair + (n + rows) * per_point + reserved <= limit and not crowded:
+    if (
+        stored + block * block * per_pair + (n + rows) * per_point + reserved <= limit
+        and not crowded
+    ):
         square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
-        return square, square if outer is None else Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
+        return square, square if outer is None else Gram(
+            _finite(_rectangle(kernel, outer, train, block), kernel)
+        )
     if temporaries + reserved <= limit:
         blocked = Blocked(kernel, train, train, block, device)
         return blocked, blocked if outer is None else Blocked(kernel, outer, train, block, device)
     raise MemoryLimitError(
-        f"selecting from {n} points needs at least {human_bytes(temporaries + reserved)} beside the data, and the limit is "
-        f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise Runtime(memory=…), "
+        f"selecting from {n} points needs at least {human_bytes(temporaries + reserved)} beside "
+        "the data, and the limit is "
+        f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise "
+        "Runtime(memory=…), "
         "ask for fewer points, or use float32."
     )
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
-    """The side of the largest block whose pairs and points fit the room: smaller blocks where memory is short."""
+    """The side of the largest block whose pairs and points fit the room: smaller blocks where
+    memory is short."""
     side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
     return min(n, max(SMALLEST_BLOCK, int(side)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
-    """The memory limit; where none was given and little is needed, the system is not asked (streams select often)."""
-    return TRIVIAL_BYTES if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES else runtime.memory_bytes()
+    """The memory limit; where none was given and little is needed, the system is not asked (streams
+    select often)."""
+    return (
+        TRIVIAL_BYTES
+        if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES
+        else runtime.memory_bytes()
+    )
 
 
 def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
     result = rows.new_empty(len(rows), len(columns))
     for top in range(0, len(rows), block):
         for left in range(0, len(columns), block):
-            result[top : top + block, left : left + block] = kernel.evaluate(rows[top : top + block], columns[left : left + block])
+            result[top : top + block, left : left + block] = kernel.evaluate(
+                rows[top : top + block], columns[left : left + block]
+            )
     return result
 
 
-def _features(kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int) -> tuple[KernelOperator, KernelOperator] | None:
+def _features(
+    kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int
+) -> tuple[KernelOperator, KernelOperator] | None:
     width = kernel.features(train[:1])
     if width is None or width.shape[1] > FEATURE_SHARE * len(train):
         return None
@@ -334,17 +387,22 @@ def _features(kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int) -
 
 def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
     if not torch.isfinite(matrix.sum()):
-        raise NumericalError(f"kernel={kernel.name} returned values that are not finite; scale x, or use float64.")
+        raise NumericalError(
+            f"kernel={kernel.name} returned values that are not finite; scale x, or use float64."
+        )
     return matrix
 
 
-def _precomputed(x: Array, outer_x: Array | None, reserved: int, runtime: Runtime) -> tuple[KernelOperator, KernelOperator]:
+def _precomputed(
+    x: Array, outer_x: Array | None, reserved: int, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
     rows = len(x) + (0 if outer_x is None else len(outer_x))
     moved = runtime.torch_device.type != "cpu" or x.dtype != np.dtype(runtime.dtype)
     needed = reserved + (len(x) * rows * runtime.itemsize if moved else 0)
     if needed > (limit := _limit(needed, runtime)):
         raise MemoryLimitError(
-            f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} beside it, and the limit is "
+            f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
+            "beside it, and the limit is "
             f"{human_bytes(limit)}; raise Runtime(memory=…), ask for fewer points, or use float32."
         )
     check_gram(x)
@@ -353,20 +411,30 @@ def _precomputed(x: Array, outer_x: Array | None, reserved: int, runtime: Runtim
         return square, square
     if outer_x.shape[1] != len(x):
         raise InputError(
-            f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of the {len(x)} points is needed."
+            f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of "
+            f"the {len(x)} points is needed."
         )
     return square, Gram(as_tensor(outer_x).to(square.matrix))
 
 
 def check_gram(matrix: Array) -> None:
-    """Square, symmetric and positive semi-definite, or an error with the number that says otherwise."""
+    """Square, symmetric and positive semi-definite, or an error with the number that says
+    otherwise."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}.")
+        raise InputError(
+            f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}."
+        )
     scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
     parts = range(0, len(matrix), 1024)  # no second matrix is made
-    gap = max(float(np.abs(matrix[top : top + 1024] - matrix[:, top : top + 1024].T).max()) for top in parts)
+    gap = max(
+        float(np.abs(matrix[top : top + 1024] - matrix[:, top : top + 1024].T).max())
+        for top in parts
+    )
     if gap > GRAM_TOLERANCE * scale:
-        raise InputError(f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 if that is rounding.")
+        raise InputError(
+            f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 "
+            "if that is rounding."
+        )
     sample = matrix
     if len(matrix) > PSD_ROWS:
         rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
@@ -374,13 +442,15 @@ def check_gram(matrix: Array) -> None:
     smallest = _smallest_eigenvalue(sample.astype(np.float64), PSD_TOLERANCE * scale * len(sample))
     if smallest < 0:
         raise InputError(
-            f"the Gram matrix is not positive semi-definite: its smallest eigenvalue is {smallest:.6g}; "
+            "the Gram matrix is not positive semi-definite: its smallest eigenvalue is "
+            f"{smallest:.6g}; "
             "use a kernel that is, or add that much to the diagonal."
         )
 
 
 def _smallest_eigenvalue(matrix: Array, allowed: float) -> float:
-    """Zero when no eigenvalue is below −allowed (a Cholesky factor proves that), else the smallest eigenvalue."""
+    """Zero when no eigenvalue is below −allowed (a Cholesky factor proves that), else the smallest
+    eigenvalue."""
     try:
         np.linalg.cholesky(matrix + allowed * np.eye(len(matrix)))
     except np.linalg.LinAlgError:

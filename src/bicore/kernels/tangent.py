@@ -1,4 +1,5 @@
-"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture, read out by flattening or by averaging."""
+"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture, read out by
+flattening or by averaging."""
 
 from __future__ import annotations
 
@@ -10,10 +11,21 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual, State, overlap
+from bicore.kernels.architecture import (
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    Layer,
+    ReLU,
+    Residual,
+    State,
+    overlap,
+)
 from bicore.kernels.base import Kernel, mirror
 
-#: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the cache.
+#: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
+#: cache.
 _CACHED_ELEMENTS = 800_000
 
 
@@ -30,7 +42,8 @@ class TangentKernel(Kernel):
     scale : float
         A constant factor on the matrix (the paper divides its ResNet kernel by 100).
 
-    Images are (n, channels, height, width) or (n, height, width); a network without convolutions takes vectors.
+    Images are (n, channels, height, width) or (n, height, width); a network without convolutions
+    takes vectors.
     """
 
     layers: tuple[Layer, ...]
@@ -38,14 +51,21 @@ class TangentKernel(Kernel):
     scale: float = 1.0
     label: str = "network"
 
-    def __init__(self, layers: Sequence[Layer], kind: str = "ntk", scale: float = 1.0, label: str = "network") -> None:
+    def __init__(
+        self, layers: Sequence[Layer], kind: str = "ntk", scale: float = 1.0, label: str = "network"
+    ) -> None:
         if kind not in ("ntk", "nngp"):
             raise unknown_name("kind", kind, ["ntk", "nngp"])
         if not scale > 0:
             raise InputError(f"scale={scale} is not positive; a kernel's scale is > 0.")
         layers = tuple(layers)
         _check_readout(layers)
-        for name, value in (("layers", layers), ("kind", kind), ("scale", float(scale)), ("label", label)):
+        for name, value in (
+            ("layers", layers),
+            ("kind", kind),
+            ("scale", float(scale)),
+            ("label", label),
+        ):
             object.__setattr__(self, name, value)
 
     @property
@@ -65,10 +85,13 @@ class TangentKernel(Kernel):
         fused = self._fused(a, b)
         if fused is not None:
             return fused
-        left, right = self._traced(a), self._traced(b)
+        left = self._traced(a)
+        right = self._traced(b)
         result = a.new_empty(len(a), len(b))
         for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a)):
-            result[top:bottom, start:stop] = self._block(left.part(top, bottom), right.part(start, stop))
+            result[top:bottom, start:stop] = self._block(
+                left.part(top, bottom), right.part(start, stop)
+            )
         return result
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
@@ -97,48 +120,62 @@ class TangentKernel(Kernel):
         return self._diagonal(self._traced(a))
 
     def _fused(self, a: Tensor, b: Tensor | None) -> Tensor | None:
-        """The whole network in one pass on the GPU; None on a CPU, and where no such kernel covers it."""
+        """The whole network in one pass on the GPU; None on a CPU, and where no such kernel covers
+        it."""
         if not (a.is_cuda and self.spatial):
             return None
-        from bicore.kernels.gpu.fused import fused  # nothing of it is imported where there is no GPU
+        # nothing of it is imported where there is no GPU
+        from bicore.kernels.gpu.fused import fused
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):
             return fused(self, a, b)
-        found = fused(self, a.float(), None if b is None else b.float())  # half precision is for storing
+        # half precision is for storing
+        found = fused(self, a.float(), None if b is None else b.float())
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # √v at every position and ReLU, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
-        copies = 8 if self.pooled else 1  # a fused kernel keeps two factors, those of the second image twice, and makes them
+        # a fused kernel keeps two factors, those of the second image twice, and makes them
+        copies = 8 if self.pooled else 1
         return itemsize * (copies * positions * _relus(self.layers) + int(np.prod(shape)))
 
     def _positions(self, a: Tensor) -> int:
         return int(a.shape[-1] * a.shape[-2]) if self.spatial else 1
 
     def _traced(self, a: Tensor) -> _Traced:
-        """Follow every image alone: √v at each ReLU, and the diagonal where it follows from single positions."""
+        """Follow every image alone: √v at each ReLU, and the diagonal where it follows from single
+        positions."""
         inputs = self._inputs(a)
-        state, notes = State(inputs.square().mean(-1), None), list[Tensor]()
+        state = State(inputs.square().mean(-1), None)
+        notes = list[Tensor]()
         for layer in self.layers:
             if isinstance(layer, GlobalAverage):
                 return _Traced(inputs, notes, None, self._pooled_positions(inputs, state.nngp))
             state = layer.variance(state, notes)
         if state.nngp.dim() != 1:
             raise InputError(
-                f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add Flatten() before the read-out."
+                f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add "
+                "Flatten() before the read-out."
             )
         return _Traced(inputs, notes, self.answer(state), (1, 1))
 
     def _pooled_positions(self, inputs: Tensor, maps: Tensor) -> tuple[int, int]:
-        """Height and width of the maps that are averaged; displacements between them must exist between pixels."""
+        """Height and width of the maps that are averaged; displacements between them must exist
+        between pixels."""
         place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
-        stride, found = _stride(self.layers[:place]), (int(maps.shape[0]), int(maps.shape[1]))
-        if any((side - 1) * stride >= pixels for side, pixels in zip(found, inputs.shape[:2], strict=True)):
+        stride = _stride(self.layers[:place])
+        found = (int(maps.shape[0]), int(maps.shape[1]))
+        if any(
+            (side - 1) * stride >= pixels
+            for side, pixels in zip(found, inputs.shape[:2], strict=True)
+        ):
             raise InputError(
-                f"padding makes maps of {found[0]}×{found[1]} from images of {inputs.shape[0]}×{inputs.shape[1]} "
-                f"(stride {stride}); a pooled kernel takes maps no larger than the image: use padding 'same' or less."
+                f"padding makes maps of {found[0]}×{found[1]} from images of "
+                f"{inputs.shape[0]}×{inputs.shape[1]} "
+                f"(stride {stride}); a pooled kernel takes maps no larger than the image: use "
+                "padding 'same' or less."
             )
         return found
 
@@ -169,7 +206,8 @@ class TangentKernel(Kernel):
     def _check_images(a: Tensor) -> None:
         if a.dim() not in (3, 4):
             raise InputError(
-                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, width) or (n, height, width)."
+                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, "
+                "width) or (n, height, width)."
             )
 
     def _block(self, left: _Traced, right: _Traced) -> Tensor:
@@ -181,30 +219,45 @@ class TangentKernel(Kernel):
                 return first * second.transpose(-1, -2)
             return first @ second.transpose(-1, -2) / channels
 
-        pairs = [(one.unsqueeze(-1), two.unsqueeze(-2)) for one, two in zip(left.notes, right.notes, strict=True)]
+        pairs = [
+            (one.unsqueeze(-1), two.unsqueeze(-2))
+            for one, two in zip(left.notes, right.notes, strict=True)
+        ]
         if self.pooled:
             return self._summed(start, pairs, left.positions)
         return self.answer(self._through(State(start((0, 0)), None), pairs, self.layers))
 
     @staticmethod
-    def _through(state: State, pairs: list[tuple[Tensor, Tensor]], layers: Sequence[Layer]) -> State:
+    def _through(
+        state: State, pairs: list[tuple[Tensor, Tensor]], layers: Sequence[Layer]
+    ) -> State:
         notes = iter(pairs)
         for layer in layers:
             state = layer.covariance(state, notes)
         return state
 
     def _summed(
-        self, start: Callable[[tuple[int, int]], Tensor], pairs: list[tuple[Tensor, Tensor]], positions: tuple[int, int]
+        self,
+        start: Callable[[tuple[int, int]], Tensor],
+        pairs: list[tuple[Tensor, Tensor]],
+        positions: tuple[int, int],
     ) -> Tensor:
-        """The mean over all pairs of positions of the last map, displacement by displacement, then the read-out."""
+        """The mean over all pairs of positions of the last map, displacement by displacement, then
+        the read-out."""
         place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
         stride, (height, width) = _stride(self.layers[:place]), positions
         total: State | None = None
         for down in range(1 - height, height):
             for right in range(1 - width, width):
                 shift = (down * stride, right * stride)
-                state = self._through(State(start(shift), None, shift), pairs, self.layers[: place + 1])
-                total = state if total is None else State(total.nngp.add_(state.nngp), _plus(total.ntk, state.ntk))
+                state = self._through(
+                    State(start(shift), None, shift), pairs, self.layers[: place + 1]
+                )
+                total = (
+                    state
+                    if total is None
+                    else State(total.nngp.add_(state.nngp), _plus(total.ntk, state.ntk))
+                )
         assert total is not None
         count = (height * width) ** 2
         mean = State(total.nngp / count, None if total.ntk is None else total.ntk / count)
@@ -218,27 +271,45 @@ class TangentKernel(Kernel):
 
 
 def _check_readout(layers: tuple[Layer, ...]) -> None:
-    """One read-out after the convolutions; after an average only dense layers, whose maps need no variances."""
+    """One read-out after the convolutions; after an average only dense layers, whose maps need no
+    variances."""
     places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
     if any(layer.spatial for layer in layers) and not places:
-        raise InputError("layers has convolutions but no Flatten or GlobalAverage; add one before the read-out.")
+        raise InputError(
+            "layers has convolutions but no Flatten or GlobalAverage; add one before the read-out."
+        )
     for k in places:
-        if isinstance(layers[k], Flatten) and any(layer.spatial or isinstance(layer, Flatten) for layer in layers[k + 1 :]):
-            wrong = next(type(layer).__name__ for layer in layers[k + 1 :] if layer.spatial or isinstance(layer, Flatten))
-            raise InputError(f"{wrong} follows Flatten, after which there are no positions; put Flatten once, after the last Conv.")
+        if isinstance(layers[k], Flatten) and any(
+            layer.spatial or isinstance(layer, Flatten) for layer in layers[k + 1 :]
+        ):
+            wrong = next(
+                type(layer).__name__
+                for layer in layers[k + 1 :]
+                if layer.spatial or isinstance(layer, Flatten)
+            )
+            raise InputError(
+                f"{wrong} follows Flatten, after which there are no positions; put Flatten once, "
+                "after the last Conv."
+            )
         if not isinstance(layers[k], GlobalAverage):
             continue
         rest = layers[k + 1 :]
         if any(not isinstance(layer, Dense) for layer in rest):
             wrong = next(type(layer).__name__ for layer in rest if not isinstance(layer, Dense))
             raise InputError(
-                f"{wrong} follows GlobalAverage; an average over positions inside a network mixes displacements and has no kernel "
+                f"{wrong} follows GlobalAverage; an average over positions inside a network mixes "
+                "displacements and has no kernel "
                 "here: only Dense may follow it."
             )
         if any(isinstance(layer, Residual) and _strides_differ(layer) for layer in layers[:k]):
-            raise InputError("the two branches of a Residual have different strides; they must agree.")
+            raise InputError(
+                "the two branches of a Residual have different strides; they must agree."
+            )
         if len(places) > 1:
-            raise InputError("layers has a Flatten and a GlobalAverage; a network has one read-out: remove the other.")
+            raise InputError(
+                "layers has a Flatten and a GlobalAverage; a network has one read-out: remove the "
+                "other."
+            )
 
 
 def _strides_differ(layer: Residual) -> bool:
@@ -249,7 +320,13 @@ def _stride(layers: Sequence[Layer]) -> int:
     """By how much the layers together thin positions out."""
     stride = 1
     for layer in layers:
-        stride *= layer.stride if isinstance(layer, Conv) else _stride(layer.body) if isinstance(layer, Residual) else 1
+        stride *= (
+            layer.stride
+            if isinstance(layer, Conv)
+            else _stride(layer.body)
+            if isinstance(layer, Residual)
+            else 1
+        )
     return stride
 
 
@@ -258,13 +335,18 @@ def _plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 def _relus(layers: Sequence[Layer]) -> int:
-    inside = sum(_relus(layer.body) + _relus(layer.shortcut) for layer in layers if isinstance(layer, Residual))
+    inside = sum(
+        _relus(layer.body) + _relus(layer.shortcut)
+        for layer in layers
+        if isinstance(layer, Residual)
+    )
     return inside + sum(isinstance(layer, ReLU) for layer in layers)
 
 
 @dataclass(frozen=True)
 class _Traced:
-    """Images with the norms that their ReLUs need; pairs last, so that a slice of images is a slice of every note."""
+    """Images with the norms that their ReLUs need; pairs last, so that a slice of images is a slice
+    of every note."""
 
     inputs: Tensor
     notes: list[Tensor]
@@ -274,11 +356,14 @@ class _Traced:
     def part(self, start: int, stop: int) -> _Traced:
         inputs = self.inputs[..., start:stop, :]
         diagonal = None if self.diagonal is None else self.diagonal[start:stop]
-        return _Traced(inputs, [note[..., start:stop] for note in self.notes], diagonal, self.positions)
+        return _Traced(
+            inputs, [note[..., start:stop] for note in self.notes], diagonal, self.positions
+        )
 
 
 def _tiles(rows: int, columns: int, positions: int) -> list[tuple[int, int, int, int]]:
-    """Tiles of pairs whose positions fit the cache: wide rather than high, so that the last axis stays long."""
+    """Tiles of pairs whose positions fit the cache: wide rather than high, so that the last axis
+    stays long."""
     pairs = max(1, _CACHED_ELEMENTS // positions) if positions > 1 else max(_CACHED_ELEMENTS, 1)
     width = min(columns, max(64, int(pairs**0.5)))
     height = max(1, min(rows, pairs // width))

@@ -6,4 +6,11 @@ from bicore.memory.merge_reduce import MergeReduce
 from bicore.memory.prototypes import Prototypes
 from bicore.memory.reservoir import ClassBalancedReservoir, Reservoir
 
-__all__ = ["Buffer", "ClassBalancedReservoir", "GradientSampling", "MergeReduce", "Prototypes", "Reservoir"]
+__all__ = [
+    "Buffer",
+    "ClassBalancedReservoir",
+    "GradientSampling",
+    "MergeReduce",
+    "Prototypes",
+    "Reservoir",
+]

@@ -20,14 +20,15 @@ from bicore.state import FORMAT, damaged, read_state, write_state
 class Buffer(ABC):
     """A bounded memory of a stream.
 
-    ``update`` takes a batch of any number of rows, also none; ``snapshot`` gives what is kept: rows with labels, ids that are
-    positions in the stream, and weights that say how much of the stream each row stands for: they sum to the weight seen so far.
-    A batch that is refused changes nothing. Rows of weight 0 take a position in the stream and nothing else.
+    ``update`` takes a batch of any number of rows, also none; ``snapshot`` gives what is kept: rows
+    with labels, ids that are positions in the stream, and weights that say how much of the stream
+    each row stands for: they sum to the weight seen so far. A batch that is refused changes
+    nothing. Rows of weight 0 take a position in the stream and nothing else.
 
     Parameters
     ----------
-    capacity : the most rows that are ever kept.
-    seed : of whatever is drawn at random; the state of the generator is part of what ``save`` writes.
+    capacity : the most rows that are ever kept. seed : of whatever is drawn at random; the state of
+    the generator is part of what ``save`` writes.
     """
 
     #: Whether ``update`` needs labels, or the current model in its context.
@@ -35,15 +36,24 @@ class Buffer(ABC):
     needs_model: bool = False
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)) or capacity < 1:
-            raise InputError(f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept.")
+        if (
+            isinstance(capacity, bool)
+            or not isinstance(capacity, (int, np.integer))
+            or capacity < 1
+        ):
+            raise InputError(
+                f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept."
+            )
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise InputError(f"seed={seed!r} is not a whole number >= 0.")
-        self.capacity, self.seed = int(capacity), int(seed)
+        self.capacity = int(capacity)
+        self.seed = int(seed)
         self.rng = np.random.default_rng(self.seed)
         self.kept: Dataset | None = None
         #: Rows seen, those of them with a positive weight, and the sum of their weights.
-        self.position, self.counted, self.seen = 0, 0, 0.0
+        self.position = 0
+        self.counted = 0
+        self.seen = 0.0
 
     @property
     def name(self) -> str:
@@ -55,16 +65,22 @@ class Buffer(ABC):
         return 0 if self.kept is None else len(self.kept)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} of {self.capacity} rows kept, {self.position} seen)"
+        return (
+            f"{type(self).__name__}({len(self)} of {self.capacity} rows kept, {self.position} seen)"
+        )
 
-    def update(self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None) -> Self:
+    def update(
+        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+    ) -> Self:
         """Show the next rows of the stream; returns the buffer itself."""
         context = context or Context()
         if _rows(x) == 0:
             return self
         batch = Dataset(x, y)
         self._check(batch, context)
-        weights = np.ones(len(batch)) if weight is None else as_weights(weight, len(batch), all_zero=True)
+        weights = (
+            np.ones(len(batch)) if weight is None else as_weights(weight, len(batch), all_zero=True)
+        )
         rows = np.flatnonzero(weights > 0)
         counted = replace(batch, ids=np.arange(len(batch)) + self.position)[rows]
         object.__setattr__(counted, "weight", weights[rows])
@@ -90,7 +106,8 @@ class Buffer(ABC):
 
     @abstractmethod
     def _take(self, batch: Dataset, context: Context) -> None:
-        """Change what is kept; ``batch`` holds at least one row, all of positive weight, with stream positions as ids."""
+        """Change what is kept; ``batch`` holds at least one row, all of positive weight, with
+        stream positions as ids."""
 
     @abstractmethod
     def _weights(self) -> Array:
@@ -98,22 +115,35 @@ class Buffer(ABC):
 
     def _check(self, batch: Dataset, context: Context) -> None:
         if self.needs_labels and batch.y is None:
-            raise InputError(f"{self.name} needs labels; give y with every batch, or use Reservoir.")
+            raise InputError(
+                f"{self.name} needs labels; give y with every batch, or use Reservoir."
+            )
         if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model, and none was given; pass context=Context(model=your_network).")
+            raise InputError(
+                f"{self.name} needs the current model, and none was given; pass "
+                "context=Context(model=your_network)."
+            )
         if self.kept is not None:
             joined(self.kept[:0], batch[:0])  # refuses columns of another kind than those kept
 
     def _state(self) -> dict[str, Any]:
         """Everything that changes, as values that later changes leave alone."""
-        head = {"position": self.position, "counted": self.counted, "seen": self.seen, "rng": self.rng.bit_generator.state}
+        head = {
+            "position": self.position,
+            "counted": self.counted,
+            "seen": self.seen,
+            "rng": self.rng.bit_generator.state,
+        }
         values, arrays = self._extra()
         return {**head, "kept": self.kept, "values": values, "arrays": arrays}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`_state`."""
-        self.kept, self.position, self.counted = state["kept"], int(state["position"]), int(state["counted"])
-        self.seen, self.rng.bit_generator.state = float(state["seen"]), state["rng"]
+        self.kept = state["kept"]
+        self.position = int(state["position"])
+        self.counted = int(state["counted"])
+        self.seen = float(state["seen"])
+        self.rng.bit_generator.state = state["rng"]
         self._load_extra(state["values"], state["arrays"])
 
     def _configuration(self) -> dict[str, Any]:
@@ -121,17 +151,25 @@ class Buffer(ABC):
         return {"capacity": self.capacity, "seed": self.seed}
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What a subclass adds to the state: values that JSON can hold, and arrays; copies, where they change in place."""
+        """What a subclass adds to the state: values that JSON can hold, and arrays; copies, where
+        they change in place."""
         return {}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
         """The inverse of :meth:`_extra`."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the whole state to an ``.npz`` without pickle, beside and renamed; a loaded buffer goes on as if never stopped."""
+        """Write the whole state to an ``.npz`` without pickle, beside and renamed; a loaded buffer
+        goes on as if never stopped."""
         state = self._state()
-        kept, arrays = state.pop("kept"), dict(state.pop("arrays"))
-        head = {"format": FORMAT, "buffer": type(self).__name__, "configuration": self._configuration(), **state}
+        kept = state.pop("kept")
+        arrays = dict(state.pop("arrays"))
+        head = {
+            "format": FORMAT,
+            "buffer": type(self).__name__,
+            "configuration": self._configuration(),
+            **state,
+        }
         if kept is not None:
             columns = {"x": kept.x, "y": kept.y, "weight": kept.weights, "ids": kept.ids}
             arrays |= {name: column for name, column in columns.items() if column is not None}
@@ -149,19 +187,29 @@ class Buffer(ABC):
         head, arrays = read_state(path, "Buffer.save")
         if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
             raise InputError(
-                f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; {cls.__name__}.load reads its own, "
+                f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; "
+                f"{cls.__name__}.load reads its own, "
                 f"format {FORMAT}."
             )
         return head, arrays
 
-    def _loaded(self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
+    def _loaded(
+        self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> Self:
         try:
-            kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"]) if "x" in arrays else None
+            kept = (
+                Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"])
+                if "x" in arrays
+                else None
+            )
             self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, "Buffer.save", repr(error)) from error
         if len(self) > self.capacity:
-            raise DamagedFileError(f"{path} holds {len(self)} rows, above its capacity of {self.capacity}: the file is damaged.")
+            raise DamagedFileError(
+                f"{path} holds {len(self)} rows, above its capacity of {self.capacity}: the file "
+                "is damaged."
+            )
         return self
 
 

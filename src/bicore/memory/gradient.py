@@ -21,30 +21,43 @@ NEUTRAL = 1.0
 
 
 class GradientSampling(Buffer):
-    """GSS (Aljundi, Lin, Goujaud and Bengio 2019), on gradients of the last layer under the current model.
+    """GSS (Aljundi, Lin, Goujaud and Bengio 2019), on gradients of the last layer under the current
+    model.
 
     Parameters
     ----------
     rule : "greedy" or "cosine"
-        Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept rows. With the memory filled, a
-        row of score c < 1 proposes to replace a kept row i drawn ∝ its score C_i, and does so with probability C_i/(C_i + c).
-        Cosine (their surrogate of the integer program): of the kept rows and the batch together, drop the row whose cosines to the
+        Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
+        rows. With the memory filled, a row of score c < 1 proposes to replace a kept row i drawn ∝
+        its score C_i, and does so with probability C_i/(C_i + c). Cosine (their surrogate of the
+        integer program): of the kept rows and the batch together, drop the row whose cosines to the
         others sum highest, until the memory holds the rest.
     compared : how many kept rows, drawn for every so many new ones, a new row is compared with.
 
-    The scores of kept rows are those of their arrival. Every row stands for the same share of the stream.
+    The scores of kept rows are those of their arrival. Every row stands for the same share of the
+    stream.
     """
 
     needs_labels = True
     needs_model = True
 
-    def __init__(self, capacity: int, seed: int = 0, rule: str = "greedy", compared: int = 10) -> None:
+    def __init__(
+        self, capacity: int, seed: int = 0, rule: str = "greedy", compared: int = 10
+    ) -> None:
         super().__init__(capacity, seed)
         if rule not in ("greedy", "cosine"):
             raise unknown_name("rule", rule, ("greedy", "cosine"))
-        if isinstance(compared, bool) or not isinstance(compared, (int, np.integer)) or compared < 1:
-            raise InputError(f"compared={compared!r} is not a whole number >= 1; give how many rows a new one is compared with.")
-        self.rule, self.compared = rule, int(compared)
+        if (
+            isinstance(compared, bool)
+            or not isinstance(compared, (int, np.integer))
+            or compared < 1
+        ):
+            raise InputError(
+                f"compared={compared!r} is not a whole number >= 1; give how many rows a new one "
+                "is compared with."
+            )
+        self.rule = rule
+        self.compared = int(compared)
         self.scores = np.empty(0)
 
     @property
@@ -53,7 +66,8 @@ class GradientSampling(Buffer):
 
     def _take(self, batch: Dataset, context: Context) -> None:
         if self.rule == "greedy":
-            for start in range(0, len(batch), self.compared):  # a long batch also meets its own earlier rows
+            # a long batch also meets its own earlier rows
+            for start in range(0, len(batch), self.compared):
                 self._greedy(batch[start : start + self.compared], context)
         else:
             self._cosine(batch, context)
@@ -61,13 +75,20 @@ class GradientSampling(Buffer):
     def _greedy(self, batch: Dataset, context: Context) -> None:
         both = batch if self.kept is None else joined(self.kept, batch)
         offset = len(self)
-        shown = self.rng.choice(offset, min(self.compared, offset), replace=False) if offset else np.empty(0, dtype=np.int64)
+        shown = (
+            self.rng.choice(offset, min(self.compared, offset), replace=False)
+            if offset
+            else np.empty(0, dtype=np.int64)
+        )
         arrival = np.full(len(batch), NEUTRAL)
         if len(shown):
             left, right = _directions(both[np.r_[shown, np.arange(offset, len(both))]], context)
-            cosines = (left[len(shown) :] @ left[: len(shown)].T) * (right[len(shown) :] @ right[: len(shown)].T)
+            cosines = (left[len(shown) :] @ left[: len(shown)].T) * (
+                right[len(shown) :] @ right[: len(shown)].T
+            )
             arrival = 1 + cosines.amax(1).cpu().numpy()
-        source, scores = list(range(offset)), self.scores.tolist()
+        source = list(range(offset))
+        scores = self.scores.tolist()
         for row, score in enumerate(arrival.tolist()):
             if len(source) < self.capacity:
                 source.append(offset + row)
@@ -76,11 +97,16 @@ class GradientSampling(Buffer):
                 place = self._drawn(np.array(scores))
                 if self.rng.random() * (scores[place] + score) < scores[place]:
                     source[place], scores[place] = offset + row, score
-        self.kept, self.scores = both[source], np.array(scores)
+        self.kept = both[source]
+        self.scores = np.array(scores)
 
     def _drawn(self, scores: Array) -> int:
         total = float(scores.sum())
-        return int(self.rng.choice(len(scores), p=scores / total)) if total > 0 else int(self.rng.integers(len(scores)))
+        return (
+            int(self.rng.choice(len(scores), p=scores / total))
+            if total > 0
+            else int(self.rng.integers(len(scores)))
+        )
 
     def _cosine(self, batch: Dataset, context: Context) -> None:
         both = batch if self.kept is None else joined(self.kept, batch)
@@ -93,7 +119,8 @@ class GradientSampling(Buffer):
                 worst = int(sums[torch.from_numpy(rows).to(sums.device)].argmax())
                 sums -= cosines[:, rows[worst]]
                 rows = np.delete(rows, worst)
-        self.kept, self.scores = both[rows], np.full(len(rows), NEUTRAL)
+        self.kept = both[rows]
+        self.scores = np.full(len(rows), NEUTRAL)
 
     def _weights(self) -> Array:
         return np.full(len(self), self.seen / len(self))
@@ -109,14 +136,24 @@ class GradientSampling(Buffer):
 
 
 def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
-    """Factors of the gradients, scaled so that the product of their inner products is the cosine; a zero gradient stays zero."""
+    """Factors of the gradients, scaled so that the product of their inner products is the cosine; a
+    zero gradient stays zero."""
     if isinstance(context.model, Observed):
-        raise InputError("GradientSampling looks at kept rows again and needs the module itself; pass Context(model=module).")
+        raise InputError(
+            "GradientSampling looks at kept rows again and needs the module itself; pass "
+            "Context(model=module)."
+        )
     assert data.y is not None
     observed = observe(context.model, data.x)
     if context.classes is None and data.y.dtype.kind in "US":
-        raise InputError("GradientSampling cannot know which output a text label means; pass Context(model, classes=[…]).")
+        raise InputError(
+            "GradientSampling cannot know which output a text label means; pass Context(model, "
+            "classes=[…])."
+        )
     classes = None if context.classes is None else tuple(context.classes)
     factors = replace(observed, classes=classes).gradient_factors(data.y)
-    left, right = (part / part.norm(dim=1, keepdim=True).clamp_min(torch.finfo(part.dtype).tiny) for part in factors)
+    left, right = (
+        part / part.norm(dim=1, keepdim=True).clamp_min(torch.finfo(part.dtype).tiny)
+        for part in factors
+    )
     return left, right

@@ -14,12 +14,14 @@ from bicore.runtime import Context
 
 
 class Prototypes(Buffer):
-    """ExStream (Hayes, Cahill and Kanan 2019): each class keeps prototypes; for a new row in a filled memory, the two nearest
-    prototypes of one class are replaced by their average, weighted by the rows each stands for.
+    """ExStream (Hayes, Cahill and Kanan 2019): each class keeps prototypes; for a new row in a
+    filled memory, the two nearest prototypes of one class are replaced by their average, weighted
+    by the rows each stands for.
 
-    The original gives every class a buffer of fixed size. Here the classes share the capacity: the class that would hold the most
-    prototypes merges (on a tie the new row's own class, then the one seen first), so that new classes always find room as long as
-    there are no more classes than ``capacity``. Averages are no rows of the stream: the id is that of the earliest row in them.
+    The original gives every class a buffer of fixed size. Here the classes share the capacity: the
+    class that would hold the most prototypes merges (on a tie the new row's own class, then the one
+    seen first), so that new classes always find room as long as there are no more classes than
+    ``capacity``. Averages are no rows of the stream: the id is that of the earliest row in them.
     Labels are optional; without them all rows form one class.
 
     Examples
@@ -37,26 +39,41 @@ class Prototypes(Buffer):
     def _check(self, batch: Dataset, context: Context) -> None:
         super()._check(batch, context)
         if batch.y is not None and read_targets(batch.y).classes is None:
-            raise InputError(f"{self.name} needs class labels or none, and y holds targets; use Reservoir for regression.")
+            raise InputError(
+                f"{self.name} needs class labels or none, and y holds targets; use Reservoir for "
+                "regression."
+            )
 
     def _take(self, batch: Dataset, context: Context) -> None:
         labels = [None] * len(batch) if batch.y is None else batch.y.reshape(-1).tolist()
         fresh = [label for label in dict.fromkeys(labels) if label not in self.order]
         if len(self.order) + len(fresh) > self.capacity:
             raise InputError(
-                f"capacity={self.capacity} is below the {len(self.order) + len(fresh)} classes seen; each class keeps at least one "
+                f"capacity={self.capacity} is below the {len(self.order) + len(fresh)} classes "
+                "seen; each class keeps at least one "
                 "prototype: raise the capacity."
             )
         self.order = self.order + fresh
-        held = [None] * len(self) if self.kept is None or self.kept.y is None else self.kept.y.reshape(-1).tolist()
-        memory = _Memory(self.kept, [self.order.index(label) for label in held], batch, self.capacity, self._distances)
+        held = (
+            [None] * len(self)
+            if self.kept is None or self.kept.y is None
+            else self.kept.y.reshape(-1).tolist()
+        )
+        memory = _Memory(
+            self.kept,
+            [self.order.index(label) for label in held],
+            batch,
+            self.capacity,
+            self._distances,
+        )
         self._distances = None  # until this batch is through
         for row, label in enumerate(labels):
             if len(memory.ids) >= self.capacity and not self._make_room(memory, label, batch, row):
                 continue
             memory.append(batch, row, self.order.index(label))
         both = batch if self.kept is None else joined(self.kept, batch)
-        self.kept, self._distances = memory.dataset(both), memory.squared
+        self.kept = memory.dataset(both)
+        self._distances = memory.squared
 
     def _make_room(self, memory: _Memory, label: Any, batch: Dataset, row: int) -> bool:
         """Merge a pair; False when the new row itself was merged and needs no room."""
@@ -80,13 +97,21 @@ class Prototypes(Buffer):
         return {"order": list(self.order)}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.order, self._distances = list(values["order"]), None
+        self.order = list(values["order"])
+        self._distances = None
 
 
 class _Memory:
     """Prototypes with the squared distances between them, which change a row at a time."""
 
-    def __init__(self, kept: Dataset | None, codes: list[int], batch: Dataset, capacity: int, squared: Array | None) -> None:
+    def __init__(
+        self,
+        kept: Dataset | None,
+        codes: list[int],
+        batch: Dataset,
+        capacity: int,
+        squared: Array | None,
+    ) -> None:
         width = int(np.prod(batch.x.shape[1:]))
         self.x = np.zeros((capacity, width))
         self.weights = np.zeros(capacity)
@@ -120,7 +145,8 @@ class _Memory:
         self._measure(place)
 
     def merge_nearest(self, members: Array) -> None:
-        """Make one of the two members nearest each other; the later place becomes free and the last prototype moves there."""
+        """Make one of the two members nearest each other; the later place becomes free and the last
+        prototype moves there."""
         among = self.squared[np.ix_(members, members)]
         first, second = sorted(int(members[k]) for k in divmod(int(among.argmin()), len(members)))
         self.absorb(first, self.x[second].copy(), float(self.weights[second]))

@@ -17,9 +17,10 @@ from bicore.runtime import Context
 class Reservoir(Buffer):
     """Reservoir sampling: at any time a uniform random sample of the rows seen.
 
-    Rows of unequal weight are kept by priority sampling (Duffield, Lund and Thorup 2007): the rows with the largest w/u, u uniform.
-    With τ the largest priority that was dropped, max(w, τ) is an unbiased estimate of the weight each kept row stands for; the
-    snapshot scales these to the weight seen. The answer does not depend on how the stream is cut into batches.
+    Rows of unequal weight are kept by priority sampling (Duffield, Lund and Thorup 2007): the rows
+    with the largest w/u, u uniform. With τ the largest priority that was dropped, max(w, τ) is an
+    unbiased estimate of the weight each kept row stands for; the snapshot scales these to the
+    weight seen. The answer does not depend on how the stream is cut into batches.
 
     Examples
     --------
@@ -41,8 +42,10 @@ class Reservoir(Buffer):
             order = np.argsort(-priorities, kind="stable")
             self.threshold = max(self.threshold, float(priorities[order[self.capacity]]))
             rows = np.sort(order[: self.capacity])  # in the order of the stream
-            both, priorities = both[rows], priorities[rows]
-        self.kept, self.priorities = both, priorities
+            both = both[rows]
+            priorities = priorities[rows]
+        self.kept = both
+        self.priorities = priorities
 
     def _weights(self) -> Array:
         assert self.kept is not None
@@ -53,18 +56,21 @@ class Reservoir(Buffer):
         return {"threshold": self.threshold}, {"priorities": self.priorities.copy()}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.threshold, self.priorities = float(values["threshold"]), np.asarray(arrays["priorities"])
+        self.threshold = float(values["threshold"])
+        self.priorities = np.asarray(arrays["priorities"])
 
 
 class ClassBalancedReservoir(Buffer):
-    """Class-balancing reservoir sampling (CBRS, Chrysakis and Moens 2020), for streams whose classes come in any proportion.
+    """Class-balancing reservoir sampling (CBRS, Chrysakis and Moens 2020), for streams whose
+    classes come in any proportion.
 
-    Once the memory is filled, a class that is or since then was the largest in it is *full*. A row of a class that is not full
-    takes the place of a random row of the largest class; a row of a full class c replaces a random row of c with probability
-    m_c/n_c, m_c rows of it being kept and n_c seen. Which rows are kept does not depend on their weights.
+    Once the memory is filled, a class that is or since then was the largest in it is *full*. A row
+    of a class that is not full takes the place of a random row of the largest class; a row of a
+    full class c replaces a random row of c with probability m_c/n_c, m_c rows of it being kept and
+    n_c seen. Which rows are kept does not depend on their weights.
 
-    The snapshot shares the weight seen of a class equally among its rows. The answer does not depend on how the stream is cut into
-    batches.
+    The snapshot shares the weight seen of a class equally among its rows. The answer does not
+    depend on how the stream is cut into batches.
 
     Examples
     --------
@@ -85,12 +91,16 @@ class ClassBalancedReservoir(Buffer):
         super()._check(batch, context)
         assert batch.y is not None
         if read_targets(batch.y).classes is None:
-            raise InputError(f"{self.name} needs class labels, and y holds targets; use Reservoir for regression.")
+            raise InputError(
+                f"{self.name} needs class labels, and y holds targets; use Reservoir for "
+                "regression."
+            )
 
     def _take(self, batch: Dataset, context: Context) -> None:
         both = batch if self.kept is None else joined(self.kept, batch)
         assert both.y is not None
-        labels, drawn = both.y.reshape(-1).tolist(), self.rng.random((len(batch), 2)).tolist()
+        labels = both.y.reshape(-1).tolist()
+        drawn = self.rng.random((len(batch), 2)).tolist()
         source = list(range(len(self)))  # the row that each slot holds
         slots: dict[Any, list[int]] = {}
         for slot in source:
@@ -129,7 +139,9 @@ class ClassBalancedReservoir(Buffer):
         place = slots[groups[group]].pop(number)
         if not slots[groups[group]]:
             del slots[groups[group]]
-        insort(slots.setdefault(label, []), place)  # in order, as when the lists are made anew for the next batch
+        insort(
+            slots.setdefault(label, []), place
+        )  # in order, as when the lists are made anew for the next batch
         return place
 
     def _weights(self) -> Array:
@@ -140,12 +152,17 @@ class ClassBalancedReservoir(Buffer):
         for label in labels:
             counts[label] = counts.get(label, 0) + 1
         weights = np.array([self.class_seen[label] / counts[label] for label in labels])
-        return np.asarray(weights * (self.seen / weights.sum()))  # classes that found no room are shared out
+        # classes that found no room are shared out
+        return np.asarray(weights * (self.seen / weights.sum()))
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        counts = {"class_seen": list(self.class_seen.items()), "class_rows": list(self.class_rows.items())}
+        counts = {
+            "class_seen": list(self.class_seen.items()),
+            "class_rows": list(self.class_rows.items()),
+        }
         return {**counts, "full": sorted(self.full)}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.class_seen, self.class_rows = dict(values["class_seen"]), dict(values["class_rows"])
+        self.class_seen = dict(values["class_seen"])
+        self.class_rows = dict(values["class_rows"])
         self.full = set(values["full"])

@@ -1,4 +1,5 @@
-"""The state of a buffer in a folder: the two newest files, one process at a time, never a half-written one."""
+"""The state of a buffer in a folder: the two newest files, one process at a time, never a
+half-written one."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ KEPT = 2
 class StateFolder:
     """A folder that one process holds; ``with StateFolder(path) as store: …``.
 
-    A file is named after the rows seen when it was written. Loading takes the newest; one that is damaged is named in ``notes`` and
-    the one before it is used. A file of another format or configuration is refused, not passed over.
+    A file is named after the rows seen when it was written. Loading takes the newest; one that is
+    damaged is named in ``notes`` and the one before it is used. A file of another format or
+    configuration is refused, not passed over.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -35,7 +37,12 @@ class StateFolder:
             leftover.unlink()  # a write that a crash cut short; the lock says nobody else is at it
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._lock is not None:
             self._lock.close()
 
@@ -53,12 +60,14 @@ class StateFolder:
                 self.notes.append(str(error).rstrip("."))
         if files:
             raise InputError(
-                f"every state file in {self.path} is damaged ({'; '.join(self.notes)}); restore one, or empty the folder."
+                f"every state file in {self.path} is damaged ({'; '.join(self.notes)}); restore "
+                "one, or empty the folder."
             )
         return None
 
     def set_aside(self, used: int) -> None:
-        """Put damaged files newer than the state in use (of ``used`` rows) out of the way of those that will be written."""
+        """Put damaged files newer than the state in use (of ``used`` rows) out of the way of those
+        that will be written."""
         for path in self.files():
             if path.name > f"state-{used:015d}.npz":
                 path.rename(path.with_name(f"damaged-{path.name}"))
@@ -83,7 +92,9 @@ def _locked(path: Path) -> IO[str]:
         file.seek(0)
         holder = file.read().strip() or "another process"
         file.close()
-        raise InputError(f"{path.parent} is in use by {holder}; wait for it, or give another --state folder.") from None
+        raise InputError(
+            f"{path.parent} is in use by {holder}; wait for it, or give another --state folder."
+        ) from None
     file.truncate(0)
     file.write(f"process {os.getpid()}")
     file.flush()

@@ -1,4 +1,5 @@
-"""Monte-Carlo dropout with the same masks for every point, so that draws of one network are comparable across points."""
+"""Monte-Carlo dropout with the same masks for every point, so that draws of one network are
+comparable across points."""
 
 from __future__ import annotations
 
@@ -14,15 +15,24 @@ from bicore.networks.observe import BATCH, as_module, batches, evaluating, forwa
 _WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-def dropout_probabilities(model: Any, x: Array, draws: int, seed: int, batch: int = BATCH) -> Tensor:
-    """Class probabilities (draws, n, classes) in float64 under ``draws`` networks thinned at random.
+def dropout_probabilities(
+    model: Any, x: Array, draws: int, seed: int, batch: int = BATCH
+) -> Tensor:
+    """Class probabilities (draws, n, classes) in float64 under ``draws`` networks thinned at
+    random.
 
     Within a draw every point sees the same mask; everything but dropout runs in eval mode.
     """
     module = as_module(model)
-    thinned = [part for part in module.modules() if isinstance(part, (nn.Dropout, *_WHOLE_CHANNELS)) and part.p > 0]
+    thinned = [
+        part
+        for part in module.modules()
+        if isinstance(part, (nn.Dropout, *_WHOLE_CHANNELS)) and part.p > 0
+    ]
     if not thinned:
-        raise InputError("the model has no nn.Dropout layer with p > 0; Monte-Carlo dropout needs one.")
+        raise InputError(
+            "the model has no nn.Dropout layer with p > 0; Monte-Carlo dropout needs one."
+        )
     masks = _Masks(seed)
     hooks = [part.register_forward_hook(masks.apply) for part in thinned]
     try:
@@ -30,7 +40,9 @@ def dropout_probabilities(model: Any, x: Array, draws: int, seed: int, batch: in
             seen = []
             for draw in range(draws):
                 masks.start(draw)
-                outputs = torch.cat([masks.passed(module, part) for part in batches(module, x, batch)])
+                outputs = torch.cat(
+                    [masks.passed(module, part) for part in batches(module, x, batch)]
+                )
                 seen.append(torch.softmax(outputs.double(), 1))
     finally:
         for hook in hooks:
@@ -42,7 +54,8 @@ class _Masks:
     """One mask for each dropout layer and draw, drawn when the layer first runs."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.generator = seed, torch.Generator()
+        self.seed = seed
+        self.generator = torch.Generator()
         self.known: dict[tuple[nn.Module, int], Tensor] = {}
         self.calls: dict[nn.Module, int] = {}
 

@@ -1,4 +1,5 @@
-"""What a network says about points: embeddings, predictions and last-layer gradients, computed once, in eval mode, in batches."""
+"""What a network says about points: embeddings, predictions and last-layer gradients, computed
+once, in eval mode, in batches."""
 
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ PROBABILITY_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One pass of a module over n points; pass it as ``Context(model=…)`` to every selector that needs the model.
+    """One pass of a module over n points; pass it as ``Context(model=…)`` to every selector that
+    needs the model.
 
-    ``embedding`` is the input of the last Linear layer (or the output of the layer named), ``last`` that input in any case,
-    ``outputs`` what the module returned, ``bias`` whether its last Linear layer has one, ``direct`` whether what the module
-    returned is what that layer gave (or its log softmax): only then are last-layer gradients known. ``classes`` are the labels of
-    the outputs in order, if given; ``present`` those that the data shows.
+    ``embedding`` is the input of the last Linear layer (or the output of the layer named), ``last``
+    that input in any case, ``outputs`` what the module returned, ``bias`` whether its last Linear
+    layer has one, ``direct`` whether what the module returned is what that layer gave (or its log
+    softmax): only then are last-layer gradients known. ``classes`` are the labels of the outputs in
+    order, if given; ``present`` those that the data shows.
     """
 
     embedding: Tensor
@@ -44,19 +47,25 @@ class Observed:
     def __getitem__(self, rows: Any) -> Observed:
         index = torch.as_tensor(np.asarray(rows), device=self.outputs.device)
         last = None if self.last is None else self.last[index]
-        return replace(self, embedding=self.embedding[index], last=last, outputs=self.outputs[index])
+        return replace(
+            self, embedding=self.embedding[index], last=last, outputs=self.outputs[index]
+        )
 
     def log_probabilities(self) -> Tensor:
         """log softmax of the outputs, in float64."""
         return torch.log_softmax(self.outputs.double(), 1)
 
     def residuals(self, y: Array) -> Tensor:
-        """∇ℓ in the output: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error for targets."""
+        """∇ℓ in the output: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error
+        for targets."""
         targets = read_targets(y)
         if targets.classes is None:
             goal = torch.from_numpy(targets.values).to(self.outputs.device)
             if goal.shape != self.outputs.shape:
-                raise InputError(f"the model has {self.outputs.shape[1]} outputs and y {goal.shape[1]} targets; they must match.")
+                raise InputError(
+                    f"the model has {self.outputs.shape[1]} outputs and y {goal.shape[1]} targets; "
+                    "they must match."
+                )
             return 2 * (self.outputs.double() - goal)
         residual = self.log_probabilities().exp()
         columns = torch.from_numpy(self.columns(y)).to(residual.device)
@@ -68,20 +77,36 @@ class Observed:
         return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
     def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
-        """A and B such that the loss gradient of point i in the last layer's weights (and bias) is the outer product a_i b_iᵀ."""
+        """A and B such that the loss gradient of point i in the last layer's weights (and bias) is
+        the outer product a_i b_iᵀ."""
         if self.last is None or self.last.dim() != 2:
-            raise InputError("last-layer gradients need a module whose last layer is Linear over vectors; this one has none.")
+            raise InputError(
+                "last-layer gradients need a module whose last layer is Linear over vectors; this "
+                "one has none."
+            )
         if not self.direct:
-            raise InputError("last-layer gradients need a module that returns what its last Linear layer gives; this one does not.")
+            raise InputError(
+                "last-layer gradients need a module that returns what its last Linear layer gives; "
+                "this one does not."
+            )
         inputs = self.last.double()
-        return self.residuals(y), torch.cat([inputs, inputs.new_ones(len(inputs), 1)], 1) if self.bias else inputs
+        return self.residuals(y), torch.cat(
+            [inputs, inputs.new_ones(len(inputs), 1)], 1
+        ) if self.bias else inputs
 
 
-def output_columns(y: Array, outputs: int, classes: Sequence[Any] | None = None, present: Sequence[Any] | None = None) -> Array:
-    """The output that belongs to each label: its place among ``classes``, the labels of the outputs in order.
+def output_columns(
+    y: Array,
+    outputs: int,
+    classes: Sequence[Any] | None = None,
+    present: Sequence[Any] | None = None,
+) -> Array:
+    """The output that belongs to each label: its place among ``classes``, the labels of the outputs
+    in order.
 
-    Without them: the label itself, where all labels ``present`` are whole numbers below the number of outputs (a task that shows
-    two of ten classes); else the label's place among those present, where there are as many as outputs.
+    Without them: the label itself, where all labels ``present`` are whole numbers below the number
+    of outputs (a task that shows two of ten classes); else the label's place among those present,
+    where there are as many as outputs.
     """
     labels = np.asarray(y).reshape(-1)
     shown = np.unique(labels) if present is None else np.asarray(present)
@@ -89,19 +114,27 @@ def output_columns(y: Array, outputs: int, classes: Sequence[Any] | None = None,
         return labels.astype(np.int64)
     if classes is None and len(shown) != outputs:
         raise InputError(
-            f"the model has {outputs} outputs and y {len(shown)} classes that are not numbers from 0 to {outputs - 1}; number the "
-            "labels by the model's outputs, or give the labels of the outputs in order: Context(model, classes=[…])."
+            f"the model has {outputs} outputs and y {len(shown)} classes that are not numbers from "
+            f"0 to {outputs - 1}; number the "
+            "labels by the model's outputs, or give the labels of the outputs in order: "
+            "Context(model, classes=[…])."
         )
-    place = {label: number for number, label in enumerate(shown.tolist() if classes is None else classes)}
+    place = {
+        label: number for number, label in enumerate(shown.tolist() if classes is None else classes)
+    }
     unknown = [label for label in np.unique(labels).tolist() if label not in place]
     if unknown or len(place) != outputs:
         what = f"y holds {unknown[0]!r}" if unknown else f"the model has {outputs} outputs"
-        raise InputError(f"{what}, and classes has {len(place)} labels ({list(place)[:5]} …); give one for every output.")
+        raise InputError(
+            f"{what}, and classes has {len(place)} labels ({list(place)[:5]} …); give one for "
+            "every output."
+        )
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
 def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATCH) -> Observed:
-    """Run ``model`` over ``x`` once: in eval mode, without gradients, on the module's own device; its modes are put back.
+    """Run ``model`` over ``x`` once: in eval mode, without gradients, on the module's own device;
+    its modes are put back.
 
     Examples
     --------
@@ -110,12 +143,16 @@ def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATC
     torch.Size([4, 5])
     """
     module = as_module(model)
-    watched, hooks = _Watch(), []
+    watched = _Watch()
+    hooks = []
     if layer is not None:
         hooks.append(_named(module, layer).register_forward_hook(watched.output))
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
     if not linears and layer is None:
-        raise InputError("the model has no Linear layer whose input could be the embedding; name a layer: Embedding(layer='…').")
+        raise InputError(
+            "the model has no Linear layer whose input could be the embedding; name a layer: "
+            "Embedding(layer='…')."
+        )
     hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
     seen: list[tuple[Tensor | None, Tensor | None, Tensor]] = []
     try:
@@ -138,19 +175,25 @@ class _Watch:
         self.named: Tensor | None = None
         self.last: Tensor | None = None
         self.result: Tensor | None = None
-        self.bias, self.direct = True, True
+        self.bias = True
+        self.direct = True
 
     def clear(self) -> None:
         self.named = self.last = self.result = None
 
     def output(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if not isinstance(output, Tensor):
-            raise InputError(f"the layer named returns a {type(output).__name__}, not a tensor; name another layer.")
+            raise InputError(
+                f"the layer named returns a {type(output).__name__}, not a tensor; name another "
+                "layer."
+            )
         self.named = output.flatten(1).clone()  # the next layer may write over it
 
     def linear(self, module: nn.Linear, inputs: Any, keywords: Any, output: Tensor) -> None:
         given = inputs[0] if inputs else keywords["input"]
-        self.last, self.result, self.bias = given.clone(), output.clone(), module.bias is not None
+        self.last = given.clone()
+        self.result = output.clone()
+        self.bias = module.bias is not None
 
     def compare(self, outputs: Tensor) -> None:
         """Whether the module returned what its last Linear layer gave, or the log softmax of it."""
@@ -160,27 +203,46 @@ class _Watch:
         self.direct = self.direct and same
 
 
-def _joined(seen: list[tuple[Tensor | None, Tensor | None, Tensor]], bias: bool, layer: str | None) -> Observed:
+def _joined(
+    seen: list[tuple[Tensor | None, Tensor | None, Tensor]], bias: bool, layer: str | None
+) -> Observed:
     named, last, outputs = ([part[place] for part in seen] for place in range(3))
     whole = torch.cat([part for part in outputs if part is not None])
     inputs = None if last[0] is None else torch.cat([part for part in last if part is not None])
     if layer is not None and named[0] is None:
-        raise InputError(f"layer={layer!r} did not run in the model's forward pass; name a layer that does.")
+        raise InputError(
+            f"layer={layer!r} did not run in the model's forward pass; name a layer that does."
+        )
     chosen = inputs if layer is None else torch.cat([part for part in named if part is not None])
     if chosen is None:
-        raise InputError("no Linear layer ran in the model's forward pass; name a layer: Embedding(layer='…').")
+        raise InputError(
+            "no Linear layer ran in the model's forward pass; name a layer: Embedding(layer='…')."
+        )
     for name, tensor in (("embedding", chosen), ("output", whole)):
         if not torch.isfinite(tensor).all():
-            raise NumericalError(f"the model's {name} holds values that are not finite; train it with a smaller step, or scale x.")
-    if whole.shape[1] > 1 and bool((whole >= 0).all()) and bool(((whole.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all()):
-        raise InputError("the model returns probabilities; return logits (leave the final softmax out, the loss adds it).")
+            raise NumericalError(
+                f"the model's {name} holds values that are not finite; train it with a smaller "
+                "step, or scale x."
+            )
+    if (
+        whole.shape[1] > 1
+        and bool((whole >= 0).all())
+        and bool(((whole.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all())
+    ):
+        raise InputError(
+            "the model returns probabilities; return logits (leave the final softmax out, the loss "
+            "adds it)."
+        )
     return Observed(chosen.flatten(1), inputs, whole, bias, layer)
 
 
 def as_module(model: Any) -> nn.Module:
     """The module itself; anything else is refused."""
     if not isinstance(model, nn.Module):
-        raise InputError(f"context.model is a {type(model).__name__}; give a torch.nn.Module, or what observe(…) returned.")
+        raise InputError(
+            f"context.model is a {type(model).__name__}; give a torch.nn.Module, or what "
+            "observe(…) returned."
+        )
     return model
 
 
@@ -206,7 +268,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
     """Parts of x on the module's device and in its precision."""
-    like = next((value for value in module.parameters() if value.is_floating_point()), torch.empty(0))
+    like = next(
+        (value for value in module.parameters() if value.is_floating_point()), torch.empty(0)
+    )
     for start in range(0, len(x), size):
         yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
 
@@ -218,8 +282,13 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
     except InputError:
         raise
     except (RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}") from error
+        raise InputError(
+            f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}"
+        ) from error
     if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(part):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InputError(f"the model returned {shape} for {len(part)} points; a tensor with one row of logits a point is needed.")
+        raise InputError(
+            f"the model returned {shape} for {len(part)} points; a tensor with one row of logits a "
+            "point is needed."
+        )
     return outputs

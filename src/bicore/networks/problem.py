@@ -1,10 +1,12 @@
-"""The bilevel problem on a network's own parameters: the paper's standard formulation, without a proxy.
+"""The bilevel problem on a network's own parameters: the paper's standard formulation, without a
+proxy.
 
     inner   θ*(w) = argmin_θ Σ_{i∈S} w_i ℓ_i(θ) + ρ‖θ‖²        outer   G(w) = Σ_j v_j ℓ_j(θ*)
     ∂G/∂w_k = −⟨∇ℓ_k(θ*), u⟩,   (∇²inner + damping) u = ∇G(θ*)
 
-A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a product with the Hessian costs
-about two gradients. Rows come in batches, and everything is a function of one flat vector θ.
+A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
+product with the Hessian costs about two gradients. Rows come in batches, and everything is a
+function of one flat vector θ.
 """
 
 from __future__ import annotations
@@ -36,13 +38,19 @@ class FlatModule:
         self.names = [name for name, value in module.named_parameters() if value.requires_grad]
         values = dict(module.named_parameters())
         if not self.names:
-            raise InputError("the model has no parameter that can be trained; set requires_grad, or give another.")
+            raise InputError(
+                "the model has no parameter that can be trained; set requires_grad, or give "
+                "another."
+            )
         self.shapes = [values[name].shape for name in self.names]
         self.start = torch.cat([values[name].detach().flatten() for name in self.names])
 
     def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
         parts = torch.split(theta, [shape.numel() for shape in self.shapes])
-        named = {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+        named = {
+            name: part.view(shape)
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
         outputs: Tensor = functional_call(self.module, named, (x,))
         return outputs
 
@@ -63,7 +71,11 @@ class Rows:
 
     def batches(self, size: int = BATCH) -> Iterator[Rows]:
         for start in range(0, len(self), size):
-            yield Rows(self.x[start : start + size], self.y[start : start + size], self.weight[start : start + size])
+            yield Rows(
+                self.x[start : start + size],
+                self.y[start : start + size],
+                self.weight[start : start + size],
+            )
 
 
 class Pool(Protocol):
@@ -76,7 +88,8 @@ class Pool(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Points whose inputs a DataLoader brings, batch by batch: nothing but targets and weights is kept."""
+    """Points whose inputs a DataLoader brings, batch by batch: nothing but targets and weights is
+    kept."""
 
     loader: Any
     y: Tensor
@@ -98,7 +111,10 @@ class Loaded:
             yield Rows(inputs.to(self.like), self.y[start:stop], self.weight[start:stop])
             start = stop
         if start != len(self):
-            raise InputError(f"the loader brought {start} rows where it had {len(self)} before; it must bring the same every time.")
+            raise InputError(
+                f"the loader brought {start} rows where it had {len(self)} before; it must bring "
+                "the same every time."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +139,10 @@ class NetworkProblem:
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
         if not np.isfinite(value):
-            raise NumericalError(f"the outer objective became {value}; use a larger inner_reg, a smaller step, or scale x.")
+            raise NumericalError(
+                f"the outer objective became {value}; use a larger inner_reg, a smaller step, or "
+                "scale x."
+            )
         return value
 
     def outer_gradient(self, theta: Tensor, rows: Pool) -> Tensor:
@@ -133,13 +152,21 @@ class NetworkProblem:
         return total
 
     def hessian_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
-        """∇²inner · direction, the tangent of the gradient; or its Gauss–Newton part, which is never negative."""
+        """∇²inner · direction, the tangent of the gradient; or its Gauss–Newton part, which is
+        never negative."""
         total = 2 * self.rho * direction
         for part in rows.batches():
             if self.gauss_newton:
                 total = total + self._gauss_newton(theta, part, direction)
             else:
-                total = total + jvp(lambda point, part=part: grad(self.weighted)(point, part), (theta,), (direction,))[1]
+                total = (
+                    total
+                    + jvp(
+                        lambda point, part=part: grad(self.weighted)(point, part),
+                        (theta,),
+                        (direction,),
+                    )[1]
+                )
         return total
 
     def _gauss_newton(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
@@ -158,7 +185,12 @@ class NetworkProblem:
     def along(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
         """⟨∇ℓ_k, direction⟩ of every row."""
         return torch.cat(
-            [jvp(lambda point, part=part: self.losses(point, part), (theta,), (direction,))[1].detach() for part in rows.batches()]
+            [
+                jvp(lambda point, part=part: self.losses(point, part), (theta,), (direction,))[
+                    1
+                ].detach()
+                for part in rows.batches()
+            ]
         )
 
 
@@ -172,7 +204,8 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class QuasiNewton(Training):
-    """L-BFGS with a strong Wolfe search over all rows at once: for inner problems that are to be solved."""
+    """L-BFGS with a strong Wolfe search over all rows at once: for inner problems that are to be
+    solved."""
 
     iterations: int = 200
     tolerance: float = 1e-9
@@ -180,7 +213,11 @@ class QuasiNewton(Training):
     def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
         theta = start.detach().clone().requires_grad_(True)
         optimiser = torch.optim.LBFGS(
-            [theta], max_iter=self.iterations, tolerance_grad=self.tolerance, tolerance_change=1e-14, line_search_fn="strong_wolfe"
+            [theta],
+            max_iter=self.iterations,
+            tolerance_grad=self.tolerance,
+            tolerance_change=1e-14,
+            line_search_fn="strong_wolfe",
         )
 
         def closure() -> Tensor:
@@ -195,7 +232,8 @@ class QuasiNewton(Training):
 
 @dataclass(frozen=True)
 class Stochastic(Training):
-    """Adam over mini-batches: for networks and coresets of any size, solved as well as one would train."""
+    """Adam over mini-batches: for networks and coresets of any size, solved as well as one would
+    train."""
 
     epochs: int = 100
     batch: int = 64
@@ -203,12 +241,16 @@ class Stochastic(Training):
 
     def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
         theta = start.detach().clone().requires_grad_(True)
-        optimiser, generator = torch.optim.Adam([theta], lr=self.rate), torch.Generator().manual_seed(seed)
+        optimiser = torch.optim.Adam([theta], lr=self.rate)
+        generator = torch.Generator().manual_seed(seed)
         for _ in range(self.epochs):
             for part in torch.randperm(len(rows), generator=generator).split(self.batch):  # type: ignore[no-untyped-call]
                 some = rows[part.to(theta.device)]
                 with torch.enable_grad():
-                    loss = problem.weighted(theta, some) * (len(rows) / len(some)) + problem.rho * theta.square().sum()
+                    loss = (
+                        problem.weighted(theta, some) * (len(rows) / len(some))
+                        + problem.rho * theta.square().sum()
+                    )
                     (theta.grad,) = torch.autograd.grad(loss / len(rows), theta)
                 optimiser.step()
         return _finite(theta.detach())
@@ -219,12 +261,14 @@ class InverseHessian(ABC):
 
     @abstractmethod
     def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        """u; ``product(v, step)`` multiplies by the Hessian, of a mini-batch of that step where batches are drawn."""
+        """u; ``product(v, step)`` multiplies by the Hessian, of a mini-batch of that step where
+        batches are drawn."""
 
 
 @dataclass(frozen=True)
 class ConjugateGradients(InverseHessian):
-    """CG on products with the Hessian of the whole coreset, or of ``mini_batch`` of its rows, drawn once for every solve."""
+    """CG on products with the Hessian of the whole coreset, or of ``mini_batch`` of its rows, drawn
+    once for every solve."""
 
     steps: int = 50
     damping: float = 0.0
@@ -232,8 +276,10 @@ class ConjugateGradients(InverseHessian):
     mini_batch: int | None = None
 
     def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        solution, residual = torch.zeros_like(gradient), gradient.clone()
-        direction, power = residual.clone(), float(residual @ residual)
+        solution = torch.zeros_like(gradient)
+        residual = gradient.clone()
+        direction = residual.clone()
+        power = float(residual @ residual)
         goal = self.tolerance**2 * power
         for _ in range(self.steps):
             if power <= goal:
@@ -242,21 +288,25 @@ class ConjugateGradients(InverseHessian):
             curvature = float(direction @ image)
             if not curvature > 0:
                 raise NumericalError(
-                    f"the Hessian of the inner problem is not positive definite (curvature {curvature:.3g}); raise inner_reg or "
-                    f"damping={self.damping:g}, fit the inner problem further, or use curvature='gauss-newton'."
+                    "the Hessian of the inner problem is not positive definite (curvature "
+                    f"{curvature:.3g}); raise inner_reg or "
+                    f"damping={self.damping:g}, fit the inner problem further, or use "
+                    "curvature='gauss-newton'."
                 )
             length = power / curvature
             solution += length * direction
             residual -= length * image
-            previous, power = power, float(residual @ residual)
+            previous = power
+            power = float(residual @ residual)
             direction = residual + (power / previous) * direction
         return solution
 
 
 @dataclass(frozen=True)
 class NeumannSeries(InverseHessian):
-    """u = η Σ_t (I − η(H + damping))ᵗ g, a product a term; ``rate`` η must be below 2/‖H‖. With ``mini_batch`` rows of the coreset
-    are drawn for every term."""
+    """u = η Σ_t (I − η(H + damping))ᵗ g, a product a term; ``rate`` η must be below 2/‖H‖. With
+    ``mini_batch`` rows of the coreset are drawn for every term.
+    """
 
     steps: int = 100
     rate: float = 1e-2
@@ -264,13 +314,16 @@ class NeumannSeries(InverseHessian):
     mini_batch: int | None = None
 
     def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        term, total, largest = gradient.clone(), gradient.clone(), float(gradient.norm())
+        term = gradient.clone()
+        total = gradient.clone()
+        largest = float(gradient.norm())
         for step in range(1, self.steps):
             term = term - self.rate * (product(term, step) + self.damping * term)
             size = float(term.norm())
             if not size <= 2 * largest:
                 raise NumericalError(
-                    f"the Neumann series diverges (a term of norm {size:.3g} after one of {largest:.3g}); lower rate={self.rate:g} "
+                    f"the Neumann series diverges (a term of norm {size:.3g} after one of "
+                    f"{largest:.3g}); lower rate={self.rate:g} "
                     "below 2 over the largest eigenvalue of the Hessian, or use ConjugateGradients."
                 )
             largest = max(largest, size)
@@ -280,5 +333,7 @@ class NeumannSeries(InverseHessian):
 
 def _finite(theta: Tensor) -> Tensor:
     if not bool(torch.isfinite(theta).all()):
-        raise NumericalError("the inner problem diverged; use a smaller step, a larger inner_reg, or scale x.")
+        raise NumericalError(
+            "the inner problem diverged; use a smaller step, a larger inner_reg, or scale x."
+        )
     return theta

@@ -13,7 +13,9 @@ from bicore.report.pictures import new_figure
 _STYLES = ("-", "--", "-.", ":")
 
 
-def draw_curves(summary: Summary, methods: Sequence[str], title: str, score: str, path: Path) -> None:
+def draw_curves(
+    summary: Summary, methods: Sequence[str], title: str, score: str, path: Path
+) -> None:
     """Write a PNG, PDF or SVG (by the path's ending); written beside and renamed."""
     figure = new_figure()
     figure.set_size_inches(9.5, 5.8)
@@ -22,11 +24,25 @@ def draw_curves(summary: Summary, methods: Sequence[str], title: str, score: str
         entries = [entry for entry in summary.entries if entry.method == method]
         if not entries:
             continue
-        sizes, means = [entry.size for entry in entries], [entry.mean for entry in entries]
+        sizes = [entry.size for entry in entries]
+        means = [entry.mean for entry in entries]
         errors = [0.0 if math.isnan(entry.error) else entry.error for entry in entries]
-        colour, style = f"C{number % 10}", _STYLES[number // 10 % 4]
-        axis.plot(sizes, means, style, color=colour, marker="o", markersize=3, linewidth=2.4 if number == 0 else 1.3, label=method)
-        low, high = ([mean + sign * error for mean, error in zip(means, errors, strict=True)] for sign in (-1, 1))
+        colour = f"C{number % 10}"
+        style = _STYLES[number // 10 % 4]
+        axis.plot(
+            sizes,
+            means,
+            style,
+            color=colour,
+            marker="o",
+            markersize=3,
+            linewidth=2.4 if number == 0 else 1.3,
+            label=method,
+        )
+        low, high = (
+            [mean + sign * error for mean, error in zip(means, errors, strict=True)]
+            for sign in (-1, 1)
+        )
         axis.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
     axis.set_xlabel("points selected")
     axis.set_ylabel(score)

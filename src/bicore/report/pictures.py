@@ -1,4 +1,5 @@
-"""What was picked, to look at: a grid of images, or the points in the plane of their two main directions."""
+"""What was picked, to look at: a grid of images, or the points in the plane of their two main
+directions."""
 
 from __future__ import annotations
 
@@ -50,10 +51,23 @@ def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) ->
         axis.set_axis_off()
         if place < len(shown):
             image = np.clip(images[shown[place]], 0, 1)
-            axis.imshow(image, cmap="gray_r" if image.ndim == 2 else None, vmin=0, vmax=1, interpolation="nearest")
+            axis.imshow(
+                image,
+                cmap="gray_r" if image.ndim == 2 else None,
+                vmin=0,
+                vmax=1,
+                interpolation="nearest",
+            )
             axis.set_title("" if labels is None else str(labels[shown[place]]), fontsize=8, pad=2)
-    count = f"the first {len(shown)} of {len(coreset)}" if len(shown) < len(coreset) else f"{len(shown)}"
-    figure.suptitle(f"{count} points chosen out of {coreset.info.get('n', len(images))}, in order of selection", fontsize=10)
+    count = (
+        f"the first {len(shown)} of {len(coreset)}"
+        if len(shown) < len(coreset)
+        else f"{len(shown)}"
+    )
+    figure.suptitle(
+        f"{count} points chosen out of {coreset.info.get('n', len(images))}, in order of selection",
+        fontsize=10,
+    )
 
 
 def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
@@ -63,7 +77,11 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
     flat = centred @ directions[:2].T if x.shape[1] > 1 else np.c_[centred[:, 0], np.zeros(len(x))]
     figure.set_size_inches(7, 5.5)
     axis = figure.subplots()
-    _, codes = np.unique(source.data.y, return_inverse=True) if source.data.y is not None else (None, np.zeros(len(x), int))
+    _, codes = (
+        np.unique(source.data.y, return_inverse=True)
+        if source.data.y is not None
+        else (None, np.zeros(len(x), int))
+    )
     codes = codes.reshape(len(x), -1)[:, 0]
     axis.scatter(flat[:, 0], flat[:, 1], c=codes, cmap="tab10", s=8, alpha=0.35, linewidths=0)
     picked = flat[coreset.indices]
@@ -81,4 +99,6 @@ def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
     )
     axis.set_xlabel("first main direction")
     axis.set_ylabel("second main direction")
-    axis.set_title(f"{len(coreset)} points (ringed) chosen out of {len(x)}; larger: more weight", fontsize=10)
+    axis.set_title(
+        f"{len(coreset)} points (ringed) chosen out of {len(x)}; larger: more weight", fontsize=10
+    )

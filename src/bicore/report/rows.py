@@ -14,7 +14,8 @@ from bicore.report.pictures import new_figure
 
 
 def draw_rows(rows: Mapping[str, tuple[Array, Array]], path: Path, columns: int = 30) -> None:
-    """For each name images (n, height, width) in 0 … 1 and labels; at most ``columns`` are shown, by label and evenly spaced."""
+    """For each name images (n, height, width) in 0 … 1 and labels; at most ``columns`` are shown,
+    by label and evenly spaced."""
     if not rows:
         raise InputError("rows is empty; give at least one name with images and labels.")
     figure = new_figure()
@@ -22,7 +23,9 @@ def draw_rows(rows: Mapping[str, tuple[Array, Array]], path: Path, columns: int 
     axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
     for axis, (name, (images, labels)) in zip(axes, rows.items(), strict=True):
         order = np.argsort(labels, kind="stable")
-        shown = order[np.unique(np.linspace(0, len(order) - 1, min(columns, len(order))).round().astype(int))]
+        shown = order[
+            np.unique(np.linspace(0, len(order) - 1, min(columns, len(order))).round().astype(int))
+        ]
         strip = np.concatenate([np.pad(np.clip(image, 0, 1), 1) for image in images[shown]], axis=1)
         axis.imshow(strip, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
         axis.set_axis_off()

@@ -1,4 +1,5 @@
-"""Where and under which limits the arithmetic runs: one frozen value that travels from the door to the inside."""
+"""Where and under which limits the arithmetic runs: one frozen value that travels from the door to
+the inside."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from bicore.errors import InputError, unknown_name
 from bicore.runtime.clock import Clock
 from bicore.runtime.limits import free_bytes, parse_bytes
 
-#: Share of the free memory that is used when no limit is given; the rest is left to the caller and to temporaries.
+#: Share of the free memory that is used when no limit is given; the rest is left to the caller and
+#: to temporaries.
 DEFAULT_MEMORY_SHARE = 0.5
 
-#: Up to this many rows a selection runs on one thread unless a number is asked for (two threads: 5 times slower at 125 rows).
+#: Up to this many rows a selection runs on one thread unless a number is asked for (two threads: 5
+#: times slower at 125 rows).
 SINGLE_THREAD_ROWS = 300
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -33,7 +36,8 @@ class Step:
 
     @property
     def seconds_left(self) -> float:
-        """A straight-line estimate; steps grow dearer with the coreset, so it errs on the short side."""
+        """A straight-line estimate; steps grow dearer with the coreset, so it errs on the short
+        side."""
         return self.seconds / max(self.done, 1) * (self.total - self.done)
 
 
@@ -46,13 +50,15 @@ class Runtime:
     device : "auto", "cpu", "cuda" or "cuda:1"
         ``auto`` takes the GPU where there is one.
     dtype : "float64" or "float32"
-        float64 makes answers independent of row order and block size; float32 halves memory and time.
+        float64 makes answers independent of row order and block size; float32 halves memory and
+        time.
     memory : None, a number of bytes, or a string such as "4GB"
         The limit for what one call allocates. ``None``: half of what is free when the call starts.
     threads : None or int
         CPU threads for the duration of the call; ``None`` leaves torch's setting alone.
     progress : None, bool or a callable
-        ``None`` shows a line on a terminal after two seconds; a callable receives a :class:`Step` a point.
+        ``None`` shows a line on a terminal after two seconds; a callable receives a :class:`Step` a
+        point.
     max_seconds : None or float
         The call returns the prefix selected so far when this time is over.
     """
@@ -68,9 +74,15 @@ class Runtime:
         if self.dtype not in _DTYPES:
             raise unknown_name("dtype", self.dtype, _DTYPES)
         if self.threads is not None and self.threads < 1:
-            raise InputError(f"threads={self.threads} is below 1; give at least 1, or None to keep torch's setting.")
+            raise InputError(
+                f"threads={self.threads} is below 1; give at least 1, or None to keep torch's "
+                "setting."
+            )
         if self.max_seconds is not None and not self.max_seconds > 0:
-            raise InputError(f"max_seconds={self.max_seconds} is not positive; give seconds > 0, or None for no limit.")
+            raise InputError(
+                f"max_seconds={self.max_seconds} is not positive; give seconds > 0, or None for no "
+                "limit."
+            )
         parse_bytes(self.memory)
 
     @property
@@ -86,10 +98,14 @@ class Runtime:
         except RuntimeError as error:
             raise unknown_name("device", self.device, ["auto", "cpu", "cuda"]) from error
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(f"device={self.device!r} was asked for, but torch sees no GPU; use device='cpu' or 'auto'.")
+            raise InputError(
+                f"device={self.device!r} was asked for, but torch sees no GPU; use device='cpu' or "
+                "'auto'."
+            )
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise InputError(
-                f"device={self.device!r} was asked for, but torch sees {torch.cuda.device_count()} GPU(s), counted from 0."
+                f"device={self.device!r} was asked for, but torch sees {torch.cuda.device_count()} "
+                "GPU(s), counted from 0."
             )
         return device
 
@@ -100,13 +116,18 @@ class Runtime:
     def memory_bytes(self) -> int:
         """The limit in bytes for this call."""
         limit = parse_bytes(self.memory)
-        return limit if limit is not None else int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
+        return (
+            limit
+            if limit is not None
+            else int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
+        )
 
     @contextmanager
     def applied(self, rows: int | None = None) -> Iterator[None]:
         """Set the number of threads for the duration of a call and put the old number back.
 
-        With few ``rows`` and no number asked for, one thread: waking others takes longer than their share of the work.
+        With few ``rows`` and no number asked for, one thread: waking others takes longer than their
+        share of the work.
         """
         before = torch.get_num_threads()
         wanted = self.threads or (1 if rows is not None and rows <= SINGLE_THREAD_ROWS else before)
@@ -124,7 +145,8 @@ class Runtime:
 class Context:
     """What only some selectors need: the current model; and the runtime that all of them use.
 
-    ``classes`` are the labels of the model's outputs, in order; they can be left out where labels are 0 … C−1.
+    ``classes`` are the labels of the model's outputs, in order; they can be left out where labels
+    are 0 … C−1.
     """
 
     model: Any = None

@@ -20,20 +20,28 @@ def parse_bytes(value: int | float | str | None) -> int | None:
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", value, flags=re.IGNORECASE)
         if match is None:
-            raise InputError(f"memory={value!r} is not a size; write bytes as a number, or for example '4GB'.")
+            raise InputError(
+                f"memory={value!r} is not a size; write bytes as a number, or for example '4GB'."
+            )
         size = float(match[1]) * _UNITS[match[2].upper()]
     else:
         size = float(value)
     if not (math.isfinite(size) and size > 0):
-        raise InputError(f"memory={value!r} is not a positive size; write bytes as a number, or for example '4GB'.")
+        raise InputError(
+            f"memory={value!r} is not a positive size; write bytes as a number, or for example "
+            "'4GB'."
+        )
     return int(size)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of the device; on Linux the kernel's own estimate, bounded by the control group's limit."""
+    """Free memory of the device; on Linux the kernel's own estimate, bounded by the control group's
+    limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    candidates = [value for value in (_meminfo_available(), _control_group_free()) if value is not None]
+    candidates = [
+        value for value in (_meminfo_available(), _control_group_free()) if value is not None
+    ]
     if candidates:
         return min(candidates)
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -52,7 +60,10 @@ def _meminfo_available() -> int | None:
 
 def _control_group_free() -> int | None:
     try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as used:
+        with (
+            open("/sys/fs/cgroup/memory.max") as limit,
+            open("/sys/fs/cgroup/memory.current") as used,
+        ):
             text = limit.read().strip()
             return None if text == "max" else max(int(text) - int(used.read()), 0)
     except (OSError, ValueError):

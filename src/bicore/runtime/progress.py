@@ -18,7 +18,9 @@ class ProgressLine:
         choice = runtime.progress
         self.callback = choice if callable(choice) else None
         self.visible = choice is True or (choice is None and sys.stderr.isatty())
-        self.clock, self.total, self.label = clock, total, label
+        self.clock = clock
+        self.total = total
+        self.label = label
         self.shown = 0.0
         self.written = False
 
@@ -26,9 +28,15 @@ class ProgressLine:
         step = Step(done, self.total, objective, self.clock.seconds)
         if self.callback is not None:
             self.callback(step)
-        elif self.visible and step.seconds - self.shown > (0.2 if self.written else PROGRESS_AFTER_SECONDS):
-            self.shown, self.written = step.seconds, True
-            text = f"{self.label} {done}/{self.total}  objective {objective:.6g}  about {step.seconds_left:.0f} s left"
+        elif self.visible and step.seconds - self.shown > (
+            0.2 if self.written else PROGRESS_AFTER_SECONDS
+        ):
+            self.shown = step.seconds
+            self.written = True
+            text = (
+                f"{self.label} {done}/{self.total}  objective {objective:.6g}  about "
+                f"{step.seconds_left:.0f} s left"
+            )
             print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:

@@ -8,8 +8,21 @@ from bicore.selectors.baselines.design import ADesign, VDesign
 from bicore.selectors.baselines.facility import FacilityLocation
 from bicore.selectors.baselines.inducing import InducingPoints
 from bicore.selectors.baselines.matching import GradientMatching, Herding
-from bicore.selectors.baselines.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
-from bicore.selectors.baselines.spaces import Embedding, KernelSpace, LastLayerGradients, Predictions, RawFeatures, Space
+from bicore.selectors.baselines.pointwise import (
+    ClassBalanced,
+    Hardest,
+    MaxEntropy,
+    Stratified,
+    Uniform,
+)
+from bicore.selectors.baselines.spaces import (
+    Embedding,
+    KernelSpace,
+    LastLayerGradients,
+    Predictions,
+    RawFeatures,
+    Space,
+)
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.joint import JointSelector
 from bicore.selectors.network import NetworkSelector
@@ -19,9 +32,39 @@ from bicore.selectors.registry import METHODS, as_selector
 from bicore.selectors.trust import trusted
 
 __all__ = [
-    "METHODS", "ADesign", "BatchBALD", "Batches", "BilevelSelector", "ClassBalanced", "Elimination", "Embedding", "Exchange",
-    "FacilityLocation", "GradientMatching", "Hardest", "Herding", "InducingPoints", "JointSelector", "KCenter", "KMeansPlusPlus",
-    "KernelSpace", "LastLayerGradients", "MaxEntropy", "NetworkSelector", "Predictions", "QualityCurve", "RawFeatures",
-    "Reconstruction", "Selector", "Simplex", "Space", "Strategy", "Stratified", "Uniform", "VDesign", "as_selector",
-    "quality_curve", "trusted",
-]  # fmt: skip
+    "METHODS",
+    "ADesign",
+    "BatchBALD",
+    "Batches",
+    "BilevelSelector",
+    "ClassBalanced",
+    "Elimination",
+    "Embedding",
+    "Exchange",
+    "FacilityLocation",
+    "GradientMatching",
+    "Hardest",
+    "Herding",
+    "InducingPoints",
+    "JointSelector",
+    "KCenter",
+    "KMeansPlusPlus",
+    "KernelSpace",
+    "LastLayerGradients",
+    "MaxEntropy",
+    "NetworkSelector",
+    "Predictions",
+    "QualityCurve",
+    "RawFeatures",
+    "Reconstruction",
+    "Selector",
+    "Simplex",
+    "Space",
+    "Strategy",
+    "Stratified",
+    "Uniform",
+    "VDesign",
+    "as_selector",
+    "quality_curve",
+    "trusted",
+]

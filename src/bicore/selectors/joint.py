@@ -20,7 +20,8 @@ from bicore.selectors.bilevel import BilevelSelector
 
 @dataclass(eq=False)
 class JointForward:
-    """Engines of several problems over the same points, side by side; scores and objectives are weighted sums."""
+    """Engines of several problems over the same points, side by side; scores and objectives are
+    weighted sums."""
 
     engines: Sequence[Forward]
     shares: Sequence[float]
@@ -31,7 +32,10 @@ class JointForward:
 
     @property
     def objective(self) -> float:
-        return sum(share * engine.objective for share, engine in zip(self.shares, self.engines, strict=True))
+        return sum(
+            share * engine.objective
+            for share, engine in zip(self.shares, self.engines, strict=True)
+        )
 
     def add(self, k: int, weight: float = 1.0) -> None:
         for engine in self.engines:
@@ -63,13 +67,16 @@ def _is_bilevel(value: object) -> bool:
 
 @dataclass(frozen=True)
 class JointSelector(Selector):
-    """Chooses the points that serve several models at once, such as networks of different architectures.
+    """Chooses the points that serve several models at once, such as networks of different
+    architectures.
 
     Parameters
     ----------
-    selectors : one :class:`BilevelSelector` a model: its kernel, loss and regulariser. Weights are binary, the strategy greedy, the
+    selectors : one :class:`BilevelSelector` a model: its kernel, loss and regulariser. Weights are
+        binary, the strategy greedy, the
         rule the gradient; ``quotas``, ``candidates`` and ``first`` of the first hold for all.
-    shares : how much each model counts, default: all the same. Objectives are divided by that of the model of no points first, so
+    shares : how much each model counts, default: all the same. Objectives are divided by that of
+        the model of no points first, so
         that losses of different kinds and scales can be added.
 
     Examples
@@ -90,16 +97,31 @@ class JointSelector(Selector):
     def __post_init__(self) -> None:
         if isinstance(self.selectors, Sequence):
             object.__setattr__(self, "selectors", tuple(self.selectors))
-        if not isinstance(self.selectors, tuple) or not self.selectors or not all(map(_is_bilevel, self.selectors)):
-            raise InputError(f"selectors={self.selectors!r} is not a sequence of BilevelSelector; give one for each model.")
+        if (
+            not isinstance(self.selectors, tuple)
+            or not self.selectors
+            or not all(map(_is_bilevel, self.selectors))
+        ):
+            raise InputError(
+                f"selectors={self.selectors!r} is not a sequence of BilevelSelector; give one for "
+                "each model."
+            )
         shares = [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
-        if len(shares) != len(self.selectors) or not all(0 <= share < float("inf") for share in shares) or not sum(shares) > 0:
-            raise InputError(f"shares={self.shares!r}; give {len(self.selectors)} numbers >= 0, not all of them zero.")
+        if (
+            len(shares) != len(self.selectors)
+            or not all(0 <= share < float("inf") for share in shares)
+            or not sum(shares) > 0
+        ):
+            raise InputError(
+                f"shares={self.shares!r}; give {len(self.selectors)} numbers >= 0, not all of them "
+                "zero."
+            )
         for number, one in enumerate(self.selectors):
             strategy = as_strategy(one.strategy).name
             if one.weights != "binary" or one.rule != "gradient" or strategy != "greedy":
                 raise InputError(
-                    f"selectors[{number}] has weights={one.weights!r}, rule={one.rule!r} and strategy={strategy!r}; a joint "
+                    f"selectors[{number}] has weights={one.weights!r}, rule={one.rule!r} and "
+                    f"strategy={strategy!r}; a joint "
                     "coreset needs 'binary', 'gradient' and 'greedy'."
                 )
 
@@ -117,34 +139,74 @@ class JointSelector(Selector):
         context: Context | None = None,
     ) -> Coreset:
         if data.y is None:
-            raise InputError(f"{self.name} needs labels or targets, and data has none; give y, or a method without labels.")
+            raise InputError(
+                f"{self.name} needs labels or targets, and data has none; give y, or a method "
+                "without labels."
+            )
         if size == "auto":
-            raise InputError("size='auto' is for one model; give a joint coreset a count or a fraction.")
+            raise InputError(
+                "size='auto' is for one model; give a joint coreset a count or a fraction."
+            )
         check_origin(initial, data)
         runtime = (context or Context()).runtime
         if runtime.memory is not None:  # one limit for all of them together
-            runtime = replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
-        clock, seed = Clock(runtime.max_seconds), as_seed(rng)
+            runtime = replace(
+                runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors)
+            )
+        clock = Clock(runtime.max_seconds)
+        seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         points, given = as_initial(initial, len(data), count)
         shares = [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
             problems = [one.prepare(data, outer, count, seed, runtime) for one in self.selectors]
-            engines = [one.engine(prepared, count) for one, prepared in zip(self.selectors, problems, strict=True)]
+            engines = [
+                one.engine(prepared, count)
+                for one, prepared in zip(self.selectors, problems, strict=True)
+            ]
             empty = [engine.objective for engine in engines]
-            scaled = [share / sum(shares) / (start or 1.0) for share, start in zip(shares, empty, strict=True)]
+            scaled = [
+                share / sum(shares) / (start or 1.0)
+                for share, start in zip(shares, empty, strict=True)
+            ]
             plan = self.selectors[0].plan(count, seed, problems[0].targets)
             line = ProgressLine(runtime, clock, count, "selecting")
-            outcome = Pursuit(JointForward(engines, scaled), plan, data).run(points, given, None, clock, line)
-            info = problems[0].info(self.selectors[0], data, seed, clock) | outcome.info | {"method": self.name}
-            for single in ("kernel", "kernel_parameters", "loss", "outer_loss", "inner_reg", "inner_reg_form", "inner_reg_auto"):
+            outcome = Pursuit(JointForward(engines, scaled), plan, data).run(
+                points, given, None, clock, line
+            )
+            info = (
+                problems[0].info(self.selectors[0], data, seed, clock)
+                | outcome.info
+                | {"method": self.name}
+            )
+            for single in (
+                "kernel",
+                "kernel_parameters",
+                "loss",
+                "outer_loss",
+                "inner_reg",
+                "inner_reg_form",
+                "inner_reg_auto",
+            ):
                 info.pop(single)  # each model has its own, below
             info["models"] = [
                 {
-                    "kernel": prepared.kernel.name, "loss": prepared.problem.inner_loss.name,
-                    "inner_reg": prepared.problem.regulariser.value, "share": share / sum(shares), "objective": engine.objective,
+                    "kernel": prepared.kernel.name,
+                    "loss": prepared.problem.inner_loss.name,
+                    "inner_reg": prepared.problem.regulariser.value,
+                    "share": share / sum(shares),
+                    "objective": engine.objective,
                     "empty_objective": start,
                 }
-                for prepared, share, engine, start in zip(problems, shares, engines, empty, strict=True)
-            ]  # fmt: skip
-            return Coreset(outcome.indices, outcome.weights, data.ids[outcome.indices], outcome.objectives, outcome.status, info)
+                for prepared, share, engine, start in zip(
+                    problems, shares, engines, empty, strict=True
+                )
+            ]
+            return Coreset(
+                outcome.indices,
+                outcome.weights,
+                data.ids[outcome.indices],
+                outcome.objectives,
+                outcome.status,
+                info,
+            )

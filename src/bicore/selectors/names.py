@@ -25,7 +25,11 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "polynomial": Polynomial,
     "precomputed": Precomputed,
 }
-LOSSES: dict[str, Callable[[], Loss]] = {"cross-entropy": CrossEntropy, "squared": SquaredError, "logistic": Logistic}
+LOSSES: dict[str, Callable[[], Loss]] = {
+    "cross-entropy": CrossEntropy,
+    "squared": SquaredError,
+    "logistic": Logistic,
+}
 
 
 def as_kernel(kernel: Any) -> Kernel:
@@ -38,7 +42,10 @@ def as_kernel(kernel: Any) -> Kernel:
         return KERNELS[kernel.lower()]()
     if callable(kernel):
         return CallableKernel(kernel)
-    raise InputError(f"kernel={kernel!r} is neither a kernel, a name nor a callable k(a, b); names: {', '.join(KERNELS)}.")
+    raise InputError(
+        f"kernel={kernel!r} is neither a kernel, a name nor a callable k(a, b); names: "
+        f"{', '.join(KERNELS)}."
+    )
 
 
 def as_loss(loss: Any, argument: str = "loss") -> Loss:
@@ -51,7 +58,9 @@ def as_loss(loss: Any, argument: str = "loss") -> Loss:
         return LOSSES[loss.lower()]()
     if callable(loss):
         return CustomLoss(loss)
-    raise InputError(f"{argument}={loss!r} is neither a loss, a name nor a function; names: {', '.join(LOSSES)}.")
+    raise InputError(
+        f"{argument}={loss!r} is neither a loss, a name nor a function; names: {', '.join(LOSSES)}."
+    )
 
 
 def as_regulariser(value: Any) -> Regulariser | None:

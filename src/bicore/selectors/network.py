@@ -1,4 +1,5 @@
-"""Bilevel selection on a network itself, for any twice-differentiable model and loss; slow and exact where a proxy is fast."""
+"""Bilevel selection on a network itself, for any twice-differentiable model and loss; slow and
+exact where a proxy is fast."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from bicore.networks.problem import (
     QuasiNewton,
     Rows,
     Training,
-)  # fmt: skip
+)
 from bicore.runtime import Context
 from bicore.selectors.base import lowest, step_rng
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
@@ -41,19 +42,20 @@ CRITERIA: dict[str, Criterion] = {
 
 @dataclass(frozen=True)
 class NetworkSelector(PlainSelector):
-    """Chooses the points on which *your* network, fitted to them alone, predicts all the data best (the paper's algorithm 1 in its
-    standard formulation). The network comes in ``context.model`` and is left as it was; its present weights are where the first fit
-    starts. It runs in eval mode: without dropout, with fixed statistics of normalisation.
+    """Chooses the points on which *your* network, fitted to them alone, predicts all the data best
+    (the paper's algorithm 1 in its standard formulation). The network comes in ``context.model``
+    and is left as it was; its present weights are where the first fit starts. It runs in eval mode:
+    without dropout, with fixed statistics of normalisation.
 
     Parameters
     ----------
-    criterion : "cross-entropy", "squared", or a function of outputs and targets that returns one loss a row.
-    inner_reg : ρ of Σ w ℓ + ρ‖θ‖².
-    training : how the network is fitted after every point: ``QuasiNewton()`` or ``Stochastic()``, from the last fit.
-    inverse : how the inverse Hessian is applied: ``ConjugateGradients()`` or ``NeumannSeries()``.
-    curvature : "hessian", or "gauss-newton", which stays positive where a network is not fitted to the end.
-    candidates : None to score all points at each step, or how many are drawn.
-    first : "random" (as the paper), or "best" for a model that the present weights already say something about.
+    criterion : "cross-entropy", "squared", or a function of outputs and targets that returns one
+    loss a row. inner_reg : ρ of Σ w ℓ + ρ‖θ‖². training : how the network is fitted after every
+    point: ``QuasiNewton()`` or ``Stochastic()``, from the last fit. inverse : how the inverse
+    Hessian is applied: ``ConjugateGradients()`` or ``NeumannSeries()``. curvature : "hessian", or
+    "gauss-newton", which stays positive where a network is not fitted to the end. candidates : None
+    to score all points at each step, or how many are drawn. first : "random" (as the paper), or
+    "best" for a model that the present weights already say something about.
     """
 
     criterion: Any = "cross-entropy"
@@ -71,27 +73,41 @@ class NetworkSelector(PlainSelector):
         if not callable(self.criterion) and self.criterion not in CRITERIA:
             raise unknown_name("criterion", self.criterion, CRITERIA)
         if not 0 < self.inner_reg < float("inf"):
-            raise InputError(f"inner_reg={self.inner_reg} is not a positive number; the inner problem needs a regulariser > 0.")
+            raise InputError(
+                f"inner_reg={self.inner_reg} is not a positive number; the inner problem needs a "
+                "regulariser > 0."
+            )
         if self.curvature not in ("hessian", "gauss-newton"):
             raise unknown_name("curvature", self.curvature, ["hessian", "gauss-newton"])
         if self.first not in ("random", "best"):
             raise unknown_name("first", self.first, ["random", "best"])
         if self.candidates is not None and self.candidates < 1:
-            raise InputError(f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for all points.")
+            raise InputError(
+                f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for "
+                "all points."
+            )
 
     @property
     def name(self) -> str:
         return "bilevel on the network"
 
     def select_from(
-        self, loader: Any, size: int | float | str, *, initial: Coreset | Sequence[int] = (), rng: int | np.random.Generator = 0,
+        self,
+        loader: Any,
+        size: int | float | str,
+        *,
+        initial: Coreset | Sequence[int] = (),
+        rng: int | np.random.Generator = 0,
         context: Context | None = None,
-    ) -> Coreset:  # fmt: skip
-        """The same with data from a torch ``DataLoader`` over a map-style dataset of (x, y), in its own order: inputs come by
-        batches, again and again, and are not kept. Its labels are read once. Row numbers are those of ``loader.dataset``."""
+    ) -> Coreset:
+        """The same with data from a torch ``DataLoader`` over a map-style dataset of (x, y), in its
+        own order: inputs come by batches, again and again, and are not kept. Its labels are read
+        once. Row numbers are those of ``loader.dataset``.
+        """
         labels = _labels(loader)
         context = context or Context()
-        data = Dataset(np.arange(len(labels))[:, None], labels)  # rows by number: what they look like is the loader's affair
+        # rows by number: what they look like is the loader's affair
+        data = Dataset(np.arange(len(labels))[:, None], labels)
         self._check(data, None, context)
         job = self._job(data, size, initial, rng, context)
         return self._run(data, job, lambda job, growth: self._grow(job, growth, loader))
@@ -107,7 +123,8 @@ class NetworkSelector(PlainSelector):
             growth.take(place, state.objective)
 
     def _choose(self, state: _Network, job: Job, growth: Growth) -> int:
-        places, step = np.flatnonzero(growth.open), len(growth.order)
+        places = np.flatnonzero(growth.open)
+        step = len(growth.order)
         rng = step_rng(job.seed, step)
         if step == 0 and self.first == "random":
             return int(rng.choice(places))
@@ -121,11 +138,15 @@ class _Network:
 
     def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
         if isinstance(job.context.model, Observed):
-            raise InputError(f"{job.name} needs the module itself, which it fits; pass Context(model=your_network).")
+            raise InputError(
+                f"{job.name} needs the module itself, which it fits; pass "
+                "Context(model=your_network)."
+            )
         module = copy.deepcopy(as_module(job.context.model)).to(job.like.device, job.like.dtype)
         _check_norms(module)
         module.eval()
-        self.selector, self.seed = selector, job.seed
+        self.selector = selector
+        self.seed = job.seed
         weights = (job.weights / job.weights.sum()).to(job.like)
         self.rows: Pool
         if loader is None:
@@ -134,9 +155,16 @@ class _Network:
         else:
             first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
             self.rows = Loaded(loader, self._targets(module, job, first), weights, job.like)
-        criterion = CRITERIA[selector.criterion] if isinstance(selector.criterion, str) else selector.criterion
+        criterion = (
+            CRITERIA[selector.criterion]
+            if isinstance(selector.criterion, str)
+            else selector.criterion
+        )
         self.problem = NetworkProblem(
-            FlatModule(module), criterion, float(selector.inner_reg), selector.curvature == "gauss-newton"
+            FlatModule(module),
+            criterion,
+            float(selector.inner_reg),
+            selector.curvature == "gauss-newton",
         )
         self.theta = self.problem.module.start
         self._check_criterion()
@@ -148,19 +176,31 @@ class _Network:
         with torch.no_grad():
             outputs = forward(module, x[:2]).shape[1]
         if self.selector.criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
-            columns = torch.from_numpy(output_columns(job.data.y, outputs, job.context.classes, job.present)).to(x.device)
-            return F.one_hot(columns, outputs).to(x) if self.selector.criterion == "squared" else columns
+            columns = torch.from_numpy(
+                output_columns(job.data.y, outputs, job.context.classes, job.present)
+            ).to(x.device)
+            return (
+                F.one_hot(columns, outputs).to(x)
+                if self.selector.criterion == "squared"
+                else columns
+            )
         targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
         targets = targets[:, None] if targets.dim() == 1 else targets
         if self.selector.criterion == "squared" and targets.shape[1] != outputs:
-            raise InputError(f"the model has {outputs} outputs and y {targets.shape[1]} targets; they must agree.")
+            raise InputError(
+                f"the model has {outputs} outputs and y {targets.shape[1]} targets; they must "
+                "agree."
+            )
         return targets
 
     def _check_criterion(self) -> None:
         some = self.rows[torch.arange(min(2, len(self.rows)), device=self.theta.device)]
         losses = self.problem.losses(self.theta, some)
         if losses.shape != (len(some),):
-            raise InputError(f"criterion returned shape {tuple(losses.shape)} for {len(some)} rows; it must give one loss a row.")
+            raise InputError(
+                f"criterion returned shape {tuple(losses.shape)} for {len(some)} rows; it must "
+                "give one loss a row."
+            )
 
     def _chosen(self) -> Rows:
         chosen = self.rows[torch.tensor(self.places, device=self.theta.device)]
@@ -168,7 +208,9 @@ class _Network:
 
     def add(self, place: int) -> None:
         self.places.append(place)
-        self.theta = self.selector.training.fit(self.problem, self._chosen(), self.theta, self.seed + len(self.places))
+        self.theta = self.selector.training.fit(
+            self.problem, self._chosen(), self.theta, self.seed + len(self.places)
+        )
         self.objective = self.problem.outer_value(self.theta, self.rows)
 
     def scores(self, places: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
@@ -184,13 +226,17 @@ class _Network:
         return found
 
     def _product(self, seed: int) -> Any:
-        chosen = self._chosen() if self.places else self.rows[torch.arange(0, device=self.theta.device)]
+        chosen = (
+            self._chosen() if self.places else self.rows[torch.arange(0, device=self.theta.device)]
+        )
         wanted = getattr(self.selector.inverse, "mini_batch", None)
 
         def product(direction: Tensor, step: int) -> Tensor:
             rows = chosen
             if wanted is not None and wanted < len(chosen):
-                drawn = np.random.default_rng((seed, len(self.places), step)).choice(len(chosen), wanted, replace=False)
+                drawn = np.random.default_rng((seed, len(self.places), step)).choice(
+                    len(chosen), wanted, replace=False
+                )
                 rows = chosen[torch.from_numpy(drawn).to(direction.device)]
                 rows = Rows(rows.x, rows.y, rows.weight * (len(chosen) / wanted))
             return self.problem.hessian_product(self.theta, rows, direction)
@@ -201,25 +247,38 @@ class _Network:
 def _labels(loader: Any) -> np.ndarray[Any, Any]:
     """Read once, and the loader's order with them."""
     batches = getattr(loader, "batch_sampler", None)
-    plain = type(batches) is BatchSampler and isinstance(batches.sampler, SequentialSampler) and not batches.drop_last
+    plain = (
+        type(batches) is BatchSampler
+        and isinstance(batches.sampler, SequentialSampler)
+        and not batches.drop_last
+    )
     if not plain:
         raise InputError(
-            f"loader={type(loader).__name__} does not bring all rows in order; use DataLoader(dataset, shuffle=False, "
+            f"loader={type(loader).__name__} does not bring all rows in order; use "
+            "DataLoader(dataset, shuffle=False, "
             "drop_last=False) over a map-style dataset."
         )
     labels: list[Any] = []
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise InputError("the loader's items are not (x, y); give a dataset that yields inputs and labels.")
-        labels.append(batch[1].cpu().numpy() if isinstance(batch[1], Tensor) else np.asarray(batch[1]))
+            raise InputError(
+                "the loader's items are not (x, y); give a dataset that yields inputs and labels."
+            )
+        labels.append(
+            batch[1].cpu().numpy() if isinstance(batch[1], Tensor) else np.asarray(batch[1])
+        )
     return as_labels(np.concatenate(labels), len(loader.dataset))
 
 
 def _check_norms(module: nn.Module) -> None:
-    """A batch normalisation in train mode makes a row's loss depend on the rows beside it: there is no loss of a point."""
+    """A batch normalisation in train mode makes a row's loss depend on the rows beside it: there is
+    no loss of a point."""
     for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None):
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (
+            part.training or part.running_mean is None
+        ):
             raise InputError(
-                f"layer {name!r} normalises over the batch, so that a point has no loss of its own; call model.eval() to fix its "
+                f"layer {name!r} normalises over the batch, so that a point has no loss of its "
+                "own; call model.eval() to fix its "
                 "statistics, or use GroupNorm or LayerNorm."
             )

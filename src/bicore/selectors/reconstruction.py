@@ -22,12 +22,14 @@ RANK_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Reconstruction(Selector):
-    """Bilevel selection whose targets are the data's own leading principal components; no labels are looked at.
+    """Bilevel selection whose targets are the data's own leading principal components; no labels
+    are looked at.
 
     Parameters
     ----------
-    kernel, inner_reg, weights, candidates, strategy : as :class:`BilevelSelector` has them; the loss is the squared error.
-    components : how many; each keeps the variance it has in the data, so that the loss is variance left unexplained.
+    kernel, inner_reg, weights, candidates, strategy : as :class:`BilevelSelector` has them; the
+    loss is the squared error. components : how many; each keeps the variance it has in the data, so
+    that the loss is variance left unexplained.
 
     Examples
     --------
@@ -47,14 +49,21 @@ class Reconstruction(Selector):
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, Integral) or self.components < 1:
-            raise InputError(f"components={self.components!r} is not a whole number >= 1; give how many are predicted.")
+            raise InputError(
+                f"components={self.components!r} is not a whole number >= 1; give how many are "
+                "predicted."
+            )
         self._selector()
 
     def _selector(self) -> BilevelSelector:
         return BilevelSelector(
-            kernel=self.kernel, inner_reg=self.inner_reg, weights=self.weights, candidates=self.candidates, strategy=self.strategy,
+            kernel=self.kernel,
+            inner_reg=self.inner_reg,
+            weights=self.weights,
+            candidates=self.candidates,
+            strategy=self.strategy,
             task="regression",
-        )  # fmt: skip
+        )
 
     @property
     def ordered(self) -> bool:
@@ -71,8 +80,12 @@ class Reconstruction(Selector):
         context: Context | None = None,
     ) -> Coreset:
         check_origin(initial, data)
-        if isinstance(initial, Coreset):  # whose fingerprint is that of the data itself, without the targets made here
-            initial = replace(initial, info={name: value for name, value in initial.info.items() if name != "fingerprint"})
+        # whose fingerprint is that of the data itself, without the targets made here
+        if isinstance(initial, Coreset):
+            initial = replace(
+                initial,
+                info={name: value for name, value in initial.info.items() if name != "fingerprint"},
+            )
         centre, axes = principal_axes(data.x, data.weights, self.components)
 
         def with_targets(part: Dataset) -> Dataset:
@@ -80,13 +93,16 @@ class Reconstruction(Selector):
             return Dataset(part.x, targets, part.weight, part.ids)
 
         judge = None if outer is None else with_targets(outer)
-        coreset = self._selector().select(with_targets(data), size, outer=judge, initial=initial, rng=rng, context=context)
+        coreset = self._selector().select(
+            with_targets(data), size, outer=judge, initial=initial, rng=rng, context=context
+        )
         told = {"method": self.name, "components": axes.shape[1], "fingerprint": data.fingerprint()}
         return replace(coreset, info={**coreset.info, **told})
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
-    """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two matrices that have them."""
+    """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two
+    matrices that have them."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
     share = weights / weights.sum()
     centre = share @ rows

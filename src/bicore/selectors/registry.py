@@ -13,7 +13,13 @@ from bicore.selectors.baselines.design import ADesign, VDesign
 from bicore.selectors.baselines.facility import FacilityLocation
 from bicore.selectors.baselines.inducing import InducingPoints
 from bicore.selectors.baselines.matching import GradientMatching, Herding
-from bicore.selectors.baselines.pointwise import ClassBalanced, Hardest, MaxEntropy, Stratified, Uniform
+from bicore.selectors.baselines.pointwise import (
+    ClassBalanced,
+    Hardest,
+    MaxEntropy,
+    Stratified,
+    Uniform,
+)
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.reconstruction import Reconstruction
 
@@ -54,7 +60,9 @@ def as_selector(method: Any, **options: Any) -> Selector:
     """A selector, or a method's name with options that go over its defaults."""
     if isinstance(method, Selector):
         if options:
-            raise InputError(f"method is a selector and carries its own options; leave {', '.join(options)} out.")
+            raise InputError(
+                f"method is a selector and carries its own options; leave {', '.join(options)} out."
+            )
         return method
     if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("method", method, METHODS)

@@ -23,10 +23,12 @@ def trusted(
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Dataset:
-    """The data with weight 0 on every point whose label the proxy, fitted on the other folds, does not agree with.
+    """The data with weight 0 on every point whose label the proxy, fitted on the other folds, does
+    not agree with.
 
-    Such points are neither selected nor counted in the objective. What the proxy gets wrong by itself goes with them: use it where
-    labels are worse than the proxy. ``selector`` gives kernel, loss and regulariser. Costs ``folds`` fits of all points.
+    Such points are neither selected nor counted in the objective. What the proxy gets wrong by
+    itself goes with them: use it where labels are worse than the proxy. ``selector`` gives kernel,
+    loss and regulariser. Costs ``folds`` fits of all points.
 
     Examples
     --------
@@ -39,17 +41,29 @@ def trusted(
     """
     chooser = selector or BilevelSelector()
     if not isinstance(chooser, BilevelSelector):
-        raise InputError(f"selector={chooser!r} is no BilevelSelector; give one with the kernel and loss of the proxy.")
+        raise InputError(
+            f"selector={chooser!r} is no BilevelSelector; give one with the kernel and loss of the "
+            "proxy."
+        )
     if isinstance(as_kernel(chooser.kernel), Precomputed):
         raise InputError("a precomputed matrix cannot be cut into folds; give x and a kernel.")
     if data.y is None or read_targets(data.y, chooser.task, chooser.classes).classes is None:
-        raise InputError("trusted compares class labels, and data has none; give y with integers, strings or booleans.")
+        raise InputError(
+            "trusted compares class labels, and data has none; give y with integers, strings or "
+            "booleans."
+        )
     counted = np.flatnonzero(data.weights > 0)
     if not isinstance(folds, Integral) or not 2 <= folds <= len(counted):
-        raise InputError(f"folds={folds!r} is outside 2 … {len(counted)}, the number of points; give how often the data are cut.")
+        raise InputError(
+            f"folds={folds!r} is outside 2 … {len(counted)}, the number of points; give how often "
+            "the data are cut."
+        )
     labels = data.y.reshape(len(data))
-    whole = chooser.for_classes(np.unique(labels).tolist() if chooser.classes is None else chooser.classes)
-    by_id = counted[np.argsort(data.ids[counted], kind="stable")]  # drawn among ids: the order of rows plays no part
+    whole = chooser.for_classes(
+        np.unique(labels).tolist() if chooser.classes is None else chooser.classes
+    )
+    # drawn among ids: the order of rows plays no part
+    by_id = counted[np.argsort(data.ids[counted], kind="stable")]
     weights = np.array(data.weights, dtype=np.float64)
     seed = as_seed(rng)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):
@@ -57,5 +71,7 @@ def trusted(
         guesses = whole.predict(data[rest], data.x[part], seed=seed, context=context)
         weights[part[guesses != labels[part]]] = 0
     if not (weights > 0).any():
-        raise InputError("the proxy agrees with no label; use another kernel, or a larger inner_reg.")
+        raise InputError(
+            "the proxy agrees with no label; use another kernel, or a larger inner_reg."
+        )
     return Dataset(data.x, data.y, weights, data.ids)

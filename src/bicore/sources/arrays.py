@@ -17,13 +17,22 @@ def npz(path: Path, weight_name: str | None = None) -> Source:
     try:
         with np.load(path, allow_pickle=False) as stored:
             if not hasattr(stored, "files"):
-                raise InputError(f"{path} is a single array under the name .npz; rename it to .npy and give --labels.")
-            missing = [name for name in ("x", "y", *([weight_name] if weight_name else [])) if name not in stored.files]
+                raise InputError(
+                    f"{path} is a single array under the name .npz; rename it to .npy and give "
+                    "--labels."
+                )
+            missing = [
+                name
+                for name in ("x", "y", *([weight_name] if weight_name else []))
+                if name not in stored.files
+            ]
             if missing:
                 raise InputError(
-                    f"{path} has no array {missing[0]!r}; it holds {', '.join(stored.files)} (np.savez(file, x=…, y=…) makes one)."
+                    f"{path} has no array {missing[0]!r}; it holds {', '.join(stored.files)} "
+                    "(np.savez(file, x=…, y=…) makes one)."
                 )
-            x, y = stored["x"], stored["y"]
+            x = stored["x"]
+            y = stored["y"]
             weight = stored[weight_name] if weight_name else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, ".npz file", error) from error
@@ -34,7 +43,8 @@ def npy(path: Path, labels: Path | None) -> Source:
     """A matrix of features and, in a file of its own, the labels."""
     if labels is None:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    x, y = _array(path), _array(labels)
+    x = _array(path)
+    y = _array(labels)
     return Source(path.name, Dataset(x, y), "standard", images=_images(x))
 
 
@@ -57,7 +67,9 @@ def unreadable(path: Path, kind: str, error: Exception) -> InputError:
     if isinstance(error, PermissionError):
         return InputError(f"{path} cannot be read: no permission; change its mode or copy it.")
     first = (str(error).splitlines() or ["?"])[0]
-    return InputError(f"{path} is not a readable {kind} ({first}); it may be truncated or of another format.")
+    return InputError(
+        f"{path} is not a readable {kind} ({first}); it may be truncated or of another format."
+    )
 
 
 def _images(x: Array) -> Array | None:
@@ -66,6 +78,7 @@ def _images(x: Array) -> Array | None:
         x = x[:, None]
     if x.ndim != 4 or x.shape[1] not in (1, 3):
         return None
-    low, high = float(x.min()), float(x.max())
+    low = float(x.min())
+    high = float(x.max())
     shown = (x - low) / (high - low if high > low else 1.0)
     return shown[:, 0] if x.shape[1] == 1 else shown.transpose(0, 2, 3, 1)

@@ -16,14 +16,16 @@ ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 
 
 def image_folder(folder: Path) -> Source:
-    """Every image below the class folders, in order of name; all of one size; grey when all of them are."""
+    """Every image below the class folders, in order of name; all of one size; grey when all of them
+    are."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
     files = _files(folder)
     arrays: list[Array] = []
-    colour, clear = False, 0
+    colour = False
+    clear = 0
     for path in files:
         try:
             with Image.open(path) as image:
@@ -32,9 +34,14 @@ def image_folder(folder: Path) -> Source:
                 clear += image.mode in ("RGBA", "LA", "PA")
                 pixels = _pixels(image)
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise InputError(f"{path} cannot be decoded as an image ({error}); mend or remove it.") from error
+            raise InputError(
+                f"{path} cannot be decoded as an image ({error}); mend or remove it."
+            ) from error
         if arrays and pixels.shape != arrays[0].shape:
-            raise InputError(f"{path} is {_extent(pixels)} and {files[0]} is {_extent(arrays[0])}; bring all images to one size.")
+            raise InputError(
+                f"{path} is {_extent(pixels)} and {files[0]} is {_extent(arrays[0])}; bring all "
+                "images to one size."
+            )
         arrays.append(pixels)
     shown = np.stack(arrays)
     if not colour:
@@ -42,16 +49,31 @@ def image_folder(folder: Path) -> Source:
     x = shown[:, None] if not colour else shown.transpose(0, 3, 1, 2)
     y = np.array([path.parent.name for path in files])
     notes: tuple[str, ...] = (
-        f"{len(files)} {'colour' if colour else 'grey'} images of {shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
+        f"{len(files)} {'colour' if colour else 'grey'} images of "
+        f"{shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
     )
     if clear:
         notes = (*notes, f"{clear} images have an alpha channel, which was left out")
-    table = [["file", "label"], *([str(path.relative_to(folder)), str(label)] for path, label in zip(files, y, strict=True))]
-    return Source(folder.name, Dataset(np.ascontiguousarray(x), y), "standard", notes, images=shown, table=table)
+    table = [
+        ["file", "label"],
+        *(
+            [str(path.relative_to(folder)), str(label)]
+            for path, label in zip(files, y, strict=True)
+        ),
+    ]
+    return Source(
+        folder.name,
+        Dataset(np.ascontiguousarray(x), y),
+        "standard",
+        notes,
+        images=shown,
+        table=table,
+    )
 
 
 def _pixels(image: Any) -> Array:
-    """Red, green and blue in 0 … 1; grey images of more than eight bits keep all of them; transparency is left out."""
+    """Red, green and blue in 0 … 1; grey images of more than eight bits keep all of them;
+    transparency is left out."""
     if image.mode.startswith("I"):
         grey = np.asarray(image, dtype=np.float32) / 65535
         return np.repeat(grey[:, :, None], 3, axis=2)
@@ -66,10 +88,22 @@ def _extent(pixels: Array) -> str:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        classes = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
-        files = [path for place in classes for path in sorted(place.iterdir()) if path.suffix.lower() in ENDINGS]
+        classes = sorted(
+            place for place in folder.iterdir() if place.is_dir() and not place.name.startswith(".")
+        )
+        files = [
+            path
+            for place in classes
+            for path in sorted(place.iterdir())
+            if path.suffix.lower() in ENDINGS
+        ]
     except PermissionError as error:
-        raise InputError(f"{error.filename} cannot be read: no permission; change its mode or copy it.") from error
+        raise InputError(
+            f"{error.filename} cannot be read: no permission; change its mode or copy it."
+        ) from error
     if not files:
-        raise InputError(f"{folder} holds no images in class folders; lay them out as {folder.name}/CLASS/IMAGE.png.")
+        raise InputError(
+            f"{folder} holds no images in class folders; lay them out as "
+            f"{folder.name}/CLASS/IMAGE.png."
+        )
     return files

@@ -1,4 +1,5 @@
-"""MNIST in torchvision's layout: DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte, gzipped or not."""
+"""MNIST in torchvision's layout: DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte,
+gzipped or not."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from bicore.data import Array
 from bicore.errors import InputError
 
 #: The constants by which the paper standardises pixels.
-MEAN, STD = 0.1307, 0.3081
+MEAN = 0.1307
+STD = 0.3081
 
 
-def mnist(folder: str | os.PathLike[str], split: str = "train", limit: int | None = None) -> tuple[Array, Array]:
+def mnist(
+    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
+) -> tuple[Array, Array]:
     """Standardised images (n, 1, 28, 28) as float32, and labels; the first ``limit`` of them."""
     prefix = {"train": "train", "test": "t10k"}.get(split)
     if prefix is None:
@@ -25,7 +29,10 @@ def mnist(folder: str | os.PathLike[str], split: str = "train", limit: int | Non
     images = _read(Path(folder), f"{prefix}-images-idx3-ubyte", 3, limit)
     labels = _read(Path(folder), f"{prefix}-labels-idx1-ubyte", 1, limit)
     if len(images) != len(labels):
-        raise InputError(f"{folder}: {len(images)} images and {len(labels)} labels; the two files do not belong together.")
+        raise InputError(
+            f"{folder}: {len(images)} images and {len(labels)} labels; the two files do not belong "
+            "together."
+        )
     pixels = (images.astype(np.float32) / 255 - MEAN) / STD
     return pixels[:, None].astype(np.float32), labels.astype(np.int64)
 
@@ -35,23 +42,34 @@ def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> Array:
     for path in (raw / f"{name}.gz", raw / name):
         if path.exists():
             return _parse(path, dimensions, limit)
-    raise InputError(f"{raw} does not hold {name}(.gz); put MNIST's four files there, as torchvision lays them out.")
+    raise InputError(
+        f"{raw} does not hold {name}(.gz); put MNIST's four files there, as torchvision lays them "
+        "out."
+    )
 
 
 def _parse(path: Path, dimensions: int, limit: int | None) -> Array:
-    """The IDX format: two zero bytes, the type (8: unsigned byte), the number of dimensions, each as a big-endian integer."""
+    """The IDX format: two zero bytes, the type (8: unsigned byte), the number of dimensions, each
+    as a big-endian integer."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as file:
             head = file.read(4 + 4 * dimensions)
             magic, *shape = struct.unpack(f">{1 + dimensions}I", head)
             if magic != 0x800 + dimensions:
-                raise InputError(f"{path} is not an IDX file of {dimensions} dimensions (it starts with {magic:#010x}).")
+                raise InputError(
+                    f"{path} is not an IDX file of {dimensions} dimensions (it starts with "
+                    f"{magic:#010x})."
+                )
             shape[0] = shape[0] if limit is None else min(limit, shape[0])
             count = int(np.prod(shape))
             body = file.read(count)
     except (OSError, EOFError, struct.error, zlib.error) as error:
-        raise InputError(f"{path} cannot be read ({error}); it may be truncated: fetch it again.") from error
+        raise InputError(
+            f"{path} cannot be read ({error}); it may be truncated: fetch it again."
+        ) from error
     if len(body) != count:
-        raise InputError(f"{path} holds {len(body)} of {count} bytes; it is truncated: fetch it again.")
+        raise InputError(
+            f"{path} holds {len(body)} of {count} bytes; it is truncated: fetch it again."
+        )
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)

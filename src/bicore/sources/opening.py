@@ -16,7 +16,10 @@ from bicore.sources.images import image_folder
 from bicore.sources.mnist import MEAN, STD, mnist
 from bicore.sources.tables import csv_table, parquet_table, table_source
 
-KINDS = "digits, mnist, cifar10, FILE.npz, FILE.npy, FILE.csv, FILE.parquet, a folder of images, or - for CSV on standard input"
+KINDS = (
+    "digits, mnist, cifar10, FILE.npz, FILE.npy, FILE.csv, FILE.parquet, a folder of images, or - "
+    "for CSV on standard input"
+)
 
 
 def open_source(
@@ -30,10 +33,13 @@ def open_source(
     limit: int | None = None,
     later: bool = False,
 ) -> Source:
-    """Read ``word``: a built-in name, a file, a folder of images, or ``-``. ``later`` leaves standardising to the caller."""
+    """Read ``word``: a built-in name, a file, a folder of images, or ``-``. ``later`` leaves
+    standardising to the caller."""
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} is below 1; give a number of rows.")
-    _refuse_unused(word, {"target": target, "labels": labels, "data-weights": weight, "data": folder})
+    _refuse_unused(
+        word, {"target": target, "labels": labels, "data-weights": weight, "data": folder}
+    )
     source = _open(word, target, labels, weight, folder, limit)
     if limit is not None and len(source.data) > limit:
         source = _first(source, limit)
@@ -47,11 +53,19 @@ def open_test(word: str, folder: str | None = None, scale: str | None = None) ->
     return _named(word, folder, None, "test").scaled(scale, later=True)
 
 
-#: Options that each kind of source reads; any other is a mistake, not something to pass over in silence.
+#: Options that each kind of source reads; any other is a mistake, not something to pass over in
+#: silence.
 _READS = {
-    "digits": (), "mnist": ("data",), "cifar10": ("data",), "-": ("target", "data-weights"), ".csv": ("target", "data-weights"),
-    ".parquet": ("target", "data-weights"), ".pq": ("target", "data-weights"), ".npz": ("data-weights",), ".npy": ("labels",),
-}  # fmt: skip
+    "digits": (),
+    "mnist": ("data",),
+    "cifar10": ("data",),
+    "-": ("target", "data-weights"),
+    ".csv": ("target", "data-weights"),
+    ".parquet": ("target", "data-weights"),
+    ".pq": ("target", "data-weights"),
+    ".npz": ("data-weights",),
+    ".npy": ("labels",),
+}
 
 
 def _refuse_unused(word: str, given: dict[str, str | None]) -> None:
@@ -64,7 +78,14 @@ def _refuse_unused(word: str, given: dict[str, str | None]) -> None:
             raise InputError(f"--{option} {value} means nothing for {word}; it reads {allowed}.")
 
 
-def _open(word: str, target: str | None, labels: str | None, weight: str | None, folder: str | None, limit: int | None) -> Source:
+def _open(
+    word: str,
+    target: str | None,
+    labels: str | None,
+    weight: str | None,
+    folder: str | None,
+    limit: int | None,
+) -> Source:
     if word in ("digits", "mnist", "cifar10"):
         return _named(word, folder, limit)
     if word == "-":
@@ -92,8 +113,15 @@ def _named(word: str, folder: str | None, limit: int | None, split: str = "train
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
     place = folder or os.environ.get("BICORE_DATA")
     if place is None:
-        files = "MNIST/raw/train-images-idx3-ubyte.gz …" if word == "mnist" else "cifar-10-batches-py/data_batch_1 …"
-        raise InputError(f"{word} is read from DIR/{files}, as torchvision lays it out; give --data DIR or set BICORE_DATA.")
+        files = (
+            "MNIST/raw/train-images-idx3-ubyte.gz …"
+            if word == "mnist"
+            else "cifar-10-batches-py/data_batch_1 …"
+        )
+        raise InputError(
+            f"{word} is read from DIR/{files}, as torchvision lays it out; give --data DIR or set "
+            "BICORE_DATA."
+        )
     if word == "mnist":
         x, y = mnist(place, split, limit)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
@@ -103,4 +131,8 @@ def _named(word: str, folder: str | None, limit: int | None, split: str = "train
 
 
 def _first(source: Source, limit: int) -> Source:
-    return replace(source, data=source.data[:limit], images=None if source.images is None else source.images[:limit])
+    return replace(
+        source,
+        data=source.data[:limit],
+        images=None if source.images is None else source.images[:limit],
+    )

@@ -6,7 +6,8 @@ Columns become features by these rules, and the notes name what each column beca
 * text or booleans with few distinct values (at most 20, or 5% of the rows): an indicator a value; a missing one has none set.
 * any other text, and columns without a single value: left out.
 
-The target must have a value in every row. Integers, text and booleans are classes, other numbers are targets.
+The target must have a value in every row. Integers, text and booleans are classes, other numbers
+are targets.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from bicore.sources.arrays import unreadable
 from bicore.sources.base import Source
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
-FEW_VALUES, FEW_SHARE = 20, 0.05
-#: Above this many classes an integer target is more likely an amount; the notes say how to treat it as one.
+FEW_VALUES = 20
+FEW_SHARE = 0.05
+#: Above this many classes an integer target is more likely an amount; the notes say how to treat it
+#: as one.
 MANY_CLASSES = 50
 
 
@@ -47,13 +50,16 @@ class Table:
 
 
 def csv_table(path: Path | None) -> Table:
-    """A CSV file, or standard input when there is no path; the delimiter is found among comma, semicolon, tab and bar."""
+    """A CSV file, or standard input when there is no path; the delimiter is found among comma,
+    semicolon, tab and bar."""
     where = str(path or "standard input")
     try:
         text = (sys.stdin.buffer.read() if path is None else path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = f"{error.reason} at byte {error.start}"
-        raise InputError(f"{where} is not UTF-8 text ({place}); save it as UTF-8, or give the right ending.") from error
+        raise InputError(
+            f"{where} is not UTF-8 text ({place}); save it as UTF-8, or give the right ending."
+        ) from error
     except OSError as error:
         raise unreadable(Path(where), "CSV file", error) from error
     if "\0" in text[:4096] or text.startswith("PAR1"):
@@ -65,15 +71,22 @@ def csv_table(path: Path | None) -> Table:
     try:
         for row in reader:
             if rows and row and len(row) != len(rows[0]):
-                counts = f"line {reader.line_num} has {len(row)} cells and the header has {len(rows[0])}"
+                counts = (
+                    f"line {reader.line_num} has {len(row)} cells and the header has {len(rows[0])}"
+                )
                 raise InputError(f"{where}: {counts}; the file may be truncated.")
             if row:
                 rows.append(row)
     except csv.Error as error:
         raise unreadable(Path(where), "CSV file", error) from error
     if len(rows) < 2:
-        raise InputError(f"{where} holds no rows below its header; give a CSV file with a header line and at least one row.")
-    return Table([name.strip() for name in rows[0]], [list(column) for column in zip(*rows[1:], strict=True)])
+        raise InputError(
+            f"{where} holds no rows below its header; give a CSV file with a header line and at "
+            "least one row."
+        )
+    return Table(
+        [name.strip() for name in rows[0]], [list(column) for column in zip(*rows[1:], strict=True)]
+    )
 
 
 def parquet_table(path: Path) -> Table:
@@ -101,7 +114,9 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
         if column is not None and column not in table.names:
             raise unknown_name(argument, column, table.names)
     if weight is not None and weight == target:
-        raise InputError(f"--data-weights {weight} is the target column itself; name another column.")
+        raise InputError(
+            f"--data-weights {weight} is the target column itself; name another column."
+        )
     if target is None:
         raise InputError(f"a table needs --target COLUMN; {name} holds {', '.join(table.names)}.")
     if len(set(table.names)) != len(table.names):
@@ -111,11 +126,17 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
     weights = None if weight is None else _numbers(weight, cells[weight])
     if weights is not None and np.isnan(weights).any():
         raise InputError(
-            f"the weight column {weight!r} has no value in row {int(np.isnan(weights).argmax())}; every row needs one."
+            f"the weight column {weight!r} has no value in row {int(np.isnan(weights).argmax())}; "
+            "every row needs one."
         )
-    x, keep, notes = _features({key: column for key, column in cells.items() if key not in (target, weight)})
+    x, keep, notes = _features(
+        {key: column for key, column in cells.items() if key not in (target, weight)}
+    )
     if y.dtype.kind in "iU" and len(np.unique(y)) > MANY_CLASSES and y.dtype.kind == "i":
-        notes.append(f"target {target!r}: {len(np.unique(y))} integer classes; if these are amounts, pass --task regression")
+        notes.append(
+            f"target {target!r}: {len(np.unique(y))} integer classes; if these are amounts, pass "
+            "--task regression"
+        )
     return Source(name, Dataset(x, y, weights), "standard", tuple(notes), table=table, keep=keep)
 
 
@@ -134,13 +155,17 @@ def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
         texts = [None if _missing(cell) else str(cell) for cell in column]
         known = sorted({text for text in texts if text is not None})
         if known and len(known) <= max(FEW_VALUES, FEW_SHARE * len(column)):
-            parts.append(np.array([[text == value for value in known] for text in texts], dtype=np.float64))
+            parts.append(
+                np.array([[text == value for value in known] for text in texts], dtype=np.float64)
+            )
             indicator += [True] * len(known)
             told["categorical"].append(f"{name} ({len(known)} values)")
         else:
             told["left out"].append(f"{name} ({_why_left_out(known)})")
     if not parts:
-        raise InputError(f"no column can serve as a feature: {', '.join(told['left out'] or ['there is none'])}.")
+        raise InputError(
+            f"no column can serve as a feature: {', '.join(told['left out'] or ['there is none'])}."
+        )
     notes = [f"{kind} columns: {', '.join(names)}" for kind, names in told.items() if names]
     return np.hstack(parts), np.array(indicator), notes
 
@@ -154,7 +179,11 @@ def _why_left_out(known: list[str]) -> str:
 
 
 def _missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and cell != cell) or (isinstance(cell, str) and cell.strip().lower() in MISSING)
+    return (
+        cell is None
+        or (isinstance(cell, float) and cell != cell)
+        or (isinstance(cell, str) and cell.strip().lower() in MISSING)
+    )
 
 
 def _numbers_or_none(column: list[Any]) -> Array | None:
@@ -182,12 +211,17 @@ def _target(name: str, column: list[Any]) -> Array:
     lost = [row for row, cell in enumerate(column) if _missing(cell)]
     if lost:
         raise InputError(
-            f"the target column {name!r} has no value in row {lost[0]} (and {len(lost) - 1} more); fill or drop those rows."
+            f"the target column {name!r} has no value in row {lost[0]} (and {len(lost) - 1} more); "
+            "fill or drop those rows."
         )
     values = _numbers_or_none(column)
     if values is None:
         return np.array([str(cell).strip() for cell in column])
-    whole = all(isinstance(cell, int) or (isinstance(cell, str) and "." not in cell and "e" not in cell.lower()) for cell in column)
+    whole = all(
+        isinstance(cell, int)
+        or (isinstance(cell, str) and "." not in cell and "e" not in cell.lower())
+        for cell in column
+    )
     return np.array([int(cell) for cell in column], dtype=np.int64) if whole else values
 
 

@@ -1,7 +1,8 @@
-"""The forward selection of :mod:`bicore.bilevel.engines.ridge` with the posterior kernel held as a matrix: the equations as they stand.
+"""The forward selection of :mod:`bicore.bilevel.engines.ridge` with the posterior kernel held as a
+matrix: the equations as they stand.
 
-For a few hundred points a step is no arithmetic to speak of, and what counts is the number of calls. Plain arrays and a dense
-K' need the fewest; a stream of small batches selects this way.
+For a few hundred points a step is no arithmetic to speak of, and what counts is the number of
+calls. Plain arrays and a dense K' need the fewest; a stream of small batches selects this way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ LARGEST = 512 * 512
 
 def fits(problem: Problem) -> bool:
     """Whether the problem is small, on the CPU and stored."""
-    train, cross = problem.train, problem.cross
+    train = problem.train
+    cross = problem.cross
     stored = isinstance(train, Gram) and isinstance(cross, Gram) and train.like.device.type == "cpu"
     return stored and train.shape[1] * (train.shape[0] + cross.shape[0]) <= LARGEST
 
@@ -35,23 +37,29 @@ class ExplicitRidge:
         assert isinstance(problem.regulariser, Constant)
         assert isinstance(problem.train, Gram)
         assert isinstance(problem.cross, Gram)
-        self.problem, self.rho = problem, problem.regulariser.value
+        self.problem = problem
+        self.rho = problem.regulariser.value
         self.indices: list[int] = []
         self.same = problem.cross is problem.train
         self.kernel = _array(problem.cross.matrix)
         self.train = np.array(_array(problem.train.matrix))
         self.outer = self.train if self.same else np.array(self.kernel)
         self.outer_residual = np.array(_array(problem.outer_targets))
-        self.residual = self.outer_residual if self.same else np.array(_array(problem.inner_targets))
+        self.residual = (
+            self.outer_residual if self.same else np.array(_array(problem.inner_targets))
+        )
         self.weights = _array(problem.outer_weights)
         self.weighted = self.weights[:, None] * self.outer_residual
         self.objective = float(np.vdot(self.weighted, self.outer_residual))
         self.variance = self.train.diagonal()
-        self.allowed = rounding_allowed(problem.train.like.dtype, float(np.abs(self.variance).max(initial=0.0)), self.rho)
+        self.allowed = rounding_allowed(
+            problem.train.like.dtype, float(np.abs(self.variance).max(initial=0.0)), self.rho
+        )
 
     def add(self, k: int, weight: float = 1.0) -> None:
         """Take point k into the coreset: K' ← K' − c cᵀ/d, r ← r − c r_kᵀ/d."""
-        column, own = self.train[k].copy(), self.residual[k].copy()
+        column = self.train[k].copy()
+        own = self.residual[k].copy()
         divisor = self.rho / weight + max(float(column[k]), 0.0)
         scaled = column / divisor
         if not self.same:
@@ -89,8 +97,11 @@ class ExplicitRidge:
     def gains(self, columns: Tensor | None = None) -> Tensor:
         """2⟨(K'D r)_k, r_k⟩/d_k − (K'DK')_kk ‖r_k‖²/d_k²: the decrease of G by a point of weight 1."""
         divisor = self.rho + np.maximum(self.variance, 0.0)
-        energy, norm = self.weights @ np.square(self.outer), np.square(self.residual).sum(1)
-        return _chosen(2 * self._agreement(self.outer) / divisor - energy * norm / np.square(divisor), columns)
+        energy = self.weights @ np.square(self.outer)
+        norm = np.square(self.residual).sum(1)
+        return _chosen(
+            2 * self._agreement(self.outer) / divisor - energy * norm / np.square(divisor), columns
+        )
 
     def _agreement(self, kernel: Array) -> Array:
         """⟨(KᵀD r)_k, r_k⟩ for every training point."""

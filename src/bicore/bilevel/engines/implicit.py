@@ -1,4 +1,5 @@
-"""Forward selection for any loss: fit the inner problem after each point, score every point by the implicit gradient."""
+"""Forward selection for any loss: fit the inner problem after each point, score every point by the
+implicit gradient."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bicore.bilevel.hypergradient import Hypergradient, Point, first_order, implicit_gradient, support_gradient
+from bicore.bilevel.hypergradient import (
+    Hypergradient,
+    Point,
+    first_order,
+    implicit_gradient,
+    support_gradient,
+)
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.inner import InnerProblem, InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
@@ -64,7 +71,9 @@ class ImplicitForward:
         """Take several points at once, with one fit."""
         self.support.extend(points)
         self.weights = torch.cat([self.weights, self.weights.new_tensor(list(weights))])
-        self.alpha = torch.cat([self.alpha, self.alpha.new_zeros(len(points), self.problem.outputs)])
+        self.alpha = torch.cat(
+            [self.alpha, self.alpha.new_zeros(len(points), self.problem.outputs)]
+        )
         self.fit()
 
     def reweigh(self, weights: Tensor) -> None:
@@ -76,12 +85,15 @@ class ImplicitForward:
         """Drop every point whose place in the order is not listed, and fit again."""
         chosen = torch.tensor(positions, dtype=torch.long, device=self.alpha.device)
         self.support.keep(positions)
-        self.weights, self.alpha = self.weights[chosen], self.alpha[chosen]
+        self.weights = self.weights[chosen]
+        self.alpha = self.alpha[chosen]
         self.fit()
 
     def scores(self, columns: Tensor | None = None) -> Tensor:
         """∂G/∂w of every training point (or of ``columns``): the lowest is the point to take."""
-        return self._counted(implicit_gradient(self.problem, self._point(), self.linear, columns)).scores
+        return self._counted(
+            implicit_gradient(self.problem, self._point(), self.linear, columns)
+        ).scores
 
     def first_order(self, columns: Tensor | None = None) -> Tensor:
         """The scores with the identity in place of the inverse Hessian."""
@@ -89,7 +101,9 @@ class ImplicitForward:
 
     def losses(self) -> Tensor:
         """The inner loss of every training point under the fit."""
-        return self.problem.inner_loss.value(self.support.train.T @ self.alpha, self.problem.inner_targets)
+        return self.problem.inner_loss.value(
+            self.support.train.T @ self.alpha, self.problem.inner_targets
+        )
 
     def weight_gradient(self) -> Tensor:
         """∂G/∂w of the chosen points."""
@@ -105,18 +119,28 @@ class ImplicitForward:
         self.effort.fits += 1
         self.effort.inner_iterations += fit.iterations
         self.effort.inner_products += fit.products
-        self.alpha, self.preconditioner = fit.alpha, fit.preconditioner
+        self.alpha = fit.alpha
+        self.preconditioner = fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
         self.objective = self.problem.outer_value(self.predictions)
 
     def _inner_problem(self) -> InnerProblem:
         own = self.problem.inner_targets[self.support.index]
-        return InnerProblem(self.support.gram, own, self.weights, self.rho, self.problem.inner_loss, self.preconditioner)
+        return InnerProblem(
+            self.support.gram,
+            own,
+            self.weights,
+            self.rho,
+            self.problem.inner_loss,
+            self.preconditioner,
+        )
 
     def _point(self) -> Point:
         system = None
         if len(self.support):
-            system = self._inner_problem().system(self.support.gram @ self.alpha, self.preconditioner)
+            system = self._inner_problem().system(
+                self.support.gram @ self.alpha, self.preconditioner
+            )
         return Point(self.support, self.alpha, self.predictions, system, self.rho)
 
     def _counted(self, gradient: Hypergradient) -> Hypergradient:

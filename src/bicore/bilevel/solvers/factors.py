@@ -1,8 +1,10 @@
-"""Direct factors of the Newton system: (s I + A K)⁻¹ A, for each structure that a curvature A can have.
+"""Direct factors of the Newton system: (s I + A K)⁻¹ A, for each structure that a curvature A can
+have.
 
     (s I + A K)⁻¹ A = A^½ (s I + A^½ K A^½)⁻¹ A^½
 
-and, for softmax blocks, algorithm 3.3 of Rasmussen & Williams (2006): C factors of size m instead of one of size C·m.
+and, for softmax blocks, algorithm 3.3 of Rasmussen & Williams (2006): C factors of size m instead
+of one of size C·m.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def lower_factor(matrix: Tensor) -> Tensor:
     result, info = torch.linalg.cholesky_ex(matrix)
     if bool(info.any()):
         raise NumericalError(
-            "a Cholesky factor of the inner problem failed: the kernel matrix is not positive semi-definite at this "
+            "a Cholesky factor of the inner problem failed: the kernel matrix is not positive "
+            "semi-definite at this "
             "precision; use float64 or a larger inner_reg."
         )
     return result
@@ -74,7 +77,8 @@ class IsotropicFactor(Factor):
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxFactor(Factor):
-    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R the sum over classes."""
+    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R
+    the sum over classes."""
 
     parts: Tensor
     lower: Tensor
@@ -85,7 +89,8 @@ class SoftmaxFactor(Factor):
         root = weighted.clamp_min(CURVATURE_FLOOR * float(weighted.max())).sqrt()
         parts = torch.cholesky_inverse(lower_factor(shifted(gram, root, shift)))
         parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
-        total = parts.sum(0)  # positive definite but for rounding, when some weights are tiny beside others
+        # positive definite but for rounding, when some weights are tiny beside others
+        total = parts.sum(0)
         total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
         return cls(parts, lower_factor(total))
 
@@ -107,7 +112,9 @@ class GeneralFactor(Factor):
         m, outputs = blocks.shape[:2]
         eigenvalues, vectors = torch.linalg.eigh(blocks)
         root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
-        matrix = torch.einsum("iab,ij,jac->ibjc", root, gram, root).reshape(m * outputs, m * outputs)
+        matrix = torch.einsum("iab,ij,jac->ibjc", root, gram, root).reshape(
+            m * outputs, m * outputs
+        )
         matrix.diagonal().add_(shift)
         return cls(root, lower_factor(matrix))
 

@@ -2,7 +2,8 @@
 
     minimise over α   Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),   h = K_SS α
 
-Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how well a fit is solved.
+Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how
+well a fit is solved.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from bicore.bilevel.solvers.softmax import ARMIJO
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import CrossEntropy, Isotropic, Loss
 
-#: Relative residual asked of a fit: about the square root of the precision for float32, well below it for float64.
+#: Relative residual asked of a fit: about the square root of the precision for float32, well below
+#: it for float64.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
-#: Rounding in K α limits what any solver can reach; so many times the tolerance still gives the same picks.
+#: Rounding in K α limits what any solver can reach; so many times the tolerance still gives the
+#: same picks.
 SOLVED = 100
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3
@@ -56,22 +59,32 @@ class InnerProblem:
         """r, and its size relative to the two terms that cancel in it."""
         pull = self.weights[:, None] * self.loss.gradient(predictions, self.targets)
         r = torch.add(pull, alpha, alpha=2 * self.rho)
-        scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(torch.linalg.vector_norm(alpha))
+        scale = float(torch.linalg.vector_norm(pull)) + 2 * self.rho * float(
+            torch.linalg.vector_norm(alpha)
+        )
         return r, 0.0 if scale == 0 else float(torch.linalg.vector_norm(r)) / scale
 
     def backward_error(self, alpha: Tensor, predictions: Tensor) -> float:
-        """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can honestly achieve.
+        """‖r‖ relative to the pull of the data on a model that predicts nothing: what rounding can
+        honestly achieve.
 
-        Where a fit all but interpolates, the two terms of r are differences of nearly equal numbers, and r can be no smaller
-        beside them than rounding is beside the targets.
+        Where a fit all but interpolates, the two terms of r are differences of nearly equal
+        numbers, and r can be no smaller beside them than rounding is beside the targets.
         """
         r, relative = self.residual(alpha, predictions)
         zeros = torch.zeros_like(alpha)
-        pull = float(torch.linalg.vector_norm(self.weights[:, None] * self.loss.gradient(zeros, self.targets)))
+        pull = float(
+            torch.linalg.vector_norm(
+                self.weights[:, None] * self.loss.gradient(zeros, self.targets)
+            )
+        )
         return relative if pull == 0 else min(relative, float(torch.linalg.vector_norm(r)) / pull)
 
     def system(
-        self, predictions: Tensor, preconditioner: Preconditioner | None = None, factor: Factor | None = None
+        self,
+        predictions: Tensor,
+        preconditioner: Preconditioner | None = None,
+        factor: Factor | None = None,
     ) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
         return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
@@ -105,7 +118,10 @@ class Ridge(InnerSolver):
         zeros = torch.zeros_like(start)
         system = problem.system(zeros)
         if not isinstance(system.curvature, Isotropic):
-            raise InputError(f"inner='ridge' is for the squared error and the inner loss is {problem.loss.name!r}; use Newton().")
+            raise InputError(
+                "inner='ridge' is for the squared error and the inner loss is "
+                f"{problem.loss.name!r}; use Newton()."
+            )
         slope = problem.loss.gradient(zeros, problem.targets)
         # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
         base = problem.loss.curvature(zeros, problem.targets).typical()
@@ -116,7 +132,8 @@ class Ridge(InnerSolver):
 
 @dataclass(frozen=True)
 class Newton(InnerSolver):
-    """Newton's method with a line search, warm-started; each step solves (2ρ I + A K) Δ = −r by ``linear``."""
+    """Newton's method with a line search, warm-started; each step solves (2ρ I + A K) Δ = −r by
+    ``linear``."""
 
     linear: LinearSolver = field(default_factory=Adaptive)
     iterations: int = 50
@@ -124,28 +141,42 @@ class Newton(InnerSolver):
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
-        small = _small_softmax(problem, start, self.iterations) if isinstance(self.linear, Adaptive) else None
+        small = (
+            _small_softmax(problem, start, self.iterations)
+            if isinstance(self.linear, Adaptive)
+            else None
+        )
         if small is not None:
             return small
-        alpha, predictions = start, problem.gram @ start
+        alpha = start
+        predictions = problem.gram @ start
         products = 1
         r, size = problem.residual(alpha, predictions)
         value = problem.objective(alpha, predictions)
-        shared, factor = problem.preconditioner, None
+        shared = problem.preconditioner
+        factor = None
         for iteration in range(self.iterations):
             if size <= problem.tolerance:
                 return Fit(alpha, predictions, size, iteration, products, shared)
-            # Close to the solution the curvature hardly moves: a factor of the step before does for the last ones.
+            # Close to the solution the curvature hardly moves: a factor of the step before does for
+            # the last ones.
             system = problem.system(predictions, shared, factor if size < CHORD else None)
-            # The forcing term keeps Newton's fast convergence without solving early systems further than they deserve.
+            # The forcing term keeps Newton's fast convergence without solving early systems further
+            # than they deserve.
             step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
             moved = system.gram_product(step)
-            products, shared, factor = products + system.products, system.preconditioner, system.factor
-            found = _line_search(problem, alpha, predictions, step, moved, value, float((r * moved).sum()))
+            products = products + system.products
+            shared = system.preconditioner
+            factor = system.factor
+            found = _line_search(
+                problem, alpha, predictions, step, moved, value, float((r * moved).sum())
+            )
             if found is None:
                 break  # what rounding leaves of the objective shows no descent any more
             alpha, predictions, better = found
-            previous, stalled, value = size, better >= value, better
+            previous = size
+            stalled = better >= value
+            value = better
             r, size = problem.residual(alpha, predictions)
             if stalled and size >= previous:
                 break
@@ -153,27 +184,45 @@ class Newton(InnerSolver):
 
 
 def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """A small softmax fit in plain arrays; None where the problem is another, or that method did not get there."""
+    """A small softmax fit in plain arrays; None where the problem is another, or that method did
+    not get there."""
     gram = problem.gram
     small = isinstance(problem.loss, CrossEntropy) and len(gram) <= softmax.LARGEST
     if not small or gram.dtype != torch.float64 or gram.device.type != "cpu":
         return None
-    fit = softmax.SoftmaxFit(gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho)
+    fit = softmax.SoftmaxFit(
+        gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho
+    )
     found = fit.solve(start.numpy(), problem.tolerance, iterations)
     if found is None:
         return None
     alpha, predictions, size, steps = found
-    return Fit(torch.from_numpy(alpha), torch.from_numpy(predictions), size, steps, 2 * steps + 1, problem.preconditioner)
+    return Fit(
+        torch.from_numpy(alpha),
+        torch.from_numpy(predictions),
+        size,
+        steps,
+        2 * steps + 1,
+        problem.preconditioner,
+    )
 
 
 def _line_search(
-    problem: InnerProblem, alpha: Tensor, predictions: Tensor, step: Tensor, moved: Tensor, value: float, slope: float
+    problem: InnerProblem,
+    alpha: Tensor,
+    predictions: Tensor,
+    step: Tensor,
+    moved: Tensor,
+    value: float,
+    slope: float,
 ) -> tuple[Tensor, Tensor, float] | None:
-    """Halve the step until the objective falls by a share of what the slope promises; None when the fit is as good as solved."""
+    """Halve the step until the objective falls by a share of what the slope promises; None when the
+    fit is as good as solved."""
     noise = 10 * torch.finfo(alpha.dtype).eps * abs(value)
     length = 1.0
     for _ in range(HALVINGS):
-        trial, shown = alpha + length * step, predictions + length * moved
+        trial = alpha + length * step
+        shown = predictions + length * moved
         better = problem.objective(trial, shown)
         if better <= value + ARMIJO * length * min(slope, 0.0) + noise:
             return trial, shown, better
@@ -181,17 +230,20 @@ def _line_search(
     if problem.backward_error(alpha, predictions) <= SOLVED * problem.tolerance:
         return None
     raise ConvergenceError(
-        f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a larger inner_reg, or check that "
+        f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a "
+        "larger inner_reg, or check that "
         f"the loss {problem.loss.name!r} is convex."
     )
 
 
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
-    """L-BFGS on α as ``torch.optim`` has it, with a strong Wolfe line search; :meth:`paper` is the authors' setting.
+    """L-BFGS on α as ``torch.optim`` has it, with a strong Wolfe line search; :meth:`paper` is the
+    authors' setting.
 
-    ``mean`` divides the objective by |S|: the length of the first step depends on it. ``cold`` starts from small random
-    numbers instead of the last fit. ``lenient`` accepts what the iterations give.
+    ``mean`` divides the objective by |S|: the length of the first step depends on it. ``cold``
+    starts from small random numbers instead of the last fit. ``lenient`` accepts what the
+    iterations give.
     """
 
     step: float = 1.0
@@ -206,7 +258,8 @@ class LBFGS(InnerSolver):
 
     @classmethod
     def paper(cls) -> LBFGS:
-        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules, and no word if that was not enough."""
+        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules, and no word if that
+        was not enough."""
         return cls(0.25, 200, 100, False, flat=1e-7, still=1e-9, mean=True, cold=True, lenient=True)
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
@@ -222,9 +275,15 @@ class LBFGS(InnerSolver):
             return problem.objective(alpha.data, shown) / divisor
 
         optimiser = torch.optim.LBFGS(
-            [alpha], self.step, self.iterations, 4 * self.iterations, self.flat, self.still, self.history,
+            [alpha],
+            self.step,
+            self.iterations,
+            4 * self.iterations,
+            self.flat,
+            self.still,
+            self.history,
             "strong_wolfe" if self.line_search else None,
-        )  # fmt: skip
+        )
         with torch.enable_grad():
             optimiser.step(closure)  # type: ignore[no-untyped-call]
         result = alpha.data
@@ -236,17 +295,28 @@ def _small_numbers(like: Tensor) -> Tensor:
     return (torch.randn(like.shape, generator=generator) * 1e-3).to(like)
 
 
-def _finished(problem: InnerProblem, alpha: Tensor, predictions: Tensor, iterations: int, products: int, lenient: bool) -> Fit:
+def _finished(
+    problem: InnerProblem,
+    alpha: Tensor,
+    predictions: Tensor,
+    iterations: int,
+    products: int,
+    lenient: bool,
+) -> Fit:
     size = problem.backward_error(alpha, predictions)
     zeros = torch.zeros_like(alpha)
-    if size != size or (lenient and problem.objective(alpha, predictions) > problem.objective(zeros, zeros)):
+    if size != size or (
+        lenient and problem.objective(alpha, predictions) > problem.objective(zeros, zeros)
+    ):
         raise NumericalError(
-            "the inner problem diverged: its fit is NaN or worse than predicting nothing; use float64, a larger inner_reg, "
+            "the inner problem diverged: its fit is NaN or worse than predicting nothing; use "
+            "float64, a larger inner_reg, "
             "or inner=Newton()."
         )
     if size > SOLVED * problem.tolerance and not lenient:
         raise ConvergenceError(
-            f"the inner problem stopped after {iterations} iterations at a relative residual of {size:.2g} "
+            f"the inner problem stopped after {iterations} iterations at a relative residual of "
+            f"{size:.2g} "
             f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
         )
     return Fit(alpha, predictions, size, iterations, products)

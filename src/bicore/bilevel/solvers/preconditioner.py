@@ -10,11 +10,13 @@ from torch import Tensor
 from bicore.bilevel.solvers.factors import lower_factor, shifted
 from bicore.losses import Curvature
 
-#: A typical curvature below this share of the largest is raised to it: rough, but rounding is not amplified.
+#: A typical curvature below this share of the largest is raised to it: rough, but rounding is not
+#: amplified.
 PRECONDITIONER_FLOOR = 1e-4
 #: It is made anew after this many bordering rows.
 REFRESH = 25
-#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this share of it.
+#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this
+#: share of it.
 BORDER_FLOOR = 0.5
 
 
@@ -22,8 +24,9 @@ BORDER_FLOOR = 0.5
 class Preconditioner:
     """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
 
-    K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the system's own serve, so an
-    inverse lasts for many solves, and grows by a bordering row when a point joins.
+    K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the
+    system's own serve, so an inverse lasts for many solves, and grows by a bordering row when a
+    point joins.
     """
 
     root: Tensor
@@ -32,8 +35,11 @@ class Preconditioner:
     age: int = 0
 
     @classmethod
-    def fitting(cls, carried: Preconditioner | None, gram: Tensor, curvature: Curvature, shift: float) -> Preconditioner:
-        """The one carried along while it fits; a bordered one when a single point is new; otherwise a fresh one."""
+    def fitting(
+        cls, carried: Preconditioner | None, gram: Tensor, curvature: Curvature, shift: float
+    ) -> Preconditioner:
+        """The one carried along while it fits; a bordered one when a single point is new; otherwise
+        a fresh one."""
         size = len(gram)
         if carried is not None and len(carried.root) == size:
             return carried
@@ -46,7 +52,9 @@ class Preconditioner:
     @staticmethod
     def _roots(curvature: Curvature) -> Tensor:
         typical = curvature.typical()
-        return typical.clamp_min(PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny).sqrt()[:, None]
+        return typical.clamp_min(
+            PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny
+        ).sqrt()[:, None]
 
     def _bordered(self, row: Tensor, root: Tensor) -> Preconditioner:
         """Bordering: B⁻¹ of one more row and column from the inverse of the smaller matrix."""
@@ -55,7 +63,8 @@ class Preconditioner:
         solved = self.inverse @ border
         corner = self.shift + float(row[m] * root[0, 0] ** 2)
         schur = corner - float(torch.dot(border, solved))
-        schur = max(schur, self.shift * BORDER_FLOOR)  # in exact arithmetic it is at least the shift
+        # in exact arithmetic it is at least the shift
+        schur = max(schur, self.shift * BORDER_FLOOR)
         inverse = self.inverse.new_empty(m + 1, m + 1)
         torch.addr(self.inverse, solved, solved, alpha=1 / schur, out=inverse[:m, :m])
         inverse[:m, m] = inverse[m, :m] = solved / -schur

@@ -1,6 +1,8 @@
-"""Newton's method for small softmax fits in plain arrays: a fit of a dozen points is a matter of calls, not of arithmetic.
+"""Newton's method for small softmax fits in plain arrays: a fit of a dozen points is a matter of
+calls, not of arithmetic.
 
-The step is that of :class:`bicore.bilevel.solvers.factors.SoftmaxFactor`: with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ of every class,
+The step is that of :class:`bicore.bilevel.solvers.factors.SoftmaxFactor`: with E_c = D_c^½ (s I +
+D_c^½ K D_c^½)⁻¹ D_c^½ of every class,
 
     (s I + A K)⁻¹ A v = E v − E R (Rᵀ E R)⁻¹ Rᵀ E v        (s I + A K)⁻¹ b = (b − (s I + A K)⁻¹ A K b) / s
 """
@@ -34,12 +36,16 @@ class SoftmaxFit:
     weights: Array
     rho: float
 
-    def solve(self, alpha: Array, tolerance: float, iterations: int = ITERATIONS) -> tuple[Array, Array, float, int] | None:
-        """α, h, the relative residual and the number of steps; None where a plain Newton method does not get there."""
+    def solve(
+        self, alpha: Array, tolerance: float, iterations: int = ITERATIONS
+    ) -> tuple[Array, Array, float, int] | None:
+        """α, h, the relative residual and the number of steps; None where a plain Newton method
+        does not get there."""
         h = self.gram @ alpha
         value, p = self._value(alpha, h)
         for iteration in range(min(iterations, ITERATIONS)):
-            pull, keep = self.weights * (p - self.targets), 2 * self.rho * alpha
+            pull = self.weights * (p - self.targets)
+            keep = 2 * self.rho * alpha
             r = pull + keep
             scale = _norm(pull) + _norm(keep)
             size = _norm(r) / scale if scale > 0 else 0.0
@@ -51,7 +57,8 @@ class SoftmaxFit:
                 return None
             moved = self.gram @ step
             slope = min(float(np.vdot(r, moved)), 0.0)
-            noise, length = 10 * np.finfo(np.float64).eps * abs(value), 1.0
+            noise = 10 * np.finfo(np.float64).eps * abs(value)
+            length = 1.0
             for _ in range(HALVINGS):
                 better, p = self._value(alpha + length * step, h + length * moved)
                 if better <= value + ARMIJO * length * slope + noise:
@@ -59,7 +66,9 @@ class SoftmaxFit:
                 length /= 2
             else:
                 return None
-            alpha, h, value = alpha + length * step, h + length * moved, better
+            alpha = alpha + length * step
+            h = h + length * moved
+            value = better
         return None
 
     def _value(self, alpha: Array, h: Array) -> tuple[float, Array]:

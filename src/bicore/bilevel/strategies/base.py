@@ -1,5 +1,5 @@
-"""How a coreset is assembled: one point at a time, several at a time, by exchanges, or by taking too many and letting some go, the
-cheapest first or by weights that a penalty makes sparse.
+"""How a coreset is assembled: one point at a time, several at a time, by exchanges, or by taking
+too many and letting some go, the cheapest first or by weights that a penalty makes sparse.
 
 Each is an object of the same selector: ``BilevelSelector(strategy=Exchange())``.
 """
@@ -23,7 +23,8 @@ from bicore.runtime import Clock
 
 @dataclass
 class Assembly:
-    """The points so far, the first ``fixed`` of which were given, and what a strategy did with them. Whole at every moment."""
+    """The points so far, the first ``fixed`` of which were given, and what a strategy did with
+    them. Whole at every moment."""
 
     problem: Problem
     engine: Callable[[int], ImplicitForward]  # an empty one with room for so many points
@@ -67,16 +68,19 @@ class Strategy:
 class Batches(Strategy):
     """Several points at a time, for large coresets and dear fits.
 
-    A batch has up to ``count`` points, and never more than a tenth of the coreset so far. With the squared error they are chosen
-    greedily and exactly among the four times as many best scores and taken at once: one block product in place of a pass over the
-    kernel matrix for each. With other losses the best scores are taken as they are.
+    A batch has up to ``count`` points, and never more than a tenth of the coreset so far. With the
+    squared error they are chosen greedily and exactly among the four times as many best scores and
+    taken at once: one block product in place of a pass over the kernel matrix for each. With other
+    losses the best scores are taken as they are.
     """
 
     count: int = 10
 
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 1:
-            raise InputError(f"count={self.count!r} is not a whole number >= 1; give the points taken at a time.")
+            raise InputError(
+                f"count={self.count!r} is not a whole number >= 1; give the points taken at a time."
+            )
 
     @property
     def name(self) -> str:
@@ -89,11 +93,12 @@ class Batches(Strategy):
 
 @dataclass(frozen=True)
 class Exchange(Strategy):
-    """Greedy selection, then Fedorov exchanges: of all pairs of a chosen and another point, swap the one that lowers the objective
-    most, by the exact gain, until none lowers it by more than ``tolerance`` of it or ``rounds`` swaps are made (None: the size).
+    """Greedy selection, then Fedorov exchanges: of all pairs of a chosen and another point, swap
+    the one that lowers the objective most, by the exact gain, until none lowers it by more than
+    ``tolerance`` of it or ``rounds`` swaps are made (None: the size).
 
-    With binary weights it never ends above greedy. The first round costs one product of the kernel matrix with the chosen columns,
-    each other one a pass.
+    With binary weights it never ends above greedy. The first round costs one product of the kernel
+    matrix with the chosen columns, each other one a pass.
     """
 
     rounds: int | None = None
@@ -105,10 +110,13 @@ class Exchange(Strategy):
 
     def __post_init__(self) -> None:
         if self.rounds is not None and (not isinstance(self.rounds, int) or self.rounds < 0):
-            raise InputError(f"rounds={self.rounds!r} is not a whole number >= 0; give the most swaps, or None.")
+            raise InputError(
+                f"rounds={self.rounds!r} is not a whole number >= 0; give the most swaps, or None."
+            )
         if not 0 <= self.tolerance < 1:
             raise InputError(
-                f"tolerance={self.tolerance!r} is outside 0 … 1; give the share of the objective that is worth a swap."
+                f"tolerance={self.tolerance!r} is outside 0 … 1; give the share of the objective "
+                "that is worth a swap."
             )
 
     @property
@@ -122,7 +130,9 @@ class Exchange(Strategy):
         for _ in range(rounds):
             if clock.over:
                 return "stopped by max_seconds during the exchanges: all points, less refined"
-            place, joining, gain = chosen.best_exchange(assembly.open, assembly.ranks, assembly.fixed)
+            place, joining, gain = chosen.best_exchange(
+                assembly.open, assembly.ranks, assembly.fixed
+            )
             if not gain > self.tolerance * chosen.objective:
                 break
             assembly.open[assembly.points[place]], assembly.open[joining] = True, False
@@ -135,7 +145,8 @@ class Exchange(Strategy):
 
 @dataclass(frozen=True)
 class Shrinking(Strategy):
-    """Takes ``excess`` times as many points as are wanted; how some leave again is what its kinds differ in."""
+    """Takes ``excess`` times as many points as are wanted; how some leave again is what its kinds
+    differ in."""
 
     excess: float = 2.0
 
@@ -144,15 +155,20 @@ class Shrinking(Strategy):
 
     def __post_init__(self) -> None:
         if not self.excess >= 1:
-            raise InputError(f"excess={self.excess!r} is below 1; give how many times the size is taken first.")
+            raise InputError(
+                f"excess={self.excess!r} is below 1; give how many times the size is taken first."
+            )
 
     def grown(self, size: int, available: int) -> int:
-        return available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
+        return (
+            available if math.isinf(self.excess) else min(available, math.ceil(self.excess * size))
+        )
 
 
 @dataclass(frozen=True)
 class Elimination(Shrinking):
-    """Greedy selection of ``excess`` times as many points; then the one whose leaving costs least leaves, down to the size.
+    """Greedy selection of ``excess`` times as many points; then the one whose leaving costs least
+    leaves, down to the size.
 
     ``excess=math.inf`` starts from all points, which costs the cube of their number.
     """
@@ -174,12 +190,14 @@ class Elimination(Shrinking):
 
 @dataclass(frozen=True)
 class Simplex(Shrinking):
-    """Greedy selection of ``excess`` times as many points; then weights over them, Σw = size, 0 ≤ w ≤ ``largest``, that lower the
-    objective while a penalty on Σ√w grows until only the size is left (the L½ penalty of Borsos et al., JMLR 2024). Where the
-    greedy points of that size are better, they are kept: with binary weights it never ends above greedy.
+    """Greedy selection of ``excess`` times as many points; then weights over them, Σw = size, 0 ≤ w
+    ≤ ``largest``, that lower the objective while a penalty on Σ√w grows until only the size is left
+    (the L½ penalty of Borsos et al., JMLR 2024). Where the greedy points of that size are better,
+    they are kept: with binary weights it never ends above greedy.
 
-    With ``largest=1`` a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain simplex, as published,
-    whose weights are thrown away here unless ``weights="final"`` learns them again. For any loss; ``steps`` fits for each β.
+    With ``largest=1`` a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the
+    plain simplex, as published, whose weights are thrown away here unless ``weights="final"``
+    learns them again. For any loss; ``steps`` fits for each β.
     """
 
     excess: float = 1.5
@@ -189,9 +207,15 @@ class Simplex(Shrinking):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.largest >= 1:
-            raise InputError(f"largest={self.largest!r} is below 1, and the weights could not sum to the size; give 1 or more.")
+            raise InputError(
+                f"largest={self.largest!r} is below 1, and the weights could not sum to the size; "
+                "give 1 or more."
+            )
         if not isinstance(self.steps, int) or self.steps < 1:
-            raise InputError(f"steps={self.steps!r} is not a whole number >= 1; give the steps for each weight of the penalty.")
+            raise InputError(
+                f"steps={self.steps!r} is not a whole number >= 1; give the steps for each weight "
+                "of the penalty."
+            )
 
     @property
     def name(self) -> str:
@@ -204,12 +228,21 @@ class Simplex(Shrinking):
         state.extend(assembly.points, [1.0] * len(assembly.points))
         weighing = Sparsity(state, size, assembly.fixed, self.largest)
         weighing.run(self.steps, clock)
-        greedy, found = assembly.points[:size], weighing.ranked()[:size]
+        greedy = assembly.points[:size]
+        found = weighing.ranked()[:size]
         values = [_objective(assembly.engine(size), points) for points in (greedy, found)]
         assembly.points = found if values[1] < values[0] else greedy
-        assembly.info |= {"relaxed_objective": state.objective, "relaxed_support": weighing.left, "penalty": weighing.beta}
+        assembly.info |= {
+            "relaxed_objective": state.objective,
+            "relaxed_support": weighing.left,
+            "penalty": weighing.beta,
+        }
         assembly.info["simplex_gain"] = max(values[0] - values[1], 0.0)
-        return "stopped by max_seconds while the weights grew sparse: the largest were taken" if clock.over else None
+        return (
+            "stopped by max_seconds while the weights grew sparse: the largest were taken"
+            if clock.over
+            else None
+        )
 
 
 def _objective(state: ImplicitForward, points: list[int]) -> float:

@@ -1,10 +1,12 @@
-"""Weights on a simplex made sparse by a concave penalty, after Borsos, Mutný, Tagliasacchi and Krause (JMLR 2024).
+"""Weights on a simplex made sparse by a concave penalty, after Borsos, Mutný, Tagliasacchi and
+Krause (JMLR 2024).
 
     minimise   G(w) + β Σ_k √(w_k + ε)     over   w ≥ 0, Σ_k w_k = m
 
-On the simplex the sum of the weights says nothing about how many there are; the sum of their roots does. β starts at a small share
-of the objective and doubles until at most m weights are left. Projected gradients with Barzilai–Borwein steps; every step is a fit
-of the points that still have weight.
+On the simplex the sum of the weights says nothing about how many there are; the sum of their roots
+does. β starts at a small share of the objective and doubles until at most m weights are left.
+Projected gradients with Barzilai–Borwein steps; every step is a fit of the points that still have
+weight.
 """
 
 from __future__ import annotations
@@ -67,9 +69,15 @@ class Sparsity:
 
     def ranked(self) -> list[int]:
         """All points, those of the largest weight first, then those that lost theirs last."""
-        order = torch.argsort(self.state.weights[self.fixed :], descending=True, stable=True).tolist()
+        order = torch.argsort(
+            self.state.weights[self.fixed :], descending=True, stable=True
+        ).tolist()
         points = self.state.indices
-        return [*points[: self.fixed], *(points[self.fixed + place] for place in order), *reversed(self.departed)]
+        return [
+            *points[: self.fixed],
+            *(points[self.fixed + place] for place in order),
+            *reversed(self.departed),
+        ]
 
     def _depart(self) -> None:
         """Points without weight leave the fits; the penalty would hardly let them return."""
@@ -80,26 +88,40 @@ class Sparsity:
             self.state.keep(torch.nonzero(weights > 0).flatten().tolist())
 
     def _descend(self, steps: int, clock: Clock) -> None:
-        weights, value, gradient = self.state.weights, self._value(), self._gradient()
-        length = 1 / max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny) * float(weights.mean())
+        weights = self.state.weights
+        value = self._value()
+        gradient = self._gradient()
+        length = (
+            1
+            / max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
+            * float(weights.mean())
+        )
         for _ in range(steps):
             if clock.over:
                 return
             moved = self._moved(weights, value, gradient, length)
             if moved is None:
                 break
-            fresh, change = self._gradient(), moved - weights
+            fresh = self._gradient()
+            change = moved - weights
             along = float(change @ (fresh - gradient))
             length = float(change @ change) / along if along > 0 else 2 * length
-            weights, value, gradient = moved, self._value(), fresh
+            weights = moved
+            value = self._value()
+            gradient = fresh
         if self.state.weights is not weights:
             self.state.reweigh(weights)
 
-    def _moved(self, weights: Tensor, value: float, gradient: Tensor, length: float) -> Tensor | None:
-        """The first point along the projected path that lowers the penalised objective enough; None when there is none."""
+    def _moved(
+        self, weights: Tensor, value: float, gradient: Tensor, length: float
+    ) -> Tensor | None:
+        """The first point along the projected path that lowers the penalised objective enough; None
+        when there is none."""
         for _ in range(SHORTENINGS):
             trial = weights.clone()
-            trial[self.fixed :] = capped((weights - length * gradient)[self.fixed :], self.size - self.fixed, self.largest)
+            trial[self.fixed :] = capped(
+                (weights - length * gradient)[self.fixed :], self.size - self.fixed, self.largest
+            )
             promised = float(gradient @ (trial - weights))
             if promised >= 0:
                 return None
@@ -110,9 +132,13 @@ class Sparsity:
         return None
 
     def _value(self) -> float:
-        return self.state.objective + self.beta * float((self.state.weights[self.fixed :] + self.smoothing).sqrt().sum())
+        return self.state.objective + self.beta * float(
+            (self.state.weights[self.fixed :] + self.smoothing).sqrt().sum()
+        )
 
     def _gradient(self) -> Tensor:
         gradient = self.state.weight_gradient()
-        gradient[self.fixed :] += 0.5 * self.beta / (self.state.weights[self.fixed :] + self.smoothing).sqrt()
+        gradient[self.fixed :] += (
+            0.5 * self.beta / (self.state.weights[self.fixed :] + self.smoothing).sqrt()
+        )
         return gradient

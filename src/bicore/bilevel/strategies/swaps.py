@@ -1,12 +1,14 @@
 """The exact objective of every exchange and every removal, for the squared error.
 
-With Q = (K_SS + ρI)⁻¹, α = Q Y_S and U = K[:, S] Q diag(Q)^-½, leaving point i of S out is a rank-one step back:
+With Q = (K_SS + ρI)⁻¹, α = Q Y_S and U = K[:, S] Q diag(Q)^-½, leaving point i of S out is a
+rank-one step back:
 
     r ← r + u_i a_iᵀ        K' ← K' + u_i u_iᵀ        a_i = α_i/√Q_ii
 
-so that G rises by 2⟨u_iᵀDr, a_i⟩ + (u_iᵀDu_i)‖a_i‖², and the gain of every other point after it follows from K'Dr, K'Du_i,
-(K'DK')_kk and K'_kk: all m·n exchanges cost one product of K with m columns, no more than choosing the m points did, and after a
-swap only the column of the point that joined is new.
+so that G rises by 2⟨u_iᵀDr, a_i⟩ + (u_iᵀDu_i)‖a_i‖², and the gain of every other point after it
+follows from K'Dr, K'Du_i, (K'DK')_kk and K'_kk: all m·n exchanges cost one product of K with m
+columns, no more than choosing the m points did, and after a swap only the column of the point that
+joined is new.
 """
 
 from __future__ import annotations
@@ -39,27 +41,37 @@ class Fixed:
 
 
 class Chosen:
-    """A set of points with weight 1, its fit, and the rank-one step back for each of them. All in float64."""
+    """A set of points with weight 1, its fit, and the rank-one step back for each of them. All in
+    float64."""
 
-    def __init__(self, problem: Problem, points: Sequence[int], columns: tuple[Tensor, Tensor] | None = None) -> None:
+    def __init__(
+        self, problem: Problem, points: Sequence[int], columns: tuple[Tensor, Tensor] | None = None
+    ) -> None:
         assert isinstance(problem.regulariser, Constant)
-        self.problem, self.rho, self.points = problem, problem.regulariser.value, list(points)
+        self.problem = problem
+        self.rho = problem.regulariser.value
+        self.points = list(points)
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)
         self.columns, self.outer_columns = _columns(problem, index) if columns is None else columns
         gram = self.columns[index]
-        self.inverse = torch.cholesky_inverse(lower_factor(gram + self.rho * torch.eye(len(gram)).to(gram)))
+        self.inverse = torch.cholesky_inverse(
+            lower_factor(gram + self.rho * torch.eye(len(gram)).to(gram))
+        )
         self.alpha = self.inverse @ problem.inner_targets.double()[index]
         self.residual = problem.outer_targets.double() - self.outer_columns @ self.alpha
         self.moment = self.outer_columns.T @ (self.weights[:, None] * self.outer_columns)
         self.sandwich = self.inverse @ self.moment @ self.inverse
-        self.pulled = self.inverse @ (self.outer_columns.T @ (self.weights[:, None] * self.residual))
+        self.pulled = self.inverse @ (
+            self.outer_columns.T @ (self.weights[:, None] * self.residual)
+        )
         self.objective = float(self.weights @ self.residual.square().sum(1))
         self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
         self.fixed: Fixed | None = None
 
     def exchanged(self, place: int, joining: int) -> Chosen:
-        """The set with another point in this place; of what was computed only its column is made anew."""
+        """The set with another point in this place; of what was computed only its column is made
+        anew."""
         index = torch.tensor([joining], device=self.weights.device)
         fresh = _columns(self.problem, index)
         same = self.outer_columns is self.columns
@@ -69,40 +81,62 @@ class Chosen:
         found = Chosen(self.problem, points, (columns, outer))
         found.fixed = self.fixed
         if self.products is not None:
-            found.products = _replaced(self.products, place, _product(self.problem, self.weights, fresh[1]))
+            found.products = _replaced(
+                self.products, place, _product(self.problem, self.weights, fresh[1])
+            )
         return found
 
     def rises(self) -> Tensor:
         """By how much the objective rises when a point leaves, for each of them."""
         own = self.inverse.diagonal()
-        return 2 * (self.pulled * self.alpha).sum(1) / own + self.sandwich.diagonal() * self.alpha.square().sum(1) / own.square()
+        return (
+            2 * (self.pulled * self.alpha).sum(1) / own
+            + self.sandwich.diagonal() * self.alpha.square().sum(1) / own.square()
+        )
 
     def drop(self, place: int) -> None:
         """Let the point at this place leave: rank-one terms of matrices of the set's size."""
         self.objective += float(self.rises()[place])
-        q, own = self.inverse[:, place].clone(), float(self.inverse[place, place])
-        alpha, w, pulled = self.alpha[place].clone(), self.sandwich[:, place].clone(), self.pulled[place].clone()
-        self.pulled += torch.outer(w, alpha) / own - torch.outer(q, pulled / own + float(w[place]) * alpha / own**2)
+        q = self.inverse[:, place].clone()
+        own = float(self.inverse[place, place])
+        alpha = self.alpha[place].clone()
+        w = self.sandwich[:, place].clone()
+        pulled = self.pulled[place].clone()
+        self.pulled += torch.outer(w, alpha) / own - torch.outer(
+            q, pulled / own + float(w[place]) * alpha / own**2
+        )
         self.alpha -= torch.outer(q, alpha) / own
-        self.sandwich += torch.outer(q, q) * (float(w[place]) / own**2) - (torch.outer(w, q) + torch.outer(q, w)) / own
+        self.sandwich += (
+            torch.outer(q, q) * (float(w[place]) / own**2)
+            - (torch.outer(w, q) + torch.outer(q, w)) / own
+        )
         self.inverse -= torch.outer(q, q) / own
         kept = torch.tensor([k for k in range(len(self.points)) if k != place], device=q.device)
-        self.inverse, self.sandwich = self.inverse[kept][:, kept], self.sandwich[kept][:, kept]
-        self.alpha, self.pulled = self.alpha[kept], self.pulled[kept]
+        self.inverse = self.inverse[kept][:, kept]
+        self.sandwich = self.sandwich[kept][:, kept]
+        self.alpha = self.alpha[kept]
+        self.pulled = self.pulled[kept]
         del self.points[place]
 
-    def best_exchange(self, open_points: Tensor, ranks: Tensor, fixed: int = 0) -> tuple[int, int, float]:
-        """(the place that leaves, the point that joins, by how much the objective falls); the first ``fixed`` places stay.
+    def best_exchange(
+        self, open_points: Tensor, ranks: Tensor, fixed: int = 0
+    ) -> tuple[int, int, float]:
+        """(the place that leaves, the point that joins, by how much the objective falls); the first
+        ``fixed`` places stay.
 
-        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose leaving point has the highest.
+        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
+        leaving point has the highest.
         """
-        step, rises = _Exchanges(self), self.rises()
+        step = _Exchanges(self)
+        rises = self.rises()
         found: list[tuple[int, int, float]] = []
         own = ranks[torch.tensor(self.points, device=ranks.device)]
         height = max(1, BLOCK // len(open_points))
         for top in range(fixed, len(self.points), height):
             places = torch.arange(top, min(top + height, len(self.points)), device=rises.device)
-            net = (step.gains(places) - rises[places, None]).masked_fill(~open_points[None], -torch.inf)
+            net = (step.gains(places) - rises[places, None]).masked_fill(
+                ~open_points[None], -torch.inf
+            )
             tied = net >= net.max() - TIE * self.objective
             order = ranks[None] * len(ranks) + (len(ranks) - own[places, None])
             flat = int(order.masked_fill(~tied, len(ranks) ** 2 * 2).argmin())
@@ -110,10 +144,15 @@ class Chosen:
             found.append((int(places[place]), joining, float(net[place, joining])))
         most = max((value for _, _, value in found), default=-float("inf"))
         equal = [one for one in found if one[2] >= most - TIE * self.objective]
-        return min(equal, key=lambda one: (int(ranks[one[1]]), -int(own[one[0]])), default=(0, 0, -float("inf")))
+        return min(
+            equal,
+            key=lambda one: (int(ranks[one[1]]), -int(own[one[0]])),
+            default=(0, 0, -float("inf")),
+        )
 
     def cheapest(self, ranks: Tensor, fixed: int = 0) -> int:
-        """The place whose point costs least to lose; of equal ones that of the highest rank. The first ``fixed`` stay."""
+        """The place whose point costs least to lose; of equal ones that of the highest rank. The
+        first ``fixed`` stay."""
         rises = self.rises()
         rises[:fixed] = torch.inf
         own = ranks[torch.tensor(self.points, device=ranks.device)]
@@ -122,12 +161,16 @@ class Chosen:
 
 def _columns(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
     columns = problem.train.columns(index).double()
-    return columns, columns if problem.cross is problem.train else problem.cross.columns(index).double()
+    return columns, columns if problem.cross is problem.train else problem.cross.columns(
+        index
+    ).double()
 
 
 def _product(problem: Problem, weights: Tensor, columns: Tensor) -> Tensor:
     """Kᵀ D columns."""
-    return problem.cross.transposed_matmul((weights[:, None] * columns).to(problem.train.like)).double()
+    return problem.cross.transposed_matmul(
+        (weights[:, None] * columns).to(problem.train.like)
+    ).double()
 
 
 def _replaced(matrix: Tensor, place: int, column: Tensor) -> Tensor:
@@ -140,30 +183,38 @@ class _Exchanges:
     """Gains of all points after one of the set has left."""
 
     def __init__(self, chosen: Chosen) -> None:
-        problem, weights = chosen.problem, chosen.weights
+        problem = chosen.problem
+        weights = chosen.weights
         if chosen.fixed is None:
             chosen.fixed = Fixed.of(problem)
         if chosen.products is None:
             chosen.products = _product(problem, weights, chosen.outer_columns)
         root = chosen.inverse.diagonal().sqrt()
         half = chosen.columns @ chosen.inverse
-        moved = chosen.products - half @ chosen.moment  # K'ᵀD O, columns of the outer set at the points chosen
+        # K'ᵀD O, columns of the outer set at the points chosen
+        moved = chosen.products - half @ chosen.moment
         self.rho = chosen.rho
         plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
         self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
         self.residual = problem.inner_targets.double() - chosen.columns @ chosen.alpha
-        self.variance = (problem.train.diagonal().double() - (half * chosen.columns).sum(1)).clamp_min(0)
+        self.variance = (
+            problem.train.diagonal().double() - (half * chosen.columns).sum(1)
+        ).clamp_min(0)
         self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
-        self.back, self.image = half / root, moved @ chosen.inverse / root
+        self.back = half / root
+        self.image = moved @ chosen.inverse / root
         self.factor = chosen.alpha / root[:, None]
         self.spread = chosen.sandwich.diagonal() / root.square()
         self.shift = chosen.pulled / root[:, None] + self.spread[:, None] * self.factor
 
     def gains(self, places: Tensor) -> Tensor:
         """(places, points): the exact decrease by each point once the place's own is gone."""
-        u, image = self.back[:, places].T, self.image[:, places].T
-        a, b = self.factor[places], self.shift[places]
-        along, size = a @ self.residual.T, a.square().sum(1)[:, None]
+        u = self.back[:, places].T
+        image = self.image[:, places].T
+        a = self.factor[places]
+        b = self.shift[places]
+        along = a @ self.residual.T
+        size = a.square().sum(1)[:, None]
         pulled = (
             (self.pull * self.residual).sum(1)
             + u * (a @ self.pull.T)

@@ -1,4 +1,5 @@
-"""Kernels in CUDA C++, compiled at run time by the compiler that ships with torch; imported only where there is a GPU."""
+"""Kernels in CUDA C++, compiled at run time by the compiler that ships with torch; imported only
+where there is a GPU."""
 
 from bicore.kernels.gpu.compiler import CompilerError, Function, function, source_of
 

@@ -1,4 +1,5 @@
-"""CUDA C++ compiled at run time and launched on torch's stream, through the libraries that come with torch: no toolkit needed."""
+"""CUDA C++ compiled at run time and launched on torch's stream, through the libraries that come
+with torch: no toolkit needed."""
 
 from __future__ import annotations
 
@@ -29,22 +30,30 @@ class Function:
     """A compiled kernel."""
 
     def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
-        self.handle, self.shared = handle, shared
+        self.handle = handle
+        self.shared = shared
 
     def launch(self, blocks: int, threads: int, arguments: Sequence[Tensor | int | float]) -> None:
         """Enqueue on torch's current stream. Tensors become pointers, ints 32 bits, floats 32 bits."""
         values = [_argument(value) for value in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values))
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
+        )
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        code = _driver().cuLaunchKernel(self.handle, blocks, 1, 1, threads, 1, 1, self.shared, stream, pointers, None)
+        code = _driver().cuLaunchKernel(
+            self.handle, blocks, 1, 1, threads, 1, 1, self.shared, stream, pointers, None
+        )
         if code:
-            raise CompilerError(f"the GPU refused a launch of {blocks} blocks of {threads} threads: {_told(code)}.")
+            raise CompilerError(
+                f"the GPU refused a launch of {blocks} blocks of {threads} threads: {_told(code)}."
+            )
 
 
 def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0) -> Function:
     """The kernel ``name`` of a source, compiled with these macros for the current device.
 
-    ``shared`` is the dynamic shared memory of a launch in bytes. Compiled once a process, device and set of macros.
+    ``shared`` is the dynamic shared memory of a launch in bytes. Compiled once a process, device
+    and set of macros.
     """
     given = tuple(f"-D{key}={value}" for key, value in macros.items())
     return _compiled(source, name, given, torch.cuda.current_device(), shared)
@@ -57,27 +66,40 @@ def source_of(file: str) -> str:
 
 
 @functools.cache
-def _compiled(source: str, name: str, options: tuple[str, ...], device: int, shared: int) -> Function:
+def _compiled(
+    source: str, name: str, options: tuple[str, ...], device: int, shared: int
+) -> Function:
     major, minor = torch.cuda.get_device_capability(device)
     binary = _binary(source, (f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", *options))
     torch.zeros(1, device=device)  # torch's context of this device becomes current
-    driver, module, handle = _driver(), ctypes.c_void_p(), ctypes.c_void_p()
+    driver = _driver()
+    module = ctypes.c_void_p()
+    handle = ctypes.c_void_p()
     _check(driver.cuModuleLoadData(ctypes.byref(module), binary), "load a compiled kernel")
-    _check(driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode()), f"find {name} in a compiled kernel")
+    _check(
+        driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode()),
+        f"find {name} in a compiled kernel",
+    )
     if shared:
-        _check(driver.cuFuncSetAttribute(handle, _MAX_SHARED, shared), f"reserve {shared} bytes of shared memory")
+        _check(
+            driver.cuFuncSetAttribute(handle, _MAX_SHARED, shared),
+            f"reserve {shared} bytes of shared memory",
+        )
     return Function(handle, shared)
 
 
 def _binary(source: str, options: Sequence[str]) -> bytes:
     """The machine code of a source; what the compiler says where it refuses."""
-    compiler, program = _compiler(), ctypes.c_void_p()
+    compiler = _compiler()
+    program = ctypes.c_void_p()
     compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"bicore.cu", 0, None, None)
     try:
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         code = compiler.nvrtcCompileProgram(program, len(options), given)
         if code:
-            log = _fetched(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace")
+            log = _fetched(
+                compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program
+            ).decode(errors="replace")
             raise CompilerError(f"a kernel did not compile (code {code}):\n{log}")
         return _fetched(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
@@ -112,7 +134,10 @@ def _library(symbol: str, names: Sequence[str]) -> ctypes.CDLL:
         except (OSError, AttributeError):
             continue
         return library
-    raise CompilerError(f"no library with {symbol} was found beside torch or on the system; install a CUDA build of torch.")
+    raise CompilerError(
+        f"no library with {symbol} was found beside torch or on the system; install a CUDA build "
+        "of torch."
+    )
 
 
 def _argument(value: Tensor | int | float) -> Any:

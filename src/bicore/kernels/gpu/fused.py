@@ -1,8 +1,10 @@
-"""Network kernels on a GPU: the whole network for a pair of images in one kernel, its covariances never leaving the chip.
+"""Network kernels on a GPU: the whole network for a pair of images in one kernel, its covariances
+never leaving the chip.
 
-What is covered: any network of this package with a flatten read-out whose maps fit the shared memory of a multiprocessor; and
-stacks of 3×3 convolutions of stride 1 with a pooled read-out on images of at most 32×32. Everything else falls back, with a
-notice, to the layer-by-layer arithmetic of :mod:`bicore.kernels.tangent` on the same device.
+What is covered: any network of this package with a flatten read-out whose maps fit the shared
+memory of a multiprocessor; and stacks of 3×3 convolutions of stride 1 with a pooled read-out on
+images of at most 32×32. Everything else falls back, with a notice, to the layer-by-layer arithmetic
+of :mod:`bicore.kernels.tangent` on the same device.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ POOLED_PAIRS = 1 << 16
 #: Images of one launch for the diagonal.
 OWN = 1000
 
-#: Launches a list of pairs of the two sets of images prepared before; gives the state after the last layer.
+#: Launches a list of pairs of the two sets of images prepared before; gives the state after the
+#: last layer.
 Launch = Callable[[Tensor], State]
 
 
 def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
-    """k(a, b), or the Gram matrix of ``a`` where b is None; None where the fused kernels do not cover this network."""
-    first, second = _images(a), _images(a if b is None else b)
+    """k(a, b), or the Gram matrix of ``a`` where b is None; None where the fused kernels do not
+    cover this network."""
+    first = _images(a)
+    second = _images(a if b is None else b)
 
     def compute() -> Tensor:
         result = _filled(kernel, _launcher(kernel)(kernel, first, second), a, b)
@@ -48,7 +53,8 @@ def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
 
 
 def _own(kernel: Network, a: Tensor) -> Tensor:
-    """In float64 whatever the data: between an image and itself float32 would lose the angles to rounding."""
+    """In float64 whatever the data: between an image and itself float32 would lose the angles to
+    rounding."""
     found = []
     for start in range(0, len(a), OWN):
         part = _images(a)[start : start + OWN]
@@ -67,7 +73,9 @@ def _attempt(kernel: Network, a: Tensor, compute: Callable[[], Tensor]) -> Tenso
         with torch.cuda.device(a.device):
             return compute()
     except (NotCoveredError, CompilerError) as reason:
-        warnings.warn(f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}", stacklevel=5)
+        warnings.warn(
+            f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}", stacklevel=5
+        )
         return None
 
 
@@ -78,7 +86,9 @@ def _images(a: Tensor) -> Tensor:
 def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Tensor:
     columns = len(a) if b is None else len(b)
     result = a.new_empty(len(a), columns)
-    for pairs in _pairs(len(a), columns, b is None, POOLED_PAIRS if kernel.pooled else PAIRS, a.device):
+    for pairs in _pairs(
+        len(a), columns, b is None, POOLED_PAIRS if kernel.pooled else PAIRS, a.device
+    ):
         values = kernel.answer(launch(pairs.int())).to(a.dtype)
         result[pairs[:, 0], pairs[:, 1]] = values
         if b is None:
@@ -86,7 +96,9 @@ def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Ten
     return result
 
 
-def _pairs(rows: int, columns: int, symmetric: bool, count: int, device: torch.device) -> Iterator[Tensor]:
+def _pairs(
+    rows: int, columns: int, symmetric: bool, count: int, device: torch.device
+) -> Iterator[Tensor]:
     """(i, j) of every entry, or of the upper triangle, in pieces."""
     height = max(1, count // columns)
     for top in range(0, rows, height):

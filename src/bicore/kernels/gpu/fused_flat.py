@@ -1,6 +1,8 @@
-"""Any network with a flatten read-out on a GPU: the maps of a pair of images stay in shared memory through all layers.
+"""Any network with a flatten read-out on a GPU: the maps of a pair of images stay in shared memory
+through all layers.
 
-The kernel is written for the architecture: a loop over positions a layer, all sizes known to the compiler.
+The kernel is written for the architecture: a loop over positions a layer, all sizes known to the
+compiler.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from bicore.kernels.gpu.fused_network import Network, NotCoveredError
 THREADS = 128
 #: Σ, Θ and the distance (see ``cuda/flat.cu``).
 MAPS = 3
-SIGNATURE = "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, real& s, real& t, real& d)"
+SIGNATURE = (
+    "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, "
+    "real& s, real& t, real& d)"
+)
 #: Shared memory of a block where torch does not tell what the device allows.
 SHARED_BYTES = 48 * 1024
 
@@ -30,27 +35,50 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
     shared = MAPS * writer.slots * writer.area * rows.dtype.itemsize
     if shared > _allowed(rows.device):
         raise NotCoveredError(
-            f"its maps need {shared} bytes of shared memory, and the device allows {_allowed(rows.device)} to a block."
+            f"its maps need {shared} bytes of shared memory, and the device allows "
+            f"{_allowed(rows.device)} to a block."
         )
-    first, second = rows.contiguous(), columns.contiguous()
-    left, right = _notes(kernel, rows), _notes(kernel, columns)
+    first = rows.contiguous()
+    second = columns.contiguous()
+    left = _notes(kernel, rows)
+    right = _notes(kernel, columns)
     macros = {
-        "DOUBLE": int(rows.dtype == torch.float64), "GAIN": "1.0", "THREADS": THREADS, "AREA": writer.area,
-        "CHANNELS": channels, "POSITIONS": height * width, "NOTES": left.shape[1],
-    }  # fmt: skip
-    run = function(source_of("activation.cu") + source_of("flat.cu") + network, "flat", macros, shared)
+        "DOUBLE": int(rows.dtype == torch.float64),
+        "GAIN": "1.0",
+        "THREADS": THREADS,
+        "AREA": writer.area,
+        "CHANNELS": channels,
+        "POSITIONS": height * width,
+        "NOTES": left.shape[1],
+    }
+    run = function(
+        source_of("activation.cu") + source_of("flat.cu") + network, "flat", macros, shared
+    )
     many = 32 * torch.cuda.get_device_properties(rows.device).multi_processor_count
 
     def launch(pairs: Tensor) -> State:
         found = rows.new_empty(len(pairs), 2)
-        run.launch(min(many, len(pairs)), THREADS, [first, second, left, right, pairs.contiguous(), len(pairs), found])
+        run.launch(
+            min(many, len(pairs)),
+            THREADS,
+            [first, second, left, right, pairs.contiguous(), len(pairs), found],
+        )
         return State(found[:, 0], found[:, 1])
 
     return launch
 
 
 def _allowed(device: torch.device) -> int:
-    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
+    return (
+        int(
+            getattr(
+                torch.cuda.get_device_properties(device),
+                "shared_memory_per_block_optin",
+                SHARED_BYTES,
+            )
+        )
+        - 1024
+    )
 
 
 def _notes(kernel: Network, images: Tensor) -> Tensor:
@@ -64,11 +92,13 @@ def _notes(kernel: Network, images: Tensor) -> Tensor:
 class Writer:
     """Writes the passage through the layers for one architecture and image size.
 
-    A slot is room in shared memory for the maps of a branch. Positions of the notes are counted along.
+    A slot is room in shared memory for the maps of a branch. Positions of the notes are counted
+    along.
     """
 
     def __init__(self, height: int, width: int) -> None:
-        self.height, self.width = height, width
+        self.height = height
+        self.width = width
         self.area = height * width  # of the largest map
         self.slots = self.note = 0
         self.free: list[int] = []
@@ -95,7 +125,9 @@ class Writer:
                 self._residual(layer, slot)
             elif isinstance(layer, Flatten):
                 self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t, d);")
-                self.flat, self.height, self.width = True, 1, 1
+                self.flat = True
+                self.height = 1
+                self.width = 1
             elif isinstance(layer, (ReLU, Dense)):
                 self._pointwise(layer, slot)
             else:
@@ -110,24 +142,32 @@ class Writer:
             self.lines.append(f"rectify{size}({target}, left + {self.note}, right + {self.note});")
             self.note += area
         else:
-            self.lines.append(f"dense{size}({target}, {_constants(layer.sigma_w**2, layer.sigma_b**2, layer.trained)});")
+            self.lines.append(
+                f"dense{size}({target}, "
+                f"{_constants(layer.sigma_w**2, layer.sigma_b**2, layer.trained)});"
+            )
 
     def _conv(self, layer: Conv, slot: int) -> None:
         (height, top), (width, left) = layer.extent(self.height), layer.extent(self.width)
         self.area = max(self.area, height * self.width, height * width)
-        half, window = self._slot(), f"{layer.window}, {layer.stride}"
+        half = self._slot()
+        window = f"{layer.window}, {layer.stride}"
         constants = _constants(layer.sigma_w**2 / layer.window**2, layer.sigma_b**2, layer.trained)
         self.lines += [
-            f"down<{window}, {top}, {self.height}, {self.width}, {height}>(memory, {slot}, {half});",
-            f"across<{window}, {left}, {self.width}, {height}, {width}>(memory, {half}, {slot}, {constants});",
+            f"down<{window}, {top}, {self.height}, {self.width}, {height}>(memory, {slot}, "
+            f"{half});",
+            f"across<{window}, {left}, {self.width}, {height}, {width}>(memory, {half}, {slot}, "
+            f"{constants});",
         ]
         self.free.append(half)
-        self.height, self.width = height, width
+        self.height = height
+        self.width = width
 
     def _residual(self, layer: Residual, slot: int) -> None:
         if self.flat:
             raise NotCoveredError("a sum of branches after the flattening has no fused form.")
-        side, before = self._slot(), (self.height, self.width)
+        side = self._slot()
+        before = (self.height, self.width)
         self.lines.append(f"copy<{self.height * self.width}>(memory, {slot}, {side});")
         self._all(layer.body, slot)
         after = (self.height, self.width)

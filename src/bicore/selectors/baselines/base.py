@@ -1,7 +1,8 @@
 """Selectors that need no inner problem: what they share around the rule that makes each of them.
 
-A rule sees a :class:`Job`, whose rows have positive weight and stand in the order of their ids, so that neither row order nor
-points of weight zero can change its answer; it hands its picks one by one to a :class:`Growth`, which is whole at every moment.
+A rule sees a :class:`Job`, whose rows have positive weight and stand in the order of their ids, so
+that neither row order nor points of weight zero can change its answer; it hands its picks one by
+one to a :class:`Growth`, which is whole at every moment.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Job:
     @property
     def like(self) -> torch.Tensor:
         """An empty tensor of the runtime's device and precision."""
-        return torch.empty(0, dtype=self.context.runtime.torch_dtype, device=self.context.runtime.torch_device)
+        return torch.empty(
+            0, dtype=self.context.runtime.torch_dtype, device=self.context.runtime.torch_device
+        )
 
     @property
     def weights(self) -> torch.Tensor:
@@ -53,7 +56,10 @@ class Job:
         assert self.data.y is not None
         targets = read_targets(self.data.y)
         if targets.classes is None:
-            raise InputError(f"{self.name} needs class labels, and y holds targets; give integers, strings or booleans.")
+            raise InputError(
+                f"{self.name} needs class labels, and y holds targets; give integers, strings or "
+                "booleans."
+            )
         return targets
 
     def observed(self, layer: str | None = None) -> Observed:
@@ -62,9 +68,15 @@ class Job:
         if not isinstance(model, Observed):
             return self._named(observe(model, self.data.x, layer=layer))
         if len(model) != self.total:
-            raise InputError(f"context.model was observed on {len(model)} points and data has {self.total}; observe this data.")
+            raise InputError(
+                f"context.model was observed on {len(model)} points and data has {self.total}; "
+                "observe this data."
+            )
         if layer is not None and layer != model.layer:
-            raise InputError(f"context.model was observed at layer {model.layer!r}, not {layer!r}; observe(…, layer={layer!r}).")
+            raise InputError(
+                f"context.model was observed at layer {model.layer!r}, not {layer!r}; observe(…, "
+                f"layer={layer!r})."
+            )
         return self._named(model[self.rows])
 
     def _named(self, observed: Observed) -> Observed:
@@ -74,10 +86,13 @@ class Job:
 
 
 class Growth:
-    """The coreset as it grows: places in order of selection, with the objective after each where the method has one."""
+    """The coreset as it grows: places in order of selection, with the objective after each where
+    the method has one."""
 
     def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
-        self.size, self.clock, self.line = job.size, clock, line
+        self.size = job.size
+        self.clock = clock
+        self.line = line
         self.order: list[int] = list(job.given)
         self.open = job.data.weights > 0
         self.open[self.order] = False
@@ -87,7 +102,8 @@ class Growth:
         self.status = "complete"
 
     def wants(self) -> bool:
-        """Whether another point is to be taken now: the size is not reached and the time is not over."""
+        """Whether another point is to be taken now: the size is not reached and the time is not
+        over."""
         if len(self.order) >= self.size or not self.open.any():
             return False
         if self.clock.over and self.order:
@@ -115,7 +131,10 @@ class Growth:
 def several_outputs(job: Job, predictions: torch.Tensor) -> torch.Tensor:
     """Refuse a model with one output: its softmax says nothing."""
     if predictions.shape[-1] < 2:
-        raise InputError(f"{job.name} needs class probabilities, and the model has one output; it is for classification.")
+        raise InputError(
+            f"{job.name} needs class probabilities, and the model has one output; it is for "
+            "classification."
+        )
     return predictions
 
 
@@ -158,11 +177,19 @@ class PlainSelector(Selector):
 
     def _check(self, data: Dataset, outer: Dataset | None, context: Context) -> None:
         if self.needs_labels and data.y is None:
-            raise InputError(f"{self.name} needs labels, and data has none; give y, or use a method without labels.")
+            raise InputError(
+                f"{self.name} needs labels, and data has none; give y, or use a method without "
+                "labels."
+            )
         if self.needs_model and context.model is None:
-            raise InputError(f"{self.name} needs the current model, and none was given; pass context=Context(model=your_network).")
+            raise InputError(
+                f"{self.name} needs the current model, and none was given; pass "
+                "context=Context(model=your_network)."
+            )
         if outer is not None:
-            raise InputError(f"{self.name} has no outer objective; leave outer out, or use bilevel selection.")
+            raise InputError(
+                f"{self.name} has no outer objective; leave outer out, or use bilevel selection."
+            )
 
     def _job(
         self,
@@ -180,14 +207,21 @@ class PlainSelector(Selector):
         rows = rows[np.argsort(data.ids[rows], kind="stable")]
         place = {int(row): number for number, row in enumerate(rows)} if given else {}
         where = [place[row] for row in given]
-        present = None if data.y is None or not self.needs_model else tuple(np.unique(data.y).tolist())
-        return Job(self.name, data[rows], rows, len(data), count, where, as_seed(rng), context, present)
+        present = (
+            None if data.y is None or not self.needs_model else tuple(np.unique(data.y).tolist())
+        )
+        return Job(
+            self.name, data[rows], rows, len(data), count, where, as_seed(rng), context, present
+        )
 
     def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
         indices = job.rows[growth.order]
         status = growth.status
         if len(indices) < job.size and status == "complete":
-            status = f"{len(indices)} of {job.size} points: no other point would have a weight above zero"
+            status = (
+                f"{len(indices)} of {job.size} points: no other point would have a weight above "
+                "zero"
+            )
         info = {
             "method": self.name,
             "parameters": repr(self),
@@ -196,8 +230,14 @@ class PlainSelector(Selector):
             "seed": job.seed,
             "seconds": clock.seconds,
             "fingerprint": data.fingerprint(),
-            "versions": {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__},
+            "versions": {
+                "bicore": __version__,
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+            },
             **growth.extra,
         }
         weights = np.ones(len(indices)) if growth.weights is None else growth.weights
-        return Coreset(indices, weights, data.ids[indices], np.array(growth.objectives), status, info)
+        return Coreset(
+            indices, weights, data.ids[indices], np.array(growth.objectives), status, info
+        )

@@ -19,16 +19,18 @@ from bicore.selectors.baselines.base import Growth, Job, PlainSelector, several_
 
 @dataclass(frozen=True)
 class BatchBALD(PlainSelector):
-    """BatchBALD (Kirsch, van Amersfoort and Gal 2019): greedily the points with the largest mutual information between their
-    labels, jointly, and the network's weights, under Monte-Carlo dropout. No labels are looked at.
+    """BatchBALD (Kirsch, van Amersfoort and Gal 2019): greedily the points with the largest mutual
+    information between their labels, jointly, and the network's weights, under Monte-Carlo dropout.
+    No labels are looked at.
 
         I(y_1 … y_b; ω) = H(y_1 … y_b) − Σ_i E_ω H(y_i | ω)
 
     Parameters
     ----------
-    draws : thinned networks, the same masks for every point.
-    configurations : the joint entropy is exact while there are at most this many joint labels, then it is estimated from this many
-        sampled ones. Estimates cannot exceed log(configurations) + log(classes) by much: for large sizes late picks are noisy.
+    draws : thinned networks, the same masks for every point. configurations : the joint entropy is
+    exact while there are at most this many joint labels, then it is estimated from this many
+        sampled ones. Estimates cannot exceed log(configurations) + log(classes) by much: for large
+        sizes late picks are noisy.
 
     ``objectives`` hold the mutual information.
     """
@@ -41,15 +43,28 @@ class BatchBALD(PlainSelector):
 
     def __post_init__(self) -> None:
         if self.draws < 2:
-            raise InputError(f"draws={self.draws} is below 2; mutual information compares several thinned networks.")
+            raise InputError(
+                f"draws={self.draws} is below 2; mutual information compares several thinned "
+                "networks."
+            )
         if self.configurations < 1:
-            raise InputError(f"configurations={self.configurations} is below 1; give how many joint labels are kept.")
+            raise InputError(
+                f"configurations={self.configurations} is below 1; give how many joint labels are "
+                "kept."
+            )
 
     def _grow(self, job: Job, growth: Growth) -> None:
         if isinstance(job.context.model, Observed):
-            raise InputError("batchbald draws networks by dropout and needs the module itself; pass context=Context(model=module).")
+            raise InputError(
+                "batchbald draws networks by dropout and needs the module itself; pass "
+                "context=Context(model=module)."
+            )
         probabilities = dropout_probabilities(job.context.model, job.data.x, self.draws, job.seed)
-        joint = Joint(several_outputs(job, probabilities).to(job.like.device).permute(1, 0, 2), self.configurations, job.seed)
+        joint = Joint(
+            several_outputs(job, probabilities).to(job.like.device).permute(1, 0, 2),
+            self.configurations,
+            job.seed,
+        )
         identity = np.arange(len(job.data))
         for place in growth.order:
             joint.add(place)
@@ -61,14 +76,18 @@ class BatchBALD(PlainSelector):
 
 
 class Joint:
-    """The joint distribution of the labels chosen so far, given each drawn network: exact while small, then sampled.
+    """The joint distribution of the labels chosen so far, given each drawn network: exact while
+    small, then sampled.
 
-    Row m holds p(y = configuration m | ω_t) for every draw t, scaled to mean 1 over t with the logarithm of the scale beside it,
-    so that long products do not underflow. Samples are drawn from the start, each from a network of its own.
+    Row m holds p(y = configuration m | ω_t) for every draw t, scaled to mean 1 over t with the
+    logarithm of the scale beside it, so that long products do not underflow. Samples are drawn from
+    the start, each from a network of its own.
     """
 
     def __init__(self, probabilities: Tensor, limit: int, seed: int) -> None:
-        self.probabilities, self.limit, self.seed = probabilities, limit, seed
+        self.probabilities = probabilities
+        self.limit = limit
+        self.seed = seed
         draws, self.classes = probabilities.shape[1:]
         logs = torch.where(probabilities > 0, probabilities.log(), torch.zeros_like(probabilities))
         self.conditional = -(probabilities * logs).sum(2).mean(1)
@@ -86,7 +105,9 @@ class Joint:
         heights = np.cumsum(own.cpu().numpy()[self.networks], axis=1)
         labels = np.minimum((drawn[:, None] * heights[:, -1:] > heights).sum(1), self.classes - 1)
         tiny = torch.finfo(own.dtype).tiny
-        self.sampled = self.sampled + own.clamp_min(tiny).log().T[torch.from_numpy(labels).to(own.device)]
+        self.sampled = (
+            self.sampled + own.clamp_min(tiny).log().T[torch.from_numpy(labels).to(own.device)]
+        )
         self.size += 1
         if self.exact is not None:
             grown = (self.exact[:, None, :] * own.T).reshape(-1, own.shape[0])
@@ -106,7 +127,8 @@ class Joint:
         return self._summed(scaled, offset)
 
     def _summed(self, rows: Tensor, offset: Tensor | None) -> Tensor:
-        """−Σ q log q over configurations and classes (or its importance-weighted mean over samples), in blocks of points."""
+        """−Σ q log q over configurations and classes (or its importance-weighted mean over
+        samples), in blocks of points."""
         result = self.probabilities.new_empty(len(self.probabilities))
         block = max(1, BLOCK_BYTES // (8 * len(rows) * self.classes))
         for start in range(0, len(result), block):
@@ -116,5 +138,7 @@ class Joint:
             if offset is None:
                 result[start : start + block] = -(joint * logs).sum((1, 2))
             else:
-                result[start : start + block] = -(joint * (logs + offset[:, None])).sum((1, 2)) / len(rows)
+                result[start : start + block] = -(joint * (logs + offset[:, None])).sum(
+                    (1, 2)
+                ) / len(rows)
         return result

@@ -18,7 +18,8 @@ from bicore.selectors.baselines.spaces import as_space, squared_distances
 
 @dataclass(frozen=True)
 class OverSpace(PlainSelector):
-    """What rules over a space share. ``over``: "features", "embedding", "gradients", "predictions", a Space or a Kernel."""
+    """What rules over a space share. ``over``: "features", "embedding", "gradients", "predictions",
+    a Space or a Kernel."""
 
     over: Any = "features"
 
@@ -36,8 +37,9 @@ class OverSpace(PlainSelector):
 
 @dataclass(frozen=True)
 class KMeansPlusPlus(OverSpace):
-    """The centres of k-means++ (Arthur and Vassilvitskii 2007): each is drawn with probability ∝ weight × squared distance to
-    the nearest centre so far, the first ∝ weight. Where every distance is zero, among the rest at random.
+    """The centres of k-means++ (Arthur and Vassilvitskii 2007): each is drawn with probability ∝
+    weight × squared distance to the nearest centre so far, the first ∝ weight. Where every distance
+    is zero, among the rest at random.
 
     Examples
     --------
@@ -55,22 +57,28 @@ class KMeansPlusPlus(OverSpace):
         nearest = _Nearest(as_space(self.over).operator(job, centre=True), growth.order)
         weights = job.weights.cpu().numpy()
         while growth.wants():
-            chances = np.where(growth.open, weights * (nearest.distances() if growth.order else 1.0), 0.0)
+            chances = np.where(
+                growth.open, weights * (nearest.distances() if growth.order else 1.0), 0.0
+            )
             if chances.sum() == 0:
                 chances = growth.open.astype(float)
             heap = np.cumsum(chances)
             drawn = step_rng(job.seed, len(growth.order)).random() * heap[-1]
-            place = min(int(np.searchsorted(heap, drawn, side="right")), int(np.flatnonzero(chances)[-1]))
+            place = min(
+                int(np.searchsorted(heap, drawn, side="right")), int(np.flatnonzero(chances)[-1])
+            )
             growth.take(place)
             nearest.add(place)
 
 
 @dataclass(frozen=True)
 class KCenter(OverSpace):
-    """Greedy k-center (Gonzalez 1985; the active-learning "core-set" of Sener and Savarese 2018): always the point farthest
-    from those chosen, which is within a factor 2 of the smallest possible covering radius.
+    """Greedy k-center (Gonzalez 1985; the active-learning "core-set" of Sener and Savarese 2018):
+    always the point farthest from those chosen, which is within a factor 2 of the smallest possible
+    covering radius.
 
-    ``first``: "random" draws the first point, "central" takes the one nearest the mean. ``objectives`` hold the radius.
+    ``first``: "random" draws the first point, "central" takes the one nearest the mean.
+    ``objectives`` hold the radius.
 
     Examples
     --------
@@ -110,14 +118,19 @@ class _Nearest:
     """The squared distance of every point to the nearest one chosen."""
 
     def __init__(self, operator: KernelOperator, chosen: list[int]) -> None:
-        self.operator, self.norms = operator, operator.diagonal()
+        self.operator = operator
+        self.norms = operator.diagonal()
         self.squared = torch.full_like(self.norms, torch.inf)
         for place in chosen:
             self.add(place)
 
     def add(self, place: int) -> None:
         index = torch.tensor([place], device=self.norms.device)
-        torch.minimum(self.squared, squared_distances(self.operator, self.norms, index)[:, 0], out=self.squared)
+        torch.minimum(
+            self.squared,
+            squared_distances(self.operator, self.norms, index)[:, 0],
+            out=self.squared,
+        )
 
     def distances(self) -> np.ndarray[Any, Any]:
         return self.squared.double().cpu().numpy()
@@ -126,4 +139,6 @@ class _Nearest:
 def _to_mean(operator: KernelOperator, weights: Tensor) -> np.ndarray[Any, Any]:
     """Squared distance of every point to the weighted mean, up to a constant."""
     share = (weights / weights.sum()).to(operator.like)
-    return np.asarray((operator.diagonal() - 2 * operator.matmul(share[:, None])[:, 0]).double().cpu().numpy())
+    return np.asarray(
+        (operator.diagonal() - 2 * operator.matmul(share[:, None])[:, 0]).double().cpu().numpy()
+    )

@@ -1,12 +1,15 @@
-"""Selection without labels by experimental design: points that leave the least variance in a Bayesian linear model of any kernel.
+"""Selection without labels by experimental design: points that leave the least variance in a
+Bayesian linear model of any kernel.
 
-With the prior f ~ GP(0, k), noise σ² and the points of S observed, K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :] is what stays unknown.
+With the prior f ~ GP(0, k), noise σ² and the points of S observed, K' = K − K[:, S](K_SS +
+σ²I)⁻¹K[S, :] is what stays unknown.
 
     V-design  G(S) = ½ Σ_i v_i K'_ii, over the data (the paper's Bayesian V-objective; Σ v = 1)
     A-design  G(S) = ½ tr Cov(θ | S), over the parameters of a feature map
 
-Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and weakly submodular with
-γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least 1 − e^−γ of the best decrease of that size.
+Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and
+weakly submodular with γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least 1 −
+e^−γ of the best decrease of that size.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ class _Design(OverSpace):
 
     Parameters
     ----------
-    over : "features", "embedding", "gradients", a Space or a Kernel; the prior covariance of the model.
-    noise : σ², or "auto" for a tenth of the mean prior variance.
-    certify : solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be from the best one:
-        ``info["lower_bound"]`` holds for every choice of that size, ``info["relaxed_weights"]`` has a weight for every row. Costs
-        the cube of the number of features (or of points).
+    over : "features", "embedding", "gradients", a Space or a Kernel; the prior covariance of the
+    model. noise : σ², or "auto" for a tenth of the mean prior variance. certify : solve the relaxed
+    problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be from the best one:
+        ``info["lower_bound"]`` holds for every choice of that size, ``info["relaxed_weights"]`` has
+        a weight for every row. Costs the cube of the number of features (or of points).
     """
 
     noise: float | str = "auto"
@@ -53,8 +56,12 @@ class _Design(OverSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise != "auto" and not (isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf):
-            raise InputError(f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'.")
+        if self.noise != "auto" and not (
+            isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf
+        ):
+            raise InputError(
+                f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'."
+            )
 
     def _grow(self, job: Job, growth: Growth) -> None:
         train = self._prior(job)
@@ -71,7 +78,9 @@ class _Design(OverSpace):
             growth.take(place, state.objective)
         growth.extra |= {"noise": noise, **guarantee(train, noise)}
         if self.certify:
-            known, relaxed = _certificate(train, outer, weights, noise, len(growth.order), state.objective)
+            known, relaxed = _certificate(
+                train, outer, weights, noise, len(growth.order), state.objective
+            )
             every = np.zeros(job.total)
             every[job.rows] = relaxed.cpu().numpy()
             growth.extra |= known | {"relaxed_weights": every.tolist()}
@@ -84,7 +93,10 @@ class _Design(OverSpace):
             return float(self.noise)
         mean = float(train.diagonal().double().mean())
         if not mean > 0:
-            raise InputError("every point has prior variance zero, and noise='auto' goes by it; give noise, or other features.")
+            raise InputError(
+                "every point has prior variance zero, and noise='auto' goes by it; give noise, or "
+                "other features."
+            )
         return NOISE_SHARE * mean
 
     @abstractmethod
@@ -94,7 +106,8 @@ class _Design(OverSpace):
 
 @dataclass(frozen=True)
 class VDesign(_Design):
-    """Bayesian V-design: the mean variance of the predictions over the data, ½ Σ_i v_i K'_ii, point by point by its exact gain.
+    """Bayesian V-design: the mean variance of the predictions over the data, ½ Σ_i v_i K'_ii, point
+    by point by its exact gain.
 
     Examples
     --------
@@ -114,15 +127,17 @@ class VDesign(_Design):
 
 @dataclass(frozen=True)
 class ADesign(_Design):
-    """Bayesian A-design: the variance of the parameters, ½ tr Cov(θ | S). The parameters are those of the feature map; a kernel
-    without one has those of its matrix's square root."""
+    """Bayesian A-design: the variance of the parameters, ½ tr Cov(θ | S). The parameters are those
+    of the feature map; a kernel without one has those of its matrix's square root.
+    """
 
     @property
     def name(self) -> str:
         return f"A-design over {as_space(self.over).name}"
 
     def _prior(self, job: Job) -> KernelOperator:
-        """In float64: every direction counts alike, also those that float32 would not tell from rounding."""
+        """In float64: every direction counts alike, also those that float32 would not tell from
+        rounding."""
         context = replace(job.context, runtime=replace(job.context.runtime, dtype="float64"))
         return super()._prior(replace(job, context=context))
 
@@ -137,8 +152,17 @@ class ADesign(_Design):
 class Variances:
     """The variances that the points chosen so far leave, by rank-one updates in float64."""
 
-    def __init__(self, train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, capacity: int) -> None:
-        self.noise, self.weights, self.same = noise, weights.double(), outer is train
+    def __init__(
+        self,
+        train: KernelOperator,
+        outer: KernelOperator,
+        weights: Tensor,
+        noise: float,
+        capacity: int,
+    ) -> None:
+        self.noise = noise
+        self.weights = weights.double()
+        self.same = outer is train
         self.posterior = posterior_of(train, outer, weights, capacity)
         self.variance = train.diagonal().double().clone()
         self.power = outer.weighted_column_norms(weights).double()
@@ -153,7 +177,8 @@ class Variances:
         column = self.posterior.column(torch.tensor([place], device=self.variance.device))
         divisor = self.variance[place] + self.noise
         self.posterior.downdate(column, divisor)
-        train, image = column.train.double(), column.image.double()
+        train = column.train.double()
+        image = column.image.double()
         outer = train if self.same else column.outer.double()
         spread = (self.weights * outer) @ outer
         self.objective -= float(self.power[place] / (2 * divisor))
@@ -170,11 +195,16 @@ def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
     """k(o, o) at every place of the outer set."""
     if outer is train:
         return train.diagonal()
-    return outer.rows.square().sum(1) if isinstance(outer, Features) else train.like.new_ones(outer.shape[0])
+    return (
+        outer.rows.square().sum(1)
+        if isinstance(outer, Features)
+        else train.like.new_ones(outer.shape[0])
+    )
 
 
 def guarantee(train: KernelOperator, noise: float) -> dict[str, float]:
-    """The weak-submodularity ratio, and the share of the best decrease that greedy selection is sure to reach."""
+    """The weak-submodularity ratio, and the share of the best decrease that greedy selection is
+    sure to reach."""
     ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
     return {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
 
@@ -185,7 +215,8 @@ def square_root(train: KernelOperator) -> Tensor:
         return train.cols.double()
     if not isinstance(train, Gram):
         raise MemoryLimitError(
-            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does not fit the memory limit; raise "
+            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does "
+            "not fit the memory limit; raise "
             "Runtime(memory=…), or use a kernel with features (Nyström)."
         )
     values, vectors = torch.linalg.eigh(train.matrix.double())
@@ -195,15 +226,26 @@ def square_root(train: KernelOperator) -> Tensor:
 
 
 def _certificate(
-    train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int, objective: float
+    train: KernelOperator,
+    outer: KernelOperator,
+    weights: Tensor,
+    noise: float,
+    size: int,
+    objective: float,
 ) -> tuple[dict[str, Any], Tensor]:
     """What is known of the best choice of this size, and the relaxed weights."""
     relaxed = relaxation(train, outer, weights, noise, size)
     gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
-    return {"lower_bound": relaxed.bound, "relaxed_objective": relaxed.objective, "gap": gap}, relaxed.weights
+    return {
+        "lower_bound": relaxed.bound,
+        "relaxed_objective": relaxed.objective,
+        "gap": gap,
+    }, relaxed.weights
 
 
-def relaxation(train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int) -> Relaxed:
+def relaxation(
+    train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int
+) -> Relaxed:
     """The best weights over 0 ≤ w ≤ 1, Σw ≤ size, to a certified gap."""
     features = square_root(train)
     if outer is train:

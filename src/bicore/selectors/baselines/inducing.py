@@ -1,4 +1,5 @@
-"""Inducing points by the trace criterion, as functional regularisation for continual learning chooses them."""
+"""Inducing points by the trace criterion, as functional regularisation for continual learning
+chooses them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from bicore.selectors.baselines.spaces import as_space
 
 #: Proposals judged together; at most one of them is taken before the next are drawn.
 TOGETHER = 16
-#: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than dimensions stay solvable.
+#: Added to the diagonal of K_ZZ, relative to the mean of K's diagonal, so that more points than
+#: dimensions stay solvable.
 JITTER = 1e-6
 #: Swaps after which the matrices are made anew, so that rounding does not pile up.
 REFRESH = 50
@@ -27,12 +29,14 @@ GAIN = 1e-10
 
 @dataclass(frozen=True)
 class InducingPoints(OverSpace):
-    """FRCL's selection (Titsias et al. 2020): inducing points Z with a small T(Z) = Σ_i v_i (k_ii − k_iZ K_ZZ⁻¹ k_Zi), the
-    variance that Z leaves unexplained, k being the linear kernel over the embedding.
+    """FRCL's selection (Titsias et al. 2020): inducing points Z with a small T(Z) = Σ_i v_i (k_ii −
+    k_iZ K_ZZ⁻¹ k_Zi), the variance that Z leaves unexplained, k being the linear kernel over the
+    embedding.
 
-    A random set is refined by random local moves: a point of the data is proposed to join, the point whose removal then costs least
-    leaves, and the move stands if it lowers T. ``proposals`` points are proposed in all, 16 at a time, of which the best is taken.
-    The set has no order of its own: a prefix of it is an arbitrary part.
+    A random set is refined by random local moves: a point of the data is proposed to join, the
+    point whose removal then costs least leaves, and the move stands if it lowers T. ``proposals``
+    points are proposed in all, 16 at a time, of which the best is taken. The set has no order of
+    its own: a prefix of it is an arbitrary part.
     """
 
     over: Any = "embedding"
@@ -43,24 +47,33 @@ class InducingPoints(OverSpace):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.proposals < 0:
-            raise InputError(f"proposals={self.proposals} is below 0; give the number of points proposed to join.")
+            raise InputError(
+                f"proposals={self.proposals} is below 0; give the number of points proposed to "
+                "join."
+            )
 
     @property
     def name(self) -> str:
         return f"frcl over {as_space(self.over).name}"
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        rng, fixed = np.random.default_rng(job.seed), len(growth.order)
+        rng = np.random.default_rng(job.seed)
+        fixed = len(growth.order)
         growth.take_all(rng.permutation(len(job.data)))
         if not self.proposals:
             return
-        inducing = Inducing(as_space(self.over).operator(job), job.weights, list(growth.order), fixed)
+        inducing = Inducing(
+            as_space(self.over).operator(job), job.weights, list(growth.order), fixed
+        )
         for start in range(0, self.proposals, TOGETHER):
             open_places = np.flatnonzero(growth.open)
             if not len(open_places):
                 break
             if growth.clock.over:
-                growth.status = f"stopped by max_seconds after {start} of {self.proposals} proposals: all points, less refined"
+                growth.status = (
+                    f"stopped by max_seconds after {start} of {self.proposals} proposals: all "
+                    "points, less refined"
+                )
                 break
             count = min(TOGETHER, self.proposals - start, len(open_places))
             swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
@@ -73,14 +86,20 @@ class InducingPoints(OverSpace):
 
 
 class Inducing:
-    """A set Z with Q = K_ZZ⁻¹, B = K_ZX D K_XZ and what they explain, tr(QB); D holds the data's weights.
+    """A set Z with Q = K_ZZ⁻¹, B = K_ZX D K_XZ and what they explain, tr(QB); D holds the data's
+    weights.
 
-    Adding c to Z raises tr(QB) by γ/s with u = Q k_Zc, s = k_cc − k_cZ u, γ = β − 2bᵀu + uᵀBu, b = K_ZX D k_Xc, β = k_cX D k_Xc.
-    Removing i lowers it by (QBQ)_ii/Q_ii; both matrices of the set with c follow from those of Z by rank-one terms.
+    Adding c to Z raises tr(QB) by γ/s with u = Q k_Zc, s = k_cc − k_cZ u, γ = β − 2bᵀu + uᵀBu, b =
+    K_ZX D k_Xc, β = k_cX D k_Xc. Removing i lowers it by (QBQ)_ii/Q_ii; both matrices of the set
+    with c follow from those of Z by rank-one terms.
     """
 
-    def __init__(self, operator: KernelOperator, weights: Tensor, places: list[int], fixed: int) -> None:
-        self.operator, self.weights, self.fixed = operator, weights.double(), fixed
+    def __init__(
+        self, operator: KernelOperator, weights: Tensor, places: list[int], fixed: int
+    ) -> None:
+        self.operator = operator
+        self.weights = weights.double()
+        self.fixed = fixed
         self.diagonal = operator.diagonal().double()
         self.jitter = JITTER * max(float(self.diagonal.mean()), torch.finfo(torch.float64).tiny)
         self.trace = float(self.weights @ self.diagonal)
@@ -105,29 +124,41 @@ class Inducing:
         return self.trace - float((self.inverse * self.moment).sum())
 
     def best_swap(self, proposed: np.ndarray[Any, Any]) -> tuple[int, int] | None:
-        """(the number in Z that leaves, the place that joins) of the move that lowers T most, or None."""
+        """(the number in Z that leaves, the place that joins) of the move that lowers T most, or
+        None."""
         candidates = torch.from_numpy(proposed).to(self.places.device)
         columns = self.operator.columns(candidates).double()
         weighted = self.weights[:, None] * columns
-        own, b = columns[self.places], self.cross.T @ weighted
+        own = columns[self.places]
+        b = self.cross.T @ weighted
         beta = (columns * weighted).sum(0)
         u = self.inverse @ own
         image = self.moment @ u
         s = (self.diagonal[candidates] + self.jitter - (own * u).sum(0)).clamp_min(self.jitter)
         gamma = (beta - 2 * (b * u).sum(0) + (u * image).sum(0)).clamp_min(0)
-        numerator = self.sandwich.diagonal()[:, None] - 2 * u * (self.inverse @ (b - image)) / s + u.square() * gamma / s.square()
+        numerator = (
+            self.sandwich.diagonal()[:, None]
+            - 2 * u * (self.inverse @ (b - image)) / s
+            + u.square() * gamma / s.square()
+        )
         losses = numerator / (self.inverse.diagonal()[:, None] + u.square() / s)
         losses[: self.fixed] = torch.inf
         gains = gamma / s - losses
         best = int(gains.argmax())
         leaving, which = divmod(best, len(proposed))
-        return (leaving, int(proposed[which])) if float(gains[leaving, which]) > GAIN * self.trace else None
+        return (
+            (leaving, int(proposed[which]))
+            if float(gains[leaving, which]) > GAIN * self.trace
+            else None
+        )
 
     def swap(self, leaving: int, joining: int) -> None:
-        """Put ``joining`` in the place of number ``leaving``: rank-one terms, and everything anew once in a while."""
+        """Put ``joining`` in the place of number ``leaving``: rank-one terms, and everything anew
+        once in a while."""
         index = torch.tensor([joining], device=self.places.device)
         column = self.operator.columns(index).double()[:, 0]
-        own, b = column[self.places], self.cross.T @ (self.weights * column)
+        own = column[self.places]
+        b = self.cross.T @ (self.weights * column)
         beta = float((self.weights * column) @ column)
         self.places[leaving], self.cross[:, leaving] = joining, column
         row = b.clone()
@@ -140,8 +171,11 @@ class Inducing:
         else:
             self._refresh()
 
-    def _exchange(self, leaving: int, own: Tensor, variance: float, moment: Tensor, b: Tensor, beta: float) -> None:
-        """Q and QBQ of Z with the new point at the end, then without the number that leaves, whose place it takes."""
+    def _exchange(
+        self, leaving: int, own: Tensor, variance: float, moment: Tensor, b: Tensor, beta: float
+    ) -> None:
+        """Q and QBQ of Z with the new point at the end, then without the number that leaves, whose
+        place it takes."""
         u = self.inverse @ own
         s = max(variance + self.jitter - float(own @ u), self.jitter)
         image = moment @ u
@@ -151,9 +185,11 @@ class Inducing:
         inverse = torch.nn.functional.pad(self.inverse, (0, 1, 0, 1)) + torch.outer(a, a) / s
         sandwich = torch.nn.functional.pad(self.sandwich, (0, 1, 0, 1))
         sandwich += (torch.outer(p, a) + torch.outer(a, p)) / s + torch.outer(a, a) * (gamma / s**2)
-        e, g = inverse[:, leaving] / inverse[leaving, leaving], sandwich[:, leaving].clone()
+        e = inverse[:, leaving] / inverse[leaving, leaving]
+        g = sandwich[:, leaving].clone()
         sandwich += torch.outer(e, e) * g[leaving] - torch.outer(e, g) - torch.outer(g, e)
         inverse -= torch.outer(e, e) * inverse[leaving, leaving]
         order = torch.arange(len(u), device=u.device)
         order[leaving] = len(u)
-        self.inverse, self.sandwich = inverse[order][:, order], sandwich[order][:, order]
+        self.inverse = inverse[order][:, order]
+        self.sandwich = sandwich[order][:, order]

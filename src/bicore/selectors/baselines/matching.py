@@ -1,4 +1,5 @@
-"""Selectors whose points, averaged, match the mean of the data: herding and gradient matching, over any space."""
+"""Selectors whose points, averaged, match the mean of the data: herding and gradient matching, over
+any space."""
 
 from __future__ import annotations
 
@@ -22,17 +23,17 @@ from bicore.selectors.baselines.sparse_sums import FrankWolfe, OrthogonalPursuit
 
 @dataclass(frozen=True)
 class Herding(OverSpace):
-    """Herding as iCaRL does it (Rebuffi et al. 2017, algorithm 4), in the space of points scaled to length 1.
+    """Herding as iCaRL does it (Rebuffi et al. 2017, algorithm 4), in the space of points scaled to
+    length 1.
 
-    The k-th exemplar of a class is the point x that brings the mean of the exemplars nearest the mean μ of the class:
-    it minimises ‖μ − (φ(x) + Σ_{j<k} φ(p_j))/k‖. Classes take turns, so that every prefix is balanced; averages are not
-    scaled to length 1 again.
+    The k-th exemplar of a class is the point x that brings the mean of the exemplars nearest the
+    mean μ of the class: it minimises ‖μ − (φ(x) + Σ_{j<k} φ(p_j))/k‖. Classes take turns, so that
+    every prefix is balanced; averages are not scaled to length 1 again.
 
     Parameters
     ----------
-    over : the space; "embedding" is iCaRL's.
-    per_class : herd every class towards its own mean (needs labels), or all points towards the mean of all.
-    normalise : scale points to length 1.
+    over : the space; "embedding" is iCaRL's. per_class : herd every class towards its own mean
+    (needs labels), or all points towards the mean of all. normalise : scale points to length 1.
 
     Examples
     --------
@@ -55,23 +56,31 @@ class Herding(OverSpace):
 
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values if self.per_class else np.zeros(len(job.data), dtype=np.int64)
-        herd(as_space(self.over).operator(job, self.normalise, centre=not self.normalise), codes, job.weights, growth)
+        herd(
+            as_space(self.over).operator(job, self.normalise, centre=not self.normalise),
+            codes,
+            job.weights,
+            growth,
+        )
 
 
 @dataclass(frozen=True)
 class GradientMatching(OverSpace):
-    """A Hilbert coreset (Campbell and Broderick 2019): weighted points whose gradients sum to that of the data, all classes
-    together. It minimises ‖Σ_i v_i g_i − Σ_{k in S} w_k g_k‖ in the space ``over``.
+    """A Hilbert coreset (Campbell and Broderick 2019): weighted points whose gradients sum to that
+    of the data, all classes together. It minimises ‖Σ_i v_i g_i − Σ_{k in S} w_k g_k‖ in the space
+    ``over``.
 
     Parameters
     ----------
     weights : "equal", "pursuit" or "frank-wolfe"
-        Equal weights: herding towards the mean gradient (the paper's baseline; its code also scaled gradients to length 1:
-        ``normalise=True``). "pursuit": orthogonal matching pursuit, the weights >= 0 fitted anew after every point (GRAD-MATCH).
-        "frank-wolfe": steps with exact line search on {w >= 0, Σ w_i‖g_i‖ = Σ v_i‖g_i‖}.
+        Equal weights: herding towards the mean gradient (the paper's baseline; its code also scaled
+        gradients to length 1: ``normalise=True``). "pursuit": orthogonal matching pursuit, the
+        weights >= 0 fitted anew after every point (GRAD-MATCH). "frank-wolfe": steps with exact
+        line search on {w >= 0, Σ w_i‖g_i‖ = Σ v_i‖g_i‖}.
     normalise : scale gradients to length 1.
 
-    ``objectives`` hold ‖difference‖²/‖Σ v_i g_i‖² for the weighted forms. Their weights sum to about n: use ``normalised()``.
+    ``objectives`` hold ‖difference‖²/‖Σ v_i g_i‖² for the weighted forms. Their weights sum to
+    about n: use ``normalised()``.
     """
 
     over: Any = "gradients"
@@ -99,14 +108,20 @@ class GradientMatching(OverSpace):
 
 
 def herd(operator: KernelOperator, codes: Array, weights: Tensor, growth: Growth) -> None:
-    """Take points by turns of the groups, each bringing its group's mean of chosen points nearest the group's mean."""
+    """Take points by turns of the groups, each bringing its group's mean of chosen points nearest
+    the group's mean."""
     pull = _towards_means(operator, codes, weights)
     norms = operator.diagonal().double().cpu().numpy()
     chosen = np.zeros(len(codes))  # ⟨φ(x), Σ_j φ(p_j)⟩ over the points chosen of the same group
     counts = np.zeros(int(codes.max()) + 1, dtype=np.int64)
 
     def note(place: int) -> None:
-        column = operator.columns(torch.tensor([place], device=operator.like.device))[:, 0].double().cpu().numpy()
+        column = (
+            operator.columns(torch.tensor([place], device=operator.like.device))[:, 0]
+            .double()
+            .cpu()
+            .numpy()
+        )
         own = codes == codes[place]
         chosen[own] += column[own]
         counts[codes[place]] += 1
@@ -132,8 +147,12 @@ def _turns(codes: Array, counts: Array, growth: Growth) -> Iterator[int]:
 def _towards_means(operator: KernelOperator, codes: Array, weights: Tensor) -> Array:
     """⟨φ(x_i), μ_c⟩ for every point i and the weighted mean μ_c of its own group c."""
     index = torch.from_numpy(codes).to(weights.device)
-    totals = torch.zeros(int(codes.max()) + 1, dtype=weights.dtype, device=weights.device).index_add_(0, index, weights)
+    totals = torch.zeros(
+        int(codes.max()) + 1, dtype=weights.dtype, device=weights.device
+    ).index_add_(0, index, weights)
     shares = torch.zeros(len(codes), len(totals), dtype=weights.dtype, device=weights.device)
-    shares[torch.arange(len(codes), device=index.device), index] = weights / totals[index].clamp_min(1e-300)
+    shares[torch.arange(len(codes), device=index.device), index] = weights / totals[
+        index
+    ].clamp_min(1e-300)
     means = operator.matmul(shares.to(operator.like))
     return np.asarray(means.gather(1, index[:, None])[:, 0].double().cpu().numpy())

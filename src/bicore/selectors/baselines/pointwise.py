@@ -17,7 +17,8 @@ DIFFICULTIES = ("error", "loss", "margin")
 
 @dataclass(frozen=True)
 class Uniform(PlainSelector):
-    """Points drawn at random without replacement, all equally likely; the order drawn is the order of selection.
+    """Points drawn at random without replacement, all equally likely; the order drawn is the order
+    of selection.
 
     Examples
     --------
@@ -34,7 +35,8 @@ class Uniform(PlainSelector):
 
 @dataclass(frozen=True)
 class ClassBalanced(PlainSelector):
-    """Points drawn at random, one of every class a round; a class that runs out leaves its turns to the others.
+    """Points drawn at random, one of every class a round; a class that runs out leaves its turns to
+    the others.
 
     Examples
     --------
@@ -48,15 +50,18 @@ class ClassBalanced(PlainSelector):
     needs_labels = True
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        codes, rng = job.classes().values, np.random.default_rng(job.seed)
+        codes = job.classes().values
+        rng = np.random.default_rng(job.seed)
         count = int(codes.max()) + 1
-        rank, priority = rng.permutation(len(codes)), rng.permutation(count)
+        rank = rng.permutation(len(codes))
+        priority = rng.permutation(count)
         growth.take_all(_in_rounds(growth, codes, rank, priority))
 
 
 @dataclass(frozen=True)
 class Hardest(PlainSelector):
-    """The points of highest loss under the current model: cross-entropy for labels, squared error for targets."""
+    """The points of highest loss under the current model: cross-entropy for labels, squared error
+    for targets."""
 
     name = "hardest"
     needs_labels = True
@@ -68,7 +73,8 @@ class Hardest(PlainSelector):
 
 @dataclass(frozen=True)
 class MaxEntropy(PlainSelector):
-    """The points whose predicted class probabilities under the current model have the highest entropy −Σ p log p."""
+    """The points whose predicted class probabilities under the current model have the highest
+    entropy −Σ p log p."""
 
     name = "max-entropy"
     needs_model = True
@@ -80,17 +86,20 @@ class MaxEntropy(PlainSelector):
 
 @dataclass(frozen=True)
 class Stratified(PlainSelector):
-    """Coverage-centric selection (CCS, Zheng et al. 2023): leave the hardest points out, then draw evenly over difficulty.
+    """Coverage-centric selection (CCS, Zheng et al. 2023): leave the hardest points out, then draw
+    evenly over difficulty.
 
     Parameters
     ----------
     difficulty : "error", "loss" or "margin"
-        ‖p − e_y‖ (EL2N), the cross-entropy, or the largest other probability minus that of the label, under the current model.
-    prune : share of the hardest points that is left out; they come last, easiest first, should the rest not suffice.
-    strata : number of intervals of equal width between the lowest and the highest difficulty that remain.
+        ‖p − e_y‖ (EL2N), the cross-entropy, or the largest other probability minus that of the
+        label, under the current model.
+    prune : share of the hardest points that is left out; they come last, easiest first, should the
+    rest not suffice. strata : number of intervals of equal width between the lowest and the highest
+    difficulty that remain.
 
-    Each round draws one point at random from every stratum that has one left, so a smaller size is a prefix of a larger one, and
-    sparse strata are taken whole, as in the original budget rule.
+    Each round draws one point at random from every stratum that has one left, so a smaller size is
+    a prefix of a larger one, and sparse strata are taken whole, as in the original budget rule.
     """
 
     difficulty: str = "error"
@@ -105,15 +114,21 @@ class Stratified(PlainSelector):
         if self.difficulty not in DIFFICULTIES:
             raise unknown_name("difficulty", self.difficulty, DIFFICULTIES)
         if not 0 <= self.prune < 1:
-            raise InputError(f"prune={self.prune} is outside 0 … 1; give the share of hardest points to leave out.")
+            raise InputError(
+                f"prune={self.prune} is outside 0 … 1; give the share of hardest points to leave "
+                "out."
+            )
         if self.strata < 1:
-            raise InputError(f"strata={self.strata} is below 1; give the number of intervals of difficulty.")
+            raise InputError(
+                f"strata={self.strata} is below 1; give the number of intervals of difficulty."
+            )
 
     def _grow(self, job: Job, growth: Growth) -> None:
         difficulty = self._difficulties(job)
         by_difficulty = np.argsort(difficulty, kind="stable")
         cut = len(difficulty) - int(self.prune * len(difficulty))
-        kept, pruned = np.sort(by_difficulty[:cut]), by_difficulty[cut:]
+        kept = np.sort(by_difficulty[:cut])
+        pruned = by_difficulty[cut:]
         codes = np.full(len(difficulty), self.strata)
         codes[kept] = _strata(difficulty[kept], self.strata)
         rng = np.random.default_rng(job.seed)
@@ -140,10 +155,13 @@ class Stratified(PlainSelector):
 
 
 def _strata(values: Array, count: int) -> Array:
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if high == low:
         return np.zeros(len(values), dtype=np.int64)
-    return np.asarray(np.minimum((count * (values - low) / (high - low)).astype(np.int64), count - 1))
+    return np.asarray(
+        np.minimum((count * (values - low) / (high - low)).astype(np.int64), count - 1)
+    )
 
 
 def _losses(job: Job) -> Array:
@@ -165,5 +183,9 @@ def _take_highest(growth: Growth, values: Array) -> None:
 
 def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:
     places = np.flatnonzero(growth.open)
-    taken = np.bincount(codes[growth.order], minlength=len(priority)) if growth.order else np.zeros(len(priority), dtype=np.int64)
+    taken = (
+        np.bincount(codes[growth.order], minlength=len(priority))
+        if growth.order
+        else np.zeros(len(priority), dtype=np.int64)
+    )
     return places[in_rounds(codes[places], rank[places], priority, taken)]

@@ -1,8 +1,10 @@
-"""The relaxed design problem: minimise G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1 and Σw ≤ m.
+"""The relaxed design problem: minimise G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1
+and Σw ≤ m.
 
-G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex for a gradient is the m points of the largest: matching
-pursuit on this bounded set is Frank and Wolfe's method. At every w the gap ⟨∇G(w), w − s⟩ to that vertex s bounds G(w) − min G,
-and min G is below what any m points reach. Frank–Wolfe closes the gap like 1/t; projected gradients with Barzilai–Borwein steps get
+G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex for a gradient is the m
+points of the largest: matching pursuit on this bounded set is Frank and Wolfe's method. At every w
+the gap ⟨∇G(w), w − s⟩ to that vertex s bounds G(w) − min G, and min G is below what any m points
+reach. Frank–Wolfe closes the gap like 1/t; projected gradients with Barzilai–Borwein steps get
 there much sooner, and the same gap certifies them.
 """
 
@@ -17,7 +19,8 @@ from bicore.bilevel.solvers.projection import capped
 from bicore.bilevel.solvers.softmax import ARMIJO
 
 #: The gap is closed to this share of the objective, in at most so many steps.
-TOLERANCE, STEPS = 1e-3, 500
+TOLERANCE = 1e-3
+STEPS = 500
 #: A step is shortened down to this length.
 SHORTEST = 1e-10
 
@@ -32,29 +35,41 @@ class Relaxed:
     gaps: list[float]
 
 
-def relax(features: Tensor, moment: Tensor, noise: float, size: int, tolerance: float = TOLERANCE, steps: int = STEPS) -> Relaxed:
+def relax(
+    features: Tensor,
+    moment: Tensor,
+    noise: float,
+    size: int,
+    tolerance: float = TOLERANCE,
+    steps: int = STEPS,
+) -> Relaxed:
     """Spectral projected gradients from equal weights, until the certified gap is closed."""
     count = min(size, len(features))
     weights = features.new_full((len(features),), count / len(features))
     objective, gradient = evaluated(features, moment, noise, weights)
-    steepest, bound = float(gradient.abs().max()), 0.0
-    length, gaps = 1 / steepest if steepest else 1.0, []
+    steepest = float(gradient.abs().max())
+    bound = 0.0
+    length = 1 / steepest if steepest else 1.0
+    gaps = []
     for _ in range(steps):
         gaps.append(_gap(gradient, weights, count))
         bound = max(bound, objective - gaps[-1])
         if objective - bound <= tolerance * objective:
             break
         direction = capped(weights - length * gradient, count) - weights
-        slope, share = float(gradient @ direction), 1.0
+        slope = float(gradient @ direction)
+        share = 1.0
         while share > SHORTEST:
             tried = _objective(_inverse(features, noise, weights + share * direction), moment)
             if tried <= objective + ARMIJO * share * slope:
                 break
             share = _shorter(share, objective, slope, tried)
         moved = (weights + share * direction).clamp(0, 1)
-        before, old = gradient, weights
+        before = gradient
+        old = weights
         objective, gradient = evaluated(features, moment, noise, moved)
-        weights, change = moved, moved - old
+        weights = moved
+        change = moved - old
         curvature = float(change @ (gradient - before))
         length = float(change @ change) / curvature if curvature > 0 else 10 * length
     return Relaxed(weights, objective, bound, gaps)
@@ -66,12 +81,15 @@ def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:
 
 
 def _shorter(share: float, objective: float, slope: float, tried: float) -> float:
-    """The minimum of the parabola through the value and slope at 0 and the value at ``share``, within a tenth and a half of it."""
+    """The minimum of the parabola through the value and slope at 0 and the value at ``share``,
+    within a tenth and a half of it."""
     least = -slope * share**2 / (2 * (tried - objective - slope * share))
     return min(max(least, 0.1 * share), 0.5 * share)
 
 
-def evaluated(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> tuple[float, Tensor]:
+def evaluated(
+    features: Tensor, moment: Tensor, noise: float, weights: Tensor
+) -> tuple[float, Tensor]:
     """G(w) and its gradient."""
     inverse = _inverse(features, noise, weights)
     gradient = -0.5 / noise * ((features @ (inverse @ moment @ inverse)) * features).sum(1)

@@ -10,11 +10,14 @@ from bicore.data import Array
 def in_rounds(groups: Array, rank: Array, priority: Array, taken: Array) -> Array:
     """The order in which points leave their groups.
 
-    Each round takes one point of every group that still has one, by ``priority`` (lower first); within a group the point of lowest
-    ``rank`` goes first. ``taken`` holds how many of each group were taken before: those rounds are over for it.
+    Each round takes one point of every group that still has one, by ``priority`` (lower first);
+    within a group the point of lowest ``rank`` goes first. ``taken`` holds how many of each group
+    were taken before: those rounds are over for it.
     """
     within = np.empty(len(groups), dtype=np.int64)
     for group in np.unique(groups):
         places = np.flatnonzero(groups == group)
-        within[places[np.argsort(rank[places], kind="stable")]] = np.arange(len(places)) + taken[group]
+        within[places[np.argsort(rank[places], kind="stable")]] = (
+            np.arange(len(places)) + taken[group]
+        )
     return np.lexsort((priority[groups], within))

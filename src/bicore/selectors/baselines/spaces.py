@@ -1,7 +1,7 @@
 """The space in which points are near or far: one axis of the cover and matching rules.
 
-A space is raw features, a module's embedding, its last-layer gradients, its predictions, or any kernel; each becomes an operator
-that gives inner products, and a rule needs nothing else.
+A space is raw features, a module's embedding, its last-layer gradients, its predictions, or any
+kernel; each becomes an operator that gives inner products, and a rule needs nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from torch import Tensor
 from bicore.data import as_tensor
 from bicore.errors import NumericalError, unknown_name
 from bicore.kernels.base import Kernel, Normalised
-from bicore.kernels.operators import Features, KernelOperator, OuterProducts, Reserve, build_operators
+from bicore.kernels.operators import (
+    Features,
+    KernelOperator,
+    OuterProducts,
+    Reserve,
+    build_operators,
+)
 from bicore.selectors.baselines.base import Job, several_outputs
 
 
@@ -29,8 +35,10 @@ class Space(ABC):
 
     @abstractmethod
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        """The inner products of the job's rows; ``normalise`` scales every point to length 1 first. ``centre`` may subtract the
-        mean of all points: for rules that see distances only, which then lose nothing to rounding far from the origin."""
+        """The inner products of the job's rows; ``normalise`` scales every point to length 1 first.
+        ``centre`` may subtract the mean of all points: for rules that see distances only, which
+        then lose nothing to rounding far from the origin.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,8 @@ class Predictions(Space):
 
 @dataclass(frozen=True)
 class LastLayerGradients(Space):
-    """The gradient of each point's loss in the last layer: the outer product of the residual p − e_y and the layer's input."""
+    """The gradient of each point's loss in the last layer: the outer product of the residual p −
+    e_y and the layer's input."""
 
     name = "gradients"
     needs_labels = True
@@ -78,7 +87,9 @@ class LastLayerGradients(Space):
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         assert job.data.y is not None
-        left, right = (factor.to(job.like) for factor in job.observed().gradient_factors(job.data.y))
+        left, right = (
+            factor.to(job.like) for factor in job.observed().gradient_factors(job.data.y)
+        )
         return OuterProducts(_unit(left), _unit(right)) if normalise else OuterProducts(left, right)
 
 
@@ -95,12 +106,21 @@ class KernelSpace(Space):
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
         beside = 8 * len(job.data) * (job.size + 8)
-        return build_operators(kernel.fitted(job.data.x), job.data.x, None, Reserve(beside, beside), job.context.runtime)[0]
+        return build_operators(
+            kernel.fitted(job.data.x),
+            job.data.x,
+            None,
+            Reserve(beside, beside),
+            job.context.runtime,
+        )[0]
 
 
 SPACES: dict[str, Space] = {
-    "features": RawFeatures(), "embedding": Embedding(), "gradients": LastLayerGradients(), "predictions": Predictions(),
-}  # fmt: skip
+    "features": RawFeatures(),
+    "embedding": Embedding(),
+    "gradients": LastLayerGradients(),
+    "predictions": Predictions(),
+}
 
 
 def as_space(over: Any) -> Space:

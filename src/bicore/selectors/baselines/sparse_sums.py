@@ -1,7 +1,8 @@
-"""Weighted points that sum to a given vector: orthogonal matching pursuit and Frank–Wolfe, from inner products alone.
+"""Weighted points that sum to a given vector: orthogonal matching pursuit and Frank–Wolfe, from
+inner products alone.
 
-With the target L = Σ_i v_i g_i and S the chosen points, both need ⟨L, g_i⟩ for all i and the columns ⟨g_i, g_k⟩ of the points they
-touch; the error ‖L − Σ w_k g_k‖² follows from these.
+With the target L = Σ_i v_i g_i and S the chosen points, both need ⟨L, g_i⟩ for all i and the
+columns ⟨g_i, g_k⟩ of the points they touch; the error ‖L − Σ w_k g_k‖² follows from these.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from bicore.kernels.operators import KernelOperator
 from bicore.selectors.base import lowest
 from bicore.selectors.baselines.base import Growth
 
-#: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little is rounding: no point lowers the error any more.
+#: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little is rounding: no point lowers the error
+#: any more.
 CORRELATION = 1e-10
 #: Frank–Wolfe takes points again and again; it ends after this many steps a point asked for.
 STEPS_A_POINT = 50
-#: Added to the diagonal of normal equations, relative to it, so that equal points do not make them singular.
+#: Added to the diagonal of normal equations, relative to it, so that equal points do not make them
+#: singular.
 JITTER = 1e-12
 
 
@@ -34,7 +37,10 @@ class Match:
         self.square = float(weights.double() @ total)
         self.norms = operator.diagonal().double().clamp_min(0).sqrt().cpu().numpy()
         if self.square <= 0 or not self.norms.any():
-            raise NumericalError("the points sum to zero in this space: nothing to match; use another space, or weights='equal'.")
+            raise NumericalError(
+                "the points sum to zero in this space: nothing to match; use another space, or "
+                "weights='equal'."
+            )
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
         self.numbers: dict[int, int] = {}
@@ -51,7 +57,9 @@ class Match:
             if len(self.places) == len(self._columns):
                 self._columns = np.concatenate([self._columns, np.empty_like(self._columns)])
             index = torch.tensor([place], device=self.operator.like.device)
-            self._columns[len(self.places)] = self.operator.columns(index)[:, 0].double().cpu().numpy()
+            self._columns[len(self.places)] = (
+                self.operator.columns(index)[:, 0].double().cpu().numpy()
+            )
             self.numbers[place] = len(self.places)
             self.places.append(place)
             self.learnt = np.append(self.learnt, 0.0)
@@ -60,12 +68,18 @@ class Match:
     def correlations(self) -> Array:
         """⟨L − Σ w_k g_k, g_i⟩/‖g_i‖ for every i; zero where g_i is zero."""
         left = self.toward - self.learnt @ self.columns
-        return np.asarray(np.divide(left, self.norms, out=np.zeros_like(left), where=self.norms > 0))
+        return np.asarray(
+            np.divide(left, self.norms, out=np.zeros_like(left), where=self.norms > 0)
+        )
 
     def error(self) -> float:
         """‖L − Σ w_k g_k‖²/‖L‖²."""
         own = self.columns[:, self.places]
-        left = float(self.square - 2 * self.learnt @ self.toward[self.places] + self.learnt @ own @ self.learnt)
+        left = float(
+            self.square
+            - 2 * self.learnt @ self.toward[self.places]
+            + self.learnt @ own @ self.learnt
+        )
         return max(left, 0.0) / max(self.square, np.finfo(float).tiny)
 
     def best(self, among: Array) -> tuple[int, float]:
@@ -81,11 +95,13 @@ class Match:
 
 
 class OrthogonalPursuit(Match):
-    """Take the point that correlates most with what is missing, then fit all weights >= 0 anew; a weight of zero leaves."""
+    """Take the point that correlates most with what is missing, then fit all weights >= 0 anew; a
+    weight of zero leaves."""
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
         super().__init__(operator, weights, capacity)
-        self._lower, self._factored = torch.zeros(0, 0, dtype=torch.float64), list[int]()
+        self._lower = torch.zeros(0, 0, dtype=torch.float64)
+        self._factored = list[int]()
 
     def run(self, growth: Growth) -> None:
         given = list(growth.order)
@@ -107,14 +123,17 @@ class OrthogonalPursuit(Match):
             self.finish(growth)
 
     def _fit(self, support: list[int]) -> None:
-        """Least squares with weights >= 0 on the support. While no weight is at its bound, a factor bordered by the new point
-        gives them; otherwise Lawson and Hanson's active set does, from the weights at hand."""
+        """Least squares with weights >= 0 on the support. While no weight is at its bound, a factor
+        bordered by the new point gives them; otherwise Lawson and Hanson's active set does, from
+        the weights at hand.
+        """
         numbers = [self.numbers[place] for place in support]
         if not support:
             return
         solved = self._bordered(numbers, support)
         if solved is None:
-            gram, right = self.columns[np.ix_(numbers, support)], self.toward[support]
+            gram = self.columns[np.ix_(numbers, support)]
+            right = self.toward[support]
             solved = non_negative_least_squares(gram, right, self.learnt[numbers])
             self._factored = []
         self.learnt = np.zeros_like(self.learnt)
@@ -139,7 +158,9 @@ class OrthogonalPursuit(Match):
             if int(failed):
                 return None
         self._factored = list(support)
-        solved = torch.cholesky_solve(torch.from_numpy(self.toward[support])[:, None], self._lower)[:, 0].numpy()
+        solved = torch.cholesky_solve(torch.from_numpy(self.toward[support])[:, None], self._lower)[
+            :, 0
+        ].numpy()
         return solved if (solved > 0).all() else None
 
     def _leave(self, growth: Growth) -> None:
@@ -164,13 +185,17 @@ def non_negative_least_squares(gram: Array, right: Array, start: Array) -> Array
     return weights
 
 
-def _toward_solution(gram: Array, right: Array, weights: Array, active: Array) -> tuple[Array, Array]:
-    """Solve on the active set; where that leaves the cone, go as far as the border and drop what lies on it, until it does not."""
+def _toward_solution(
+    gram: Array, right: Array, weights: Array, active: Array
+) -> tuple[Array, Array]:
+    """Solve on the active set; where that leaves the cone, go as far as the border and drop what
+    lies on it, until it does not."""
     while True:
         places = np.flatnonzero(active)
         part = gram[np.ix_(places, places)]
         solved = np.linalg.solve(
-            part + JITTER * max(np.trace(part) / max(len(places), 1), 1e-300) * np.eye(len(places)), right[places]
+            part + JITTER * max(np.trace(part) / max(len(places), 1), 1e-300) * np.eye(len(places)),
+            right[places],
         )
         if (solved > 0).all():
             result = np.zeros_like(weights)
@@ -178,7 +203,12 @@ def _toward_solution(gram: Array, right: Array, weights: Array, active: Array) -
             return result, active
         current = weights[places]
         falling = solved <= 0
-        step = float(np.min(current[falling] / np.maximum(current[falling] - solved[falling], np.finfo(float).tiny)))
+        step = float(
+            np.min(
+                current[falling]
+                / np.maximum(current[falling] - solved[falling], np.finfo(float).tiny)
+            )
+        )
         moved = current + min(step, 1.0) * (solved - current)
         moved[falling & (moved <= 1e-14 * max(moved.max(), 0.0))] = 0.0
         moved[np.flatnonzero(falling)[np.argmin(moved[falling])]] = 0.0
@@ -190,7 +220,8 @@ def _toward_solution(gram: Array, right: Array, weights: Array, active: Array) -
 
 
 class FrankWolfe(Match):
-    """Move towards the vertex (σ/σ_k) g_k that correlates most with what is missing, σ_i = ‖g_i‖, σ = Σ v_i σ_i."""
+    """Move towards the vertex (σ/σ_k) g_k that correlates most with what is missing, σ_i = ‖g_i‖, σ
+    = Σ v_i σ_i."""
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
         super().__init__(operator, weights, capacity)
@@ -218,7 +249,8 @@ class FrankWolfe(Match):
             self.finish(growth)
 
     def _step(self, place: int) -> bool:
-        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error; False where no such step lowers it."""
+        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error; False
+        where no such step lowers it."""
         number = self.touch(place)
         vertex = np.zeros_like(self.learnt)
         vertex[number] = self.sigma / max(self.norms[place], np.finfo(float).tiny)
