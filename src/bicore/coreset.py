@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,66 +17,163 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
 
-FORMAT = 1
+FORMAT = 2
 _ARRAYS = ("indices", "weights", "ids", "objectives")
+
+
+class Status(StrEnum):
+    """How a selection ended; ``Coreset.message`` has the sentence that goes with it.
+
+    Examples
+    --------
+    >>> Status.COMPLETE == "complete"
+    True
+    >>> Status.LESS_REFINED.whole, Status.OUT_OF_TIME.whole
+    (True, False)
+    """
+
+    #: Every point asked for is there.
+    COMPLETE = "complete"
+    #: Fewer points than asked for: no other one may join, or none would have a weight above zero.
+    FEWER = "fewer"
+    #: All points are there; the time limit ended what was to improve them.
+    LESS_REFINED = "less refined"
+    #: The time limit ended it before all points were there.
+    OUT_OF_TIME = "out of time"
+    #: The user ended it; what was done until then is there.
+    INTERRUPTED = "interrupted"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all points that could be had are there and the user let it end by itself."""
+        return self not in (Status.OUT_OF_TIME, Status.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What produced a coreset, typed: the part of its story that code may rely on.
+
+    Parameters
+    ----------
+    method : str
+        The selector in words.
+    rows : int, optional
+        How many rows the data had.
+    seed : int, optional
+        Of whatever was drawn.
+    seconds, preparation_seconds : float
+        The whole selection, and what passed before its first point.
+    fingerprint : str, optional
+        Of the data; see :meth:`bicore.Dataset.fingerprint`.
+    configuration : str, optional
+        A digest of all that decides the objective: two coresets that share it share the problem.
+    empty_objective : float, optional
+        The outer objective of a model of no points.
+    task, loss, kernel : str, optional
+        Of a bilevel problem.
+    inner_reg : float, optional
+        The regulariser; with ``per_point`` it is multiplied by the coreset's size.
+    per_point, automatic : bool
+        The form of the regulariser, and whether the data chose it.
+    classes : tuple, optional
+        The labels, in the order of the model's outputs.
+    notes : tuple of str
+        Sentences worth telling a person.
+    """
+
+    method: str = ""
+    rows: int | None = None
+    seed: int | None = None
+    seconds: float = 0.0
+    preparation_seconds: float = 0.0
+    fingerprint: str | None = None
+    configuration: str | None = None
+    empty_objective: float | None = None
+    task: str | None = None
+    loss: str | None = None
+    kernel: str | None = None
+    inner_reg: float | None = None
+    per_point: bool = False
+    automatic: bool = False
+    classes: tuple[Any, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Provenance:
+        """What a file holds; names of later versions are passed over."""
+        known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
+        for name in ("classes", "notes"):
+            if known.get(name) is not None:
+                known[name] = tuple(known[name])
+        return cls(**known)
 
 
 @dataclass(frozen=True, eq=False)
 class Coreset:
     """An ordered, weighted subset.
 
-    Attributes
+    Parameters
     ----------
-    indices : row numbers in the data, in the order of selection. weights : one weight >= 0 for each
-    index; exactly 1.0 when binary. ids : the ids of those rows (equal to ``indices`` unless the
-    data had ids of its own). objectives : outer objective after each point (empty for methods that
-    have none). status : ``"complete"``, or why fewer points than asked for came back. info : how it
-    was obtained: method, kernel, loss, regulariser, task, seed, seconds, versions, data
-    fingerprint.
+    indices : array of int
+        Row numbers in the data, in the order of selection.
+    weights : array of float, optional
+        One weight >= 0 for each index; exactly 1.0 when binary, which is the default.
+    ids : array of int, optional
+        The ids of those rows (equal to ``indices`` unless the data had ids of its own).
+    objectives : array of float
+        Outer objective after each point (empty for methods that have none).
+    status : Status
+        How the selection ended.
+    message : str
+        The same as a sentence; empty when it is complete.
+    provenance : Provenance
+        What produced it, typed.
+    details : mapping
+        What else the method has to say, for display only.
 
     Examples
     --------
     >>> picked = Coreset(np.array([4, 2, 7]))
     >>> picked.prefix(2).indices.tolist()
     [4, 2]
+    >>> picked.status
+    <Status.COMPLETE: 'complete'>
     """
 
     indices: Array
     weights: Array = None  # type: ignore[assignment]
     ids: Array = None  # type: ignore[assignment]
     objectives: Array = field(default_factory=lambda: np.empty(0))
-    status: str = "complete"
-    info: Mapping[str, Any] = field(default_factory=dict)
+    status: Status = Status.COMPLETE
+    message: str = ""
+    provenance: Provenance = field(default_factory=Provenance)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
         indices = np.asarray(self.indices, dtype=np.int64)
-        weights = (
-            np.ones(len(indices))
-            if self.weights is None
-            else np.asarray(self.weights, dtype=np.float64)
-        )
+        weights = np.ones(len(indices)) if self.weights is None else np.asarray(self.weights, float)
         ids = indices if self.ids is None else np.asarray(self.ids, dtype=np.int64)
-        objectives = np.asarray(self.objectives, dtype=np.float64)
         if len(np.unique(indices)) != len(indices):
             raise InputError("indices holds a row twice; a coreset is a set of rows.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
             raise InputError(
-                f"{len(indices)} indices with {len(weights)} weights and {len(ids)} ids; they must "
-                "align."
+                f"{len(indices)} indices with {len(weights)} weights and {len(ids)} ids; "
+                "they must align."
             )
         if indices.size and indices.min() < 0:
             raise InputError(f"indices holds {indices.min()}; rows are counted from 0.")
         if weights.size and not (np.isfinite(weights).all() and weights.min() >= 0):
             raise InputError(f"weights holds {weights.min()}; weights are finite and >= 0.")
-        for name, value in (
-            ("indices", indices),
-            ("weights", weights),
-            ("ids", ids),
-            ("objectives", objectives),
-        ):
-            put(self, name, value)
-        put(self, "info", dict(self.info))
+        checked = {
+            "indices": indices,
+            "weights": weights,
+            "ids": ids,
+            "objectives": np.asarray(self.objectives, dtype=np.float64),
+            "status": Status(self.status),
+            "details": dict(self.details),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -83,16 +181,29 @@ class Coreset:
     def __repr__(self) -> str:
         kind = "binary" if self.binary else "learnt"
         value = f", objective={self.objective:.6g}" if self.objective is not None else ""
-        told = "".join(
-            f", {key}={self.info[key]}" for key in ("task", "loss", "kernel") if key in self.info
-        )
+        known = self.provenance
+        parts = {"task": known.task, "loss": known.loss, "kernel": known.kernel}
+        told = "".join(f", {name}={part}" for name, part in parts.items() if part is not None)
+        total = "?" if known.rows is None else known.rows
         return (
-            f"Coreset({len(self)} of {self.info.get('n', '?')} points, {kind} weights{value}, "
-            f"status={self.status!r}{told})"
+            f"Coreset({len(self)} of {total} points, {kind} weights{value}, "
+            f"status={self.status.value!r}{told})"
         )
 
     @property
+    def info(self) -> dict[str, Any]:
+        """How it was obtained, for display: the provenance and what else the method has to say.
+
+        Returns
+        -------
+        dict
+            Names and values that JSON can hold, but for what the method itself put there.
+        """
+        return {**asdict(self.provenance), **self.details}
+
+    @property
     def binary(self) -> bool:
+        """Whether every weight is 1."""
         return bool((self.weights == 1.0).all())
 
     @property
@@ -102,76 +213,227 @@ class Coreset:
 
     @property
     def gains(self) -> Array:
-        """How much each point lowered the outer objective (a binary step may raise it: then the
-        gain is negative)."""
+        """How much each point lowered the outer objective; negative where a binary step raised it."""
         if not len(self.objectives):
             return np.empty(0)
-        start = float(self.info.get("empty_objective", self.objectives[0]))
-        return -np.diff(np.concatenate([[start], self.objectives]))
+        start = self.provenance.empty_objective
+        first = float(self.objectives[0]) if start is None else start
+        return -np.diff(np.concatenate([[first], self.objectives]))
 
     def prefix(self, size: int) -> Coreset:
-        """The first ``size`` points, in order, with unit weights: learnt weights belong to the set
-        they were learnt on."""
+        """The first points, in order, with unit weights.
+
+        Learnt weights belong to the set they were learnt on, and so do its objectives.
+
+        Parameters
+        ----------
+        size : int
+            How many, from 1 to the size of the coreset.
+
+        Returns
+        -------
+        Coreset
+            A complete one of that size.
+
+        Raises
+        ------
+        InputError
+            Where ``size`` is outside that range.
+
+        Examples
+        --------
+        >>> Coreset(np.array([4, 2, 7])).prefix(1).indices.tolist()
+        [4]
+        """
         if not 1 <= size <= len(self):
             raise InputError(f"size={size} is outside 1 … {len(self)}, the size of this coreset.")
-        # The objectives were measured with the weights of their time; they hold for unit weights
-        # only if those were unit.
-        objectives = self.objectives[:size] if self.binary else np.empty(0)
         return replace(
             self,
             indices=self.indices[:size],
             weights=np.ones(size),
             ids=self.ids[:size],
-            objectives=objectives,
-            status="complete",
+            objectives=self.objectives[:size] if self.binary else np.empty(0),
+            status=Status.COMPLETE,
+            message="",
         )
 
     def normalised(self) -> Coreset:
-        """The same points with weights of mean 1, the form in which learnt weights enter a mean
-        loss."""
+        """The same points with weights of mean 1, as learnt weights enter a mean loss.
+
+        Returns
+        -------
+        Coreset
+            With scaled weights.
+
+        Raises
+        ------
+        InputError
+            Where all weights are 0.
+
+        Examples
+        --------
+        >>> Coreset(np.array([4, 2]), np.array([1.0, 3.0])).normalised().weights.tolist()
+        [0.5, 1.5]
+        """
         total = self.weights.sum()
         if total == 0:
             raise InputError("all weights are 0; there is nothing to normalise.")
         return replace(self, weights=self.weights * (len(self) / total))
 
     def of(self, data: Dataset) -> Dataset:
-        """The chosen rows of ``data`` in order of selection, with the coreset's weights."""
+        """The chosen rows of some data in order of selection, with the coreset's weights.
+
+        Parameters
+        ----------
+        data : Dataset
+            What the coreset was selected from.
+
+        Returns
+        -------
+        Dataset
+            As many rows as the coreset has points.
+
+        Raises
+        ------
+        InputError
+            Where the data has too few rows to be what it was made from.
+
+        Examples
+        --------
+        >>> Coreset(np.array([2, 0])).of(Dataset([[0.0], [1.0], [2.0]])).x.ravel().tolist()
+        [2.0, 0.0]
+        """
         if len(self) and self.indices.max() >= len(data):
             raise InputError(
-                f"index {self.indices.max()} is beyond the {len(data)} rows of data; pass the data "
-                "it was made from."
+                f"index {self.indices.max()} is beyond the {len(data)} rows of data; "
+                "pass the data it was made from."
             )
-        picked = data[self.indices]
-        object.__setattr__(picked, "weight", self.weights)
-        return picked
+        return data[self.indices].with_columns(weight=self.weights)
+
+    def told(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
+        """The same coreset with more of its story.
+
+        Parameters
+        ----------
+        provenance : mapping, optional
+            Fields of :class:`Provenance` that change.
+        **details
+            What is added for display.
+
+        Returns
+        -------
+        Coreset
+            With the same points.
+
+        Examples
+        --------
+        >>> Coreset(np.array([4])).told({"method": "by hand"}, why="a test").info["why"]
+        'a test'
+        """
+        changed = replace(self.provenance, **(provenance or {}))
+        return replace(self, provenance=changed, details={**self.details, **details})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write an ``.npz`` that plain NumPy opens without pickle; written beside and renamed, so a
-        crash loses nothing."""
+        """Write an ``.npz`` that plain NumPy opens without pickle.
+
+        It is written beside and renamed, so that a crash loses nothing.
+
+        Parameters
+        ----------
+        path : path
+            Where to.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Coreset(np.array([4, 2])).save(folder + "/picks.npz")
+        ...     Coreset.load(file).indices.tolist()
+        [4, 2]
+        """
         target = Path(path)
-        head = json.dumps({"format": FORMAT, "status": self.status, "info": self.info}, default=str)
+        head = {
+            "format": FORMAT,
+            "status": self.status.value,
+            "message": self.message,
+            "provenance": asdict(self.provenance),
+            "details": self.details,
+        }
         with replacing(target) as beside, open(beside, "wb") as file:
-            np.savez(file, head=np.array(head), **{name: getattr(self, name) for name in _ARRAYS})
+            arrays = {name: getattr(self, name) for name in _ARRAYS}
+            np.savez(file, head=np.array(json.dumps(head, default=str)), **arrays)
         return target
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Coreset:
-        """Read what :meth:`save` wrote; refuses anything else by name and never unpickles."""
+        """Read what :meth:`save` wrote; refuses anything else by name and never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+
+        Returns
+        -------
+        Coreset
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            Where the file is another kind of file, or of another version's format.
+
+        Examples
+        --------
+        See :meth:`save`.
+        """
         try:
             stored = np.load(path, allow_pickle=False)
-            if isinstance(stored, np.ndarray):
-                raise ValueError("it holds a single array")
             with stored:
                 head = json.loads(str(stored["head"]))
                 arrays = {name: stored[name] for name in _ARRAYS}
+            found = head.get("format")
+            if found == FORMAT:
+                known = Provenance.read(head["provenance"])
+                status = Status(head["status"])
+                return cls(
+                    **arrays,
+                    status=status,
+                    message=head["message"],
+                    provenance=known,
+                    details=head["details"],
+                )
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            EOFError,
+            TypeError,
+            AttributeError,
+            zipfile.BadZipFile,
+        ) as error:
             raise InputError(
                 f"{path} is not a coreset file ({error}); give a file written by Coreset.save."
             ) from error
-        if head.get("format") != FORMAT:
-            raise InputError(
-                f"{path} has format {head.get('format')!r}; this version reads format {FORMAT}."
-            )
-        return cls(**arrays, status=head["status"], info=head["info"])
+        raise InputError(f"{path} has format {found!r}; this version reads format {FORMAT}.")
+
+
+def ended(status: Status, taken: int, size: int) -> str:
+    """The sentence for a selection that ended early, after ``taken`` of ``size`` points."""
+    how = {
+        Status.OUT_OF_TIME: "stopped by max_seconds",
+        Status.INTERRUPTED: "interrupted",
+    }
+    return f"{how[status]} after {taken} of {size} points"
+
+
+def labels_in(values: Sequence[Any] | Array | None) -> tuple[Any, ...] | None:
+    """Class labels as plain values, which JSON can hold."""
+    return None if values is None else tuple(np.asarray(values).tolist())

@@ -15,6 +15,8 @@ from bicore.errors import InputError, unknown_name
 Array = npt.NDArray[Any]
 Task = Literal["classification", "regression"]
 
+_COLUMNS = ("x", "y", "weight", "ids")
+
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
 _CHECK_ROWS = 65536
 
@@ -62,12 +64,36 @@ class Dataset:
 
     def __getitem__(self, rows: Any) -> Dataset:
         """The rows asked for, with every column; what was checked once is not checked again."""
-        picked = object.__new__(Dataset)
-        rows = np.asarray(rows) if not isinstance(rows, slice) else rows
-        for name in ("x", "y", "weight", "ids"):
-            column = getattr(self, name)
-            object.__setattr__(picked, name, None if column is None else column[rows])
-        return picked
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        kept = {name: None if one is None else one[rows] for name, one in columns.items()}
+        return Dataset._of(**kept)
+
+    @classmethod
+    def _of(cls, **columns: Array | None) -> Dataset:
+        """A data set of columns that are known to be sound, without another look at them."""
+        found = object.__new__(cls)
+        found.__dict__.update(columns)
+        return found
+
+    def with_columns(self, **columns: Array | None) -> Dataset:
+        """The same rows with other columns, which are taken as they are.
+
+        Parameters
+        ----------
+        **columns : array
+            Any of ``x``, ``y``, ``weight`` and ``ids``, one entry for each row.
+
+        Returns
+        -------
+        Dataset
+            With the other columns as they were.
+
+        Examples
+        --------
+        >>> Dataset([[0.0], [1.0]]).with_columns(weight=np.array([1.0, 2.0])).weights.tolist()
+        [1.0, 2.0]
+        """
+        return Dataset._of(**{name: getattr(self, name) for name in _COLUMNS} | columns)
 
     @property
     def weights(self) -> Array:
@@ -114,16 +140,12 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
             )
         # strings grow to the longer kind; nothing is cut off
         y = np.concatenate([first.y, second.y])
-    both = object.__new__(Dataset)
-    columns = {
-        "x": np.concatenate([first.x, second.x]),
-        "y": y,
-        "weight": np.concatenate([first.weights, second.weights]),
-        "ids": np.concatenate([first.ids, second.ids]),
-    }
-    for name, column in columns.items():
-        object.__setattr__(both, name, column)
-    return both
+    return Dataset._of(
+        x=np.concatenate([first.x, second.x]),
+        y=y,
+        weight=np.concatenate([first.weights, second.weights]),
+        ids=np.concatenate([first.ids, second.ids]),
+    )
 
 
 @dataclass(frozen=True, eq=False)

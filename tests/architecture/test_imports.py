@@ -13,6 +13,7 @@ LAYERS = [
     ["_version", "errors", "files"],
     ["runtime", "data"],
     ["coreset", "losses", "sources", "state"],
+    ["picking"],
     ["kernels", "networks"],
     ["bilevel"],
     ["selectors"],

@@ -15,14 +15,13 @@ from bicore.bilevel.engines.dense_ridge import ExplicitRidge
 from bicore.bilevel.engines.implicit import ImplicitForward
 from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
 from bicore.bilevel.engines.ridge import RidgeForward
-from bicore.bilevel.problem import TIE
 from bicore.bilevel.quotas import Quotas
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import NumericalError
+from bicore.picking import TIE, lowest, step_rng
 from bicore.runtime import Clock, ProgressLine
-from bicore.selectors.base import lowest, step_rng
 
 #: Points chosen on a GPU before their numbers are read back: time limits and interrupts are heard
 #: that often.

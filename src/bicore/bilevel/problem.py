@@ -15,10 +15,6 @@ from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 
-#: Points, exchanges and removals whose worth differs by less than this share are equal; the
-#: smallest id then decides.
-TIE = 1e-10
-
 
 @dataclass(frozen=True)
 class Constant:

@@ -4,6 +4,7 @@ from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime, Step
 from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
 from bicore.runtime.progress import ProgressLine
+from bicore.runtime.versions import versions
 
 __all__ = [
     "Clock",
@@ -14,4 +15,5 @@ __all__ = [
     "free_bytes",
     "human_bytes",
     "parse_bytes",
+    "versions",
 ]

@@ -27,8 +27,11 @@ from bicore.bilevel.strategies.base import Assembly, Strategy, as_strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, as_features, as_weights
 from bicore.errors import InputError, unknown_name
+from bicore.picking import as_seed, as_size
+from bicore.picking import as_start as as_initial
+from bicore.picking import as_start as check_origin
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
-from bicore.selectors.base import Selector, as_initial, as_seed, as_size, check_origin
+from bicore.selectors.base import Selector
 from bicore.selectors.names import as_kernel, as_loss, as_regulariser
 from bicore.selectors.quality_curve import QualityCurve, judged, quality_curve
 

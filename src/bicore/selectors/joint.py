@@ -13,8 +13,11 @@ from bicore.bilevel.strategies.base import as_strategy
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError
+from bicore.picking import as_seed, as_size
+from bicore.picking import as_start as as_initial
+from bicore.picking import as_start as check_origin
 from bicore.runtime import Clock, Context, ProgressLine, parse_bytes
-from bicore.selectors.base import Selector, as_initial, as_seed, as_size, check_origin
+from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 

@@ -30,8 +30,8 @@ from bicore.networks.problem import (
     Rows,
     Training,
 )
+from bicore.picking import lowest, step_rng
 from bicore.runtime import Context
-from bicore.selectors.base import lowest, step_rng
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
 
 CRITERIA: dict[str, Criterion] = {

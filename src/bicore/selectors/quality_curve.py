@@ -15,8 +15,8 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.kernels.base import Precomputed
+from bicore.picking import as_seed, as_size
 from bicore.runtime import Clock, Context
-from bicore.selectors.base import as_seed, as_size
 from bicore.selectors.names import as_kernel
 
 #: The first look at a growing run; each next one is at twice as many points.

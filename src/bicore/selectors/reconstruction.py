@@ -12,8 +12,9 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
+from bicore.picking import as_start as check_origin
 from bicore.runtime import Context
-from bicore.selectors.base import Selector, check_origin
+from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 #: Directions whose variance is below this share of the largest are none.

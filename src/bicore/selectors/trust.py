@@ -9,8 +9,8 @@ import numpy as np
 from bicore.data import Dataset, read_targets
 from bicore.errors import InputError
 from bicore.kernels.base import Precomputed
+from bicore.picking import as_seed
 from bicore.runtime import Context
-from bicore.selectors.base import as_seed
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.names import as_kernel
 

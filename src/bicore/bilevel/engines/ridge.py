@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.problem import TIE, Constant, Problem
+from bicore.bilevel.problem import Constant, Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.errors import NumericalError
 from bicore.kernels.operators import Features, KernelOperator
+from bicore.picking import TIE
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.problem import TIE, Constant, Problem
+from bicore.bilevel.problem import Constant, Problem
 from bicore.bilevel.solvers.factors import lower_factor
+from bicore.picking import TIE
 
 #: Numbers of one block of the matrix of all exchanges.
 BLOCK = 1 << 24

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bicore._version import __version__
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, Provenance, Status, ended
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, observe
-from bicore.runtime import Clock, Context, ProgressLine
-from bicore.selectors.base import Selector, as_initial, as_seed, as_size
+from bicore.picking import as_seed, as_size, as_start
+from bicore.runtime import Clock, Context, ProgressLine, versions
+from bicore.selectors.base import Selector
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,8 @@ class Growth:
         self.weights: Array | None = None
         self.objectives: list[float] = []
         self.extra: dict[str, Any] = {}  # what a method has to say beyond its picks
-        self.status = "complete"
+        self.status = Status.COMPLETE
+        self.message = ""
 
     def wants(self) -> bool:
         """Whether another point is to be taken now: the size is not reached and the time is not
@@ -107,9 +108,14 @@ class Growth:
         if len(self.order) >= self.size or not self.open.any():
             return False
         if self.clock.over and self.order:
-            self.status = f"stopped by max_seconds after {len(self.order)} of {self.size} points"
+            self.end(Status.OUT_OF_TIME)
             return False
         return True
+
+    def end(self, status: Status, message: str | None = None) -> None:
+        """Say how it ended; the default sentence counts the points."""
+        self.status = status
+        self.message = ended(status, len(self.order), self.size) if message is None else message
 
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
@@ -144,7 +150,7 @@ class PlainSelector(Selector):
     def select(
         self,
         data: Dataset,
-        size: int | float | str,
+        size: int | float,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
@@ -166,7 +172,7 @@ class PlainSelector(Selector):
         except KeyboardInterrupt:
             if not growth.order:
                 raise
-            growth.status = f"interrupted after {len(growth.order)} of {job.size} points"
+            growth.end(Status.INTERRUPTED)
         finally:
             growth.line.close()
         return self._coreset(data, job, growth, clock)
@@ -194,13 +200,13 @@ class PlainSelector(Selector):
     def _job(
         self,
         data: Dataset,
-        size: int | float | str,
+        size: int | float,
         initial: Coreset | Sequence[int],
         rng: int | np.random.Generator,
         context: Context,
     ) -> Job:
         count = as_size(size, int((data.weights > 0).sum()))
-        given, _ = as_initial(initial, len(data), count)
+        given = as_start(initial, data, count).points
         counted = data.weights > 0
         counted[given] = True
         rows = np.flatnonzero(counted)
@@ -216,28 +222,32 @@ class PlainSelector(Selector):
 
     def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
         indices = job.rows[growth.order]
-        status = growth.status
-        if len(indices) < job.size and status == "complete":
-            status = (
+        if len(indices) < job.size and growth.status is Status.COMPLETE:
+            growth.end(
+                Status.FEWER,
                 f"{len(indices)} of {job.size} points: no other point would have a weight above "
-                "zero"
+                "zero",
             )
-        info = {
-            "method": self.name,
+        provenance = Provenance(
+            method=self.name,
+            rows=len(data),
+            seed=job.seed,
+            seconds=clock.seconds,
+            fingerprint=data.fingerprint(),
+        )
+        details = {
             "parameters": repr(self),
-            "n": len(data),
             "weights": "binary" if growth.weights is None else "learnt",
-            "seed": job.seed,
-            "seconds": clock.seconds,
-            "fingerprint": data.fingerprint(),
-            "versions": {
-                "bicore": __version__,
-                "torch": torch.__version__,
-                "numpy": np.__version__,
-            },
+            "versions": versions(),
             **growth.extra,
         }
-        weights = np.ones(len(indices)) if growth.weights is None else growth.weights
         return Coreset(
-            indices, weights, data.ids[indices], np.array(growth.objectives), status, info
+            indices,
+            growth.weights,
+            data.ids[indices],
+            np.array(growth.objectives),
+            growth.status,
+            growth.message,
+            provenance,
+            details,
         )

@@ -13,7 +13,7 @@ from bicore.errors import InputError
 from bicore.kernels.operators import BLOCK_BYTES
 from bicore.networks.dropout import dropout_probabilities
 from bicore.networks.observe import Observed
-from bicore.selectors.base import lowest, step_rng
+from bicore.picking import lowest, step_rng
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector, several_outputs
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bicore.errors import unknown_name
 from bicore.kernels.operators import KernelOperator
-from bicore.selectors.base import lowest, step_rng
+from bicore.picking import lowest, step_rng
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
 from bicore.selectors.baselines.spaces import as_space, squared_distances
 

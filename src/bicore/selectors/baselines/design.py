@@ -26,7 +26,7 @@ from torch import Tensor
 from bicore.bilevel.engines.ridge import negative_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
-from bicore.selectors.base import lowest
+from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.relaxation import Relaxed, relax

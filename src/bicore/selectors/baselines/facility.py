@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bicore.errors import unknown_name
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
-from bicore.selectors.base import lowest
+from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.spaces import as_space, squared_distances

@@ -70,9 +70,10 @@ class InducingPoints(OverSpace):
             if not len(open_places):
                 break
             if growth.clock.over:
-                growth.status = (
+                growth.end(
+                    Status.LESS_REFINED,
                     f"stopped by max_seconds after {start} of {self.proposals} proposals: all "
-                    "points, less refined"
+                    "points, less refined",
                 )
                 break
             count = min(TOGETHER, self.proposals - start, len(open_places))

@@ -14,7 +14,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
-from bicore.selectors.base import lowest
+from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth
 
 #: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little is rounding: no point lowers the error

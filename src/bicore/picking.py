@@ -1,0 +1,145 @@
+"""What every selection does around its rule: sizes, seeds, first points, and who wins a tie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, NumericalError
+
+#: Points, exchanges and removals whose worth differs by less than this share are equal; the
+#: smallest id then decides, so that row order, duplicates and devices do not change the answer.
+TIE = 1e-10
+
+
+def whole_number(value: Any, least: int, words: str) -> int:
+    """An integer of at least ``least``; ``words`` name the argument, the bound and the mend."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(words)
+    return int(value)
+
+
+def as_size(size: int | float, n: int) -> int:
+    """A count within 1 … n, or a fraction of n."""
+    if size == "auto":
+        raise InputError(
+            "size='auto' is for bilevel selection, which has a model to judge by, through "
+            "bicore.select; give a count or a fraction."
+        )
+    if isinstance(size, bool) or not isinstance(size, Real):
+        raise InputError(
+            f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 "
+            "and 1."
+        )
+    if not isinstance(size, Integral):  # 1.0 is all of them, 20.0 a count that came as a float
+        if 0 < size <= 1:
+            return max(1, round(float(size) * n))
+        if not float(size).is_integer():
+            raise InputError(
+                f"size={size} is neither a whole count nor a fraction between 0 and 1."
+            )
+    count = int(size)
+    if not 1 <= count <= n:
+        raise InputError(
+            f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for "
+            "fewer, or a fraction."
+        )
+    return count
+
+
+def as_seed(rng: int | np.random.Generator) -> int:
+    """One number from which every step derives its own generator, so that a run can be continued
+    at any step."""
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**62))
+    return whole_number(rng, 0, f"seed={rng!r} is not a whole number >= 0 or a NumPy generator.")
+
+
+def step_rng(seed: int, step: int) -> np.random.Generator:
+    """The generator of one step: the same whether or not the steps before it were made in this
+    call."""
+    return np.random.default_rng((seed, step))
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The points a selection begins with, and the coreset they came from, if any."""
+
+    points: list[int]
+    weights: list[float]
+    coreset: Coreset | None = None
+
+
+def as_start(
+    initial: Coreset | Sequence[int], data: Dataset, size: int, name: str = "initial"
+) -> Start:
+    """Row numbers and weights of the points given; a coreset of other data is refused."""
+    n = len(data)
+    coreset = initial if isinstance(initial, Coreset) else None
+    if coreset is not None:
+        _check_origin(coreset, data, name)
+        points = coreset.indices
+    else:
+        points = np.asarray(initial).reshape(-1)
+        if len(points) and points.dtype.kind not in "iu":
+            raise InputError(
+                f"{name} holds {points[0]!r}; give whole row numbers (for a mask: "
+                "np.flatnonzero(mask))."
+            )
+    if len(points) and (points.min() < 0 or points.max() >= n):
+        wrong = int(points[(points < 0) | (points >= n)][0])
+        raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
+    values, counts = np.unique(points, return_counts=True)
+    if len(values) != len(points):
+        raise InputError(
+            f"{name} holds a row twice ({values[counts.argmax()]}); each point can be selected "
+            "once."
+        )
+    if len(points) > size:
+        raise InputError(
+            f"{name} holds {len(points)} points and size={size}; ask for at least {len(points)}."
+        )
+    weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
+    return Start([int(k) for k in points], weights, coreset)
+
+
+def _check_origin(coreset: Coreset, data: Dataset, name: str) -> None:
+    known = coreset.provenance
+    if known.rows is not None and known.rows != len(data):
+        raise InputError(
+            f"{name} was selected from {known.rows} points and data has {len(data)}; pass the data "
+            "it was made from."
+        )
+    if known.fingerprint is not None and known.fingerprint != data.fingerprint():
+        raise InputError(
+            f"{name} was selected from other data than this (the fingerprints differ); pass "
+            f"{name}.indices to use its rows."
+        )
+
+
+def ranks_of(ids: Array) -> Array:
+    """The place of every row in the order of the ids."""
+    ranks: Array = np.argsort(np.argsort(ids, kind="stable"))
+    return ranks
+
+
+def lowest(scores: Array, ids: Array) -> int:
+    """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
+    best = scores.min()
+    if not np.isfinite(best):
+        raise unusable_score()
+    tied = np.flatnonzero(scores <= best + TIE * abs(best))
+    return int(tied[ids[tied].argmin()])
+
+
+def unusable_score() -> NumericalError:
+    """What is raised where no point can be told from another."""
+    return NumericalError(
+        "a selection score is not finite; use float64, a larger inner_reg, or scale x."
+    )
