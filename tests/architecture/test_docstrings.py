@@ -1,0 +1,75 @@
+"""Every public name says what it takes, gives and raises, in numpydoc's form, with an example."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+from numpydoc.validate import validate
+
+import bicore
+
+#: What numpydoc's validation may find without us minding: the text starts beside the quotes,
+#: summaries name what a thing is and not only what it does, and not every name needs more words or
+#: other names beside it.
+LEFT_OUT = {"GL01", "GL02", "ES01", "SA01", "SA04", "SS05", "RT02", "YD01", "GL09", "PR07"}
+#: Only the names of ``__all__`` themselves must have an example; a method may lean on its class's.
+EXAMPLE = "EX01"
+
+
+def packages() -> list[str]:
+    """Packages that say what is public."""
+    found = ["bicore"]
+    for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
+        if hasattr(importlib.import_module(module.name), "__all__"):
+            found.append(module.name)
+    return found
+
+
+def documented(owner: type, member: str) -> type:
+    """The class whose words hold for a member: documentation lives on the abstract one."""
+    for base in owner.__mro__:
+        if base.__module__.startswith("bicore") and getattr(
+            vars(base).get(member), "__doc__", None
+        ):
+            return base
+    return owner
+
+
+def public() -> dict[str, bool]:
+    """Dotted names that numpydoc can import, and whether each must have an example of its own."""
+    names: dict[str, bool] = {}
+    seen: set[int] = set()
+    for package in packages():
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            ours = getattr(thing, "__module__", "").startswith("bicore")
+            if id(thing) in seen or not ours or not (inspect.isclass(thing) or callable(thing)):
+                continue
+            seen.add(id(thing))
+            names[f"{thing.__module__}.{thing.__qualname__}"] = True
+            if inspect.isclass(thing):
+                for member, value in vars(thing).items():
+                    kind = isinstance(value, (property, classmethod, staticmethod))
+                    if not member.startswith("_") and (kind or inspect.isfunction(value)):
+                        home = documented(thing, member)
+                        names.setdefault(f"{home.__module__}.{home.__qualname__}.{member}", False)
+    return names
+
+
+NAMES = public()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring(name):
+    found = validate(name)["errors"]
+    passed = LEFT_OUT if NAMES[name] else LEFT_OUT | {EXAMPLE}
+    errors = [f"{code} {words}" for code, words in found if code not in passed]
+    assert not errors, f"{name}: {'; '.join(errors)}"
+
+
+def test_an_undocumented_name_is_seen(monkeypatch):
+    monkeypatch.setattr(bicore.Coreset.prefix, "__doc__", "The first points")
+    with pytest.raises(AssertionError, match="PR01"):
+        test_docstring("bicore.coreset.Coreset.prefix")
