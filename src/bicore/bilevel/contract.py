@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers import Solvers
+from bicore.bilevel.solvers.choice import Solvers
 from bicore.data import Array
 from bicore.picking import lowest, unusable_score
 
@@ -80,10 +80,7 @@ class Scoring(Protocol):
 
 
 class Engine(ABC):
-    """The state of a coreset of one problem: its points, its fit, the outer objective.
-
-    To add one, write it in one file and name it in one line of ``ENGINES``.
-    """
+    """The state of a coreset of one problem: its points, its fit, the outer objective."""
 
     #: What it can compute.
     offers: frozenset[Quantity] = frozenset()
@@ -95,21 +92,6 @@ class Engine(ABC):
     chosen: list[int]
     #: G of the model fitted on them.
     objective: float
-
-    @classmethod
-    @abstractmethod
-    def supports(cls, demand: Demand) -> bool:
-        """Whether it can do what is asked, for a problem of that kind."""
-
-    @classmethod
-    def fits(cls, problem: Problem) -> bool:
-        """Whether this problem's size, storage and device suit it."""
-        return True
-
-    @classmethod
-    @abstractmethod
-    def build(cls, problem: Problem, demand: Demand) -> Self:
-        """An empty coreset of the problem."""
 
     @property
     @abstractmethod
@@ -165,17 +147,32 @@ class Engine(ABC):
         return [int(place) for place in shortlist[: turn.count]]
 
 
-class Reweighable(Protocol):
-    """An engine whose weights can be changed: what an optimiser of weights works on."""
+class ListedEngine(Engine):
+    """An engine that the table may choose: one file, and one line of ``ENGINES``."""
 
-    objective: float
+    @classmethod
+    @abstractmethod
+    def supports(cls, demand: Demand) -> bool:
+        """Whether it can do what is asked, for a problem of that kind."""
 
-    @property
-    def chosen(self) -> list[int]: ...
+    @classmethod
+    def fits(cls, problem: Problem) -> bool:
+        """Whether this problem's size, storage and device suit it."""
+        return True
 
-    @property
-    def weights(self) -> Tensor: ...
+    @classmethod
+    @abstractmethod
+    def build(cls, problem: Problem, demand: Demand) -> Self:
+        """An empty coreset of the problem."""
 
-    def weight_gradient(self) -> Tensor: ...
 
-    def reweigh(self, weights: Tensor) -> None: ...
+class ReweighableEngine(ListedEngine):
+    """An engine whose points can have any weights, which an optimiser may change."""
+
+    @abstractmethod
+    def reweigh(self, weights: Tensor) -> None:
+        """Give the chosen points other weights and fit again."""
+
+    @abstractmethod
+    def weight_gradient(self) -> Tensor:
+        """∂G/∂w of the chosen points."""

@@ -9,40 +9,74 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from bicore.bilevel.solvers.choice import Solvers
+from bicore.data import Array
 from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 
 
 class Regulariser(ABC):
-    """How much the inner problem is held back: ρ as a function of the coreset's size."""
+    """How much the inner problem is held back: a form of ρ, known or to be found from the data."""
 
     #: Whether ρ is the same for every size: prefixes and rank-one updates need that.
-    constant = True
+    constant: ClassVar[bool] = True
     #: Whether the data chooses it before the first point.
-    automatic = False
+    automatic: ClassVar[bool] = False
 
-    @property
     @abstractmethod
-    def value(self) -> float:
-        """The number that was given."""
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        """The regulariser to work with, once the problem is known.
+
+        Parameters
+        ----------
+        problem : Problem
+            Of the training data alone.
+        eligible : array of int
+            The points that may be drawn, in the order of their ids.
+        solvers : Solvers
+            To fit them with.
+        seed : int
+            Of what is drawn.
+
+        Returns
+        -------
+        Known
+            Itself, unless it is automatic.
+        """
+
+
+class Known(Regulariser):
+    """A regulariser that is a number."""
+
+    value: float
 
     @abstractmethod
     def rho(self, size: int) -> float:
-        """ρ of a coreset of this size."""
+        """ρ of a coreset.
 
-    def settled(self, *problem: Any) -> Regulariser:
-        """The regulariser to work with, once the problem is known; itself unless automatic."""
+        Parameters
+        ----------
+        size : int
+            How many points it has.
+
+        Returns
+        -------
+        float
+            The factor of ‖h‖².
+        """
+
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
         return self
 
 
 @dataclass(frozen=True)
-class Constant(Regulariser):
+class Constant(Known):
     """ρ is the same for every coreset size: the plain sum of the paper.
 
     Parameters
@@ -69,7 +103,7 @@ class Constant(Regulariser):
 
 
 @dataclass(frozen=True)
-class PerPoint(Regulariser):
+class PerPoint(Known):
     """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it.
 
     Published λ belong to this form.
@@ -119,7 +153,7 @@ class Problem:
     outer_targets: Tensor
     outer_weights: Tensor
     outputs: int
-    regulariser: Regulariser
+    regulariser: Known
 
     @property
     def size(self) -> int:
