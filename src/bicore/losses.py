@@ -7,10 +7,13 @@ own structure.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +26,27 @@ from bicore.errors import InputError, NumericalError
 CURVATURE_TOLERANCE = 1e-7
 
 
+class CurvatureKind(Enum):
+    """The structures that direct factors know how to use."""
+
+    ISOTROPIC = "isotropic"
+    SOFTMAX = "softmax"
+    GENERAL = "general"
+
+
 class Curvature(ABC):
     """Symmetric positive semi-definite C×C blocks A_i, one a row."""
+
+    kind: ClassVar[CurvatureKind] = CurvatureKind.GENERAL
+
+    @abstractmethod
+    def separate(self) -> Tensor:
+        """The part of each block that ties no two outputs together, (m, 1) or (m, C)."""
+
+    def direct_limit(self, largest: int) -> float:
+        """Up to how many rows a direct factor beats iterations, ``largest`` being where C + 1
+        factors of size m do."""
+        return largest
 
     @abstractmethod
     def scaled(self, weights: Tensor) -> Curvature:
@@ -48,6 +70,14 @@ class Isotropic(Curvature):
     """A_i = a_i I."""
 
     scale: Tensor
+    kind = CurvatureKind.ISOTROPIC
+
+    def separate(self) -> Tensor:
+        return self.scale[:, None]
+
+    def direct_limit(self, largest: int) -> float:
+        # One factor serves all outputs.
+        return math.inf
 
     def scaled(self, weights: Tensor) -> Isotropic:
         return Isotropic(self.scale * weights)
@@ -70,6 +100,10 @@ class Softmax(Curvature):
 
     probabilities: Tensor
     weighted: Tensor
+    kind = CurvatureKind.SOFTMAX
+
+    def separate(self) -> Tensor:
+        return self.weighted
 
     def scaled(self, weights: Tensor) -> Softmax:
         return Softmax(self.probabilities, self.weighted * weights[:, None])
@@ -94,6 +128,13 @@ class Blocks(Curvature):
 
     values: Tensor
 
+    def separate(self) -> Tensor:
+        return self.values.diagonal(dim1=1, dim2=2)
+
+    def direct_limit(self, largest: int) -> float:
+        # One factor of size m·C, which costs more than C + 1 of size m.
+        return largest // 4
+
     def scaled(self, weights: Tensor) -> Blocks:
         return Blocks(self.values * weights[:, None, None])
 
@@ -112,6 +153,10 @@ class Loss(ABC):
     h."""
 
     name: str
+    #: Squared error: closed forms hold.
+    quadratic: ClassVar[bool] = False
+    #: Cross-entropy over a softmax.
+    softmax: ClassVar[bool] = False
 
     @abstractmethod
     def outputs(self, targets: Targets) -> int:
@@ -135,6 +180,14 @@ class Loss(ABC):
     @abstractmethod
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
         """∇²ℓ_i(h_i)."""
+
+    def uncentred(self) -> Loss:
+        """The same loss without centring, where it has any."""
+        return self
+
+    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+        """Predictions with what :meth:`prepare` took off the targets put back."""
+        return predictions
 
 
 def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> int:
@@ -162,6 +215,7 @@ class CrossEntropy(Loss):
     """Softmax cross-entropy, −log p_y with p = softmax(h): ∇ = p − e_y, ∇² = diag p − p pᵀ."""
 
     name = "cross-entropy"
+    softmax = True
 
     def outputs(self, targets: Targets) -> int:
         return _needs_classes(self.name, targets)
@@ -194,6 +248,7 @@ class SquaredError(Loss):
 
     centre: bool = True
     name = "squared"
+    quadratic = True
 
     def outputs(self, targets: Targets) -> int:
         return targets.outputs
@@ -215,6 +270,13 @@ class SquaredError(Loss):
 
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
         return Isotropic(torch.full_like(prediction[:, 0], 2.0))
+
+    def uncentred(self) -> Loss:
+        return SquaredError(centre=False) if self.centre else self
+
+    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+        # Every row lost the same mean; the first one shows it.
+        return predictions + (encoded(targets, prepared) - prepared)[:1]
 
 
 @dataclass(frozen=True)

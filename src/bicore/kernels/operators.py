@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -54,6 +55,19 @@ def parts(index: Tensor, size: int) -> Iterator[Tensor]:
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
 
+    #: Columns and products come from memory: nothing is computed again, no word goes to the host.
+    stored: ClassVar[bool] = False
+
+    @property
+    def matrix_or_none(self) -> Tensor | None:
+        """The whole matrix where it is held."""
+        return None
+
+    @property
+    def feature_rows(self) -> tuple[Tensor, Tensor] | None:
+        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ where they are held."""
+        return None
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
@@ -91,6 +105,11 @@ class Gram(KernelOperator):
 
     matrix: Tensor
     symmetric: bool = False
+    stored = True
+
+    @property
+    def matrix_or_none(self) -> Tensor:
+        return self.matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -131,6 +150,11 @@ class Features(KernelOperator):
 
     rows: Tensor
     cols: Tensor
+    stored = True
+
+    @property
+    def feature_rows(self) -> tuple[Tensor, Tensor]:
+        return self.rows, self.cols
 
     @property
     def shape(self) -> tuple[int, int]:
