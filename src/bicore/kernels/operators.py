@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.runtime import Runtime, human_bytes
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
@@ -318,7 +318,7 @@ def build_operators(
     limit beside what the engine itself needs, otherwise blocked products, otherwise an error that
     names the number.
     """
-    if isinstance(kernel, Precomputed):
+    if kernel.precomputed:
         return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
     n = len(x)
     rows = 0 if outer_x is None else len(outer_x)
