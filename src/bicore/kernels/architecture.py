@@ -69,9 +69,9 @@ class Layer(ABC):
 
     Examples
     --------
-    >>> from bicore.kernels import Dense, Layer, ReLU
-    >>> isinstance(Dense(), Layer), ReLU().rectifiers
-    (True, 1)
+    >>> from bicore.kernels import Conv, Dense
+    >>> [(layer.spatial, layer.thinning) for layer in (Conv(3, stride=2), Dense())]
+    [(True, 2), (False, 1)]
     """
 
     #: Whether it ends the positions by keeping them apart.

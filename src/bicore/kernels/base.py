@@ -340,7 +340,9 @@ class Scaled(Kernel):
 
 @dataclass(frozen=True)
 class Normalised(Kernel):
-    """A kernel with unit diagonal, k(a, b) / √(k(a, a) k(b, b)); a point of norm zero stays at zero.
+    """A kernel with unit diagonal: k(a, b) / √(k(a, a) k(b, b)).
+
+    A point of norm zero stays at zero.
 
     Parameters
     ----------
