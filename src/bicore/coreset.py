@@ -228,7 +228,7 @@ class Coreset:
 
     @property
     def gains(self) -> Array:
-        """How much each point lowered the outer objective; negative where a binary step raised it."""
+        """How much each point lowered the outer objective; negative where one raised it."""
         if not len(self.objectives):
             return np.empty(0)
         start = self.provenance.empty_objective

@@ -25,7 +25,7 @@ def whole_number(value: Any, least: int, words: str) -> int:
     return int(value)
 
 
-def as_size(size: int | float, n: int) -> int:
+def as_size(size: Any, n: int) -> int:
     """A count within 1 … n, or a fraction of n."""
     if size == "auto":
         raise InputError(

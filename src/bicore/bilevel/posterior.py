@@ -1,8 +1,8 @@
 """The posterior kernel of the squared error, and what a point that joins does to it.
 
 With K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :], adding point k of weight w, c = K'[:, k] and
-d = ρ/w + K'_kk is a rank-one step, of K' and of everything that follows from it (D holds the weights
-of the outer set, r the residuals, the K' to the left of D is the rectangular one):
+d = ρ/w + K'_kk is a rank-one step, of K' and of everything that follows from it (D holds the
+weights of the outer set, r the residuals, the K' to the left of D is the rectangular one):
 
     K' ← K' − c cᵀ/d                              r ← r − c r_kᵀ/d
     K'Dr ← K'Dr − (K'Dc) r_kᵀ/d − c ((K'Dr)_k − (cᵀDc/d) r_k)ᵀ/d

@@ -178,8 +178,8 @@ def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss,
     other = outer.outputs(targets)
     if other != outputs:
         raise InputError(
-            f"loss={inner.name!r} predicts {outputs} numbers and outer_loss={outer.name!r} {other}; "
-            "they must agree."
+            f"loss={inner.name!r} predicts {outputs} numbers and outer_loss={outer.name!r} "
+            f"{other}; they must agree."
         )
     return inner, outer, outputs
 

@@ -19,6 +19,7 @@ from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
+from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset
@@ -200,8 +201,8 @@ class BilevelSelector(Selector):
                 asked = f"rule={self.rule.name!r}"
                 mend = "use rule='gradient'"
             raise InputError(
-                f"{asked} is exact for the squared error with a constant inner_reg, binary or final "
-                f"weights and the built-in solver only; {mend}."
+                f"{asked} is exact for the squared error with a constant inner_reg, binary or "
+                f"final weights and the built-in solver only; {mend}."
             )
         if strategy.refines and self.weights is WeightMode.LEARNT:
             raise InputError(
@@ -210,8 +211,8 @@ class BilevelSelector(Selector):
             )
         if strategy.refines and not self.inner_reg.constant:
             raise InputError(
-                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' in "
-                "place of PerPoint."
+                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
+                "in place of PerPoint."
             )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(
@@ -240,9 +241,7 @@ class BilevelSelector(Selector):
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, data, outer, seed, clock)
             known = start.coreset is not None and start.coreset.provenance.same_problem(story)
-            demand = replace(
-                self.demand(room.capacity, not start.points), solvers=prepared.solvers
-            )
+            demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
             run = self._run(prepared, demand, seed, runtime, clock)
             assembly = Assembly(prepared.problem, demand, run, start, known, count)
             ending = self.strategy.assemble(assembly)
@@ -396,7 +395,7 @@ class BilevelSelector(Selector):
         BilevelSelector
             Its prefixes are its answers for smaller sizes.
         """
-        return replace(self, weights=WeightMode.BINARY, strategy="greedy")
+        return replace(self, weights=WeightMode.BINARY, strategy=Greedy())
 
     def reweight(
         self,

@@ -56,7 +56,8 @@ class JointSelector(Selector):
         several = isinstance(given, Sequence) and bool(given)
         if not several or not all(isinstance(one, BilevelSelector) for one in given):
             raise InputError(
-                f"selectors={given!r} is not a sequence of BilevelSelector; give one for each model."
+                f"selectors={given!r} is not a sequence of BilevelSelector; give one for each "
+                "model."
             )
         object.__setattr__(self, "selectors", tuple(given))
         shares = self._shares()
@@ -98,9 +99,7 @@ class JointSelector(Selector):
         start = as_start(initial, data, count)
         room = Room(count)
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            parts = [
-                prepare(one.proxy, data, outer, room, seed, runtime) for one in self.selectors
-            ]
+            parts = [prepare(one.proxy, data, outer, room, seed, runtime) for one in self.selectors]
             engine, models = self._engine(parts, count)
             plan = self.selectors[0].plan(parts[0], count, seed)
             line = ProgressLine(runtime, clock, count, "selecting")

@@ -56,14 +56,15 @@ class First(StrEnum):
 def _resolved(
     argument: str,
     value: Any,
-    kind: type[T],
+    kind: type[Any],
     names: Mapping[str, Callable[[], T]],
     wrap: Callable[[Any], T] | None = None,
     words: str | None = None,
 ) -> T:
     """The object itself, the one of its name, or what ``wrap`` makes of it."""
     if isinstance(value, kind):
-        return value
+        found: T = value
+        return found
     if isinstance(value, str):
         if value.lower() not in names:
             raise unknown_name(argument, value, names)
@@ -88,9 +89,7 @@ def as_loss(loss: Any, argument: str = "loss") -> Loss:
     words = (
         f"{argument}={loss!r} is neither a loss, a name nor a function; names: {', '.join(LOSSES)}."
     )
-    return _resolved(
-        argument, loss, Loss, LOSSES, CustomLoss if callable(loss) else None, words
-    )
+    return _resolved(argument, loss, Loss, LOSSES, CustomLoss if callable(loss) else None, words)
 
 
 def as_regulariser(value: Any) -> Regulariser:

@@ -1,5 +1,7 @@
-"""How many points are enough: the loss on held-out points of the proxy fitted on every prefix of one
-nested run. It drives a bilevel selector from outside."""
+"""How many points are enough: the loss on held-out points along one nested run.
+
+It drives a bilevel selector from outside.
+"""
 
 from __future__ import annotations
 

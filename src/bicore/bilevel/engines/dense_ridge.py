@@ -1,8 +1,7 @@
-"""The same as :mod:`bicore.bilevel.engines.ridge` with K' held as a matrix: the equations as they
-stand.
+"""The engine of :mod:`bicore.bilevel.engines.ridge` with K' held as a matrix, for a few points.
 
-For a few hundred points a step is no arithmetic to speak of, and what counts is the number of calls.
-Plain arrays and a dense K' need the fewest; a stream of small batches selects this way.
+With a few hundred of them a step is no arithmetic to speak of, and what counts is the number of
+calls. Plain arrays and a dense K' need the fewest; a stream of small batches selects this way.
 """
 
 from __future__ import annotations

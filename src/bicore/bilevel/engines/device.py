@@ -12,7 +12,8 @@ from bicore.bilevel.contract import Turn
 from bicore.data import Array
 from bicore.picking import TIE, ranks_of, unusable_score
 
-#: Points chosen before their numbers are read back: time limits and interrupts are heard that often.
+#: Points chosen before their numbers are read back: time limits and interrupts are heard that
+#: often.
 UNHEARD = 16
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.support import Support
 from bicore.bilevel.hypergradient import (
     Hypergradient,
     Point,
@@ -21,6 +20,7 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.choice import Solvers
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
+from bicore.bilevel.support import Support
 
 
 @dataclass

@@ -1,11 +1,11 @@
-"""The squared error with a constant regulariser: no inner iterations, everything by rank-one updates.
+"""The squared error with a constant regulariser: rank-one updates instead of inner iterations.
 
     ∂G/∂w_k at w_k = 0          −2⟨(K'D r)_k, r_k⟩/ρ                                  (gradient)
     exact decrease of G          2⟨(K'D r)_k, r_k⟩/d_k − (K'D K')_kk ‖r_k‖²/d_k²      (gain)
 
-with r = t − h the residuals, K' the posterior kernel, d_k = ρ + K'_kk, and D the data weights of the
-outer set, scaled to sum 1. K'Dr, (K'DK')_kk and K'_kk are updated as :mod:`bicore.bilevel.posterior`
-has it, so that both rules cost one product with K' a step.
+with r = t − h the residuals, K' the posterior kernel, d_k = ρ + K'_kk, and D the data weights of
+the outer set, scaled to sum 1. K'Dr, (K'DK')_kk and K'_kk are updated as
+:mod:`bicore.bilevel.posterior` has it, so that both rules cost one product with K' a step.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RidgeEngine(ListedEngine):
         self.extend(points, weights)
 
     def advance(self, k: Tensor, weight: float = 1.0) -> None:
-        """Take the point whose number the tensor holds; nothing is read back: see :meth:`settle`."""
+        """Take the point whose number the tensor holds; :meth:`settle` reads back what it did."""
         column = self.posterior.column(k)
         divisor = self.variance[k] + self.rho / weight
         self.posterior.downdate(column, divisor)

@@ -1,8 +1,9 @@
 """Newton's method for the softmax cross-entropy where speed needs a way of its own: a dozen points
 in plain arrays, or a padded problem on a GPU that nobody waits for.
 
-    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
-    r = w (p − y) + s α            a step Δ solves (s I + A K) Δ = −r
+    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
+    r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
+    a step Δ solves (s I + A K) Δ = −r
 
 For a few points the step is direct, as :class:`bicore.bilevel.solvers.factors.SoftmaxFactor` has
 it: with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ of every class and R the sum over classes,

@@ -84,9 +84,7 @@ class WeightOptimiser(ABC):
     """Lowers G(w) over w >= 0 with the chosen points fixed."""
 
     @abstractmethod
-    def optimise(
-        self, state: Reweighable, final: bool = False, clock: Clock | None = None
-    ) -> None:
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         """Give the points better weights.
 
         Parameters
@@ -134,9 +132,7 @@ class ProjectedGradient(WeightOptimiser):
                 "must be at least 1."
             )
 
-    def optimise(
-        self, state: Reweighable, final: bool = False, clock: Clock | None = None
-    ) -> None:
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         descent = ProjectedDescent(
             lambda weights: weights.clamp_(0, self.largest), _metric, HALVINGS, flat=FLAT
         )
@@ -181,9 +177,7 @@ class Adam(WeightOptimiser):
     second_decay: float = 0.999
     epsilon: float = 1e-8
 
-    def optimise(
-        self, state: Reweighable, final: bool = False, clock: Clock | None = None
-    ) -> None:
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         best = state.weights
         best_value = state.objective
         weights = best.clone()

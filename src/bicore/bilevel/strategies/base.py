@@ -77,9 +77,7 @@ class Assembly:
         only = np.isin(np.arange(len(plan.open)), points)
         clock = Clock()  # the points are there: putting them into order is no matter of time
         quiet = ProgressLine(Runtime(progress=False), clock, count, "ordering")
-        again = Run(
-            choose(self.problem, demand), rule, Plan(count, plan.ids, only), clock, quiet
-        )
+        again = Run(choose(self.problem, demand), rule, Plan(count, plan.ids, only), clock, quiet)
         again.empty_objective = self.run.empty_objective
         first = list(points[: self.fixed])
         done = again.complete(Start(first, [1.0] * len(first)))

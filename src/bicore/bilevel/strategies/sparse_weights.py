@@ -97,7 +97,7 @@ class SparseWeights:
         descent.run(self, self._first_length, steps, clock)
 
     def _first_length(self, metric: Tensor, gradient: Tensor) -> float:
-        return float(self.weights.mean()) / steepest(gradient)
+        return 1 / steepest(gradient) * float(self.weights.mean())
 
     def _projected(self, weights: Tensor) -> Tensor:
         """The nearest point of the simplex; the given points keep weight 1."""

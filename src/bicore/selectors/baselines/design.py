@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.engines.ridge import negative_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import lowest
@@ -185,9 +185,7 @@ class Variances:
         self.power += -2 * train * image / divisor + train.square() * (spread / divisor.square())
         self.power.clamp_min_(0)
         self.variance -= train.square() / divisor
-        least = float(self.variance.min())
-        if least < -self.allowed:
-            raise negative_variance(least)
+        check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.coreset import Status
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
 from bicore.selectors.baselines.base import Growth, Job

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.bilevel.solvers.line_search import ARMIJO
 from bicore.bilevel.solvers.projection import capped
-from bicore.bilevel.solvers.softmax import ARMIJO
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE = 1e-3
