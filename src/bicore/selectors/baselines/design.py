@@ -160,7 +160,7 @@ class ADesign(_Design):
     >>> from bicore import Dataset
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
     >>> ADesign(noise=0.1).select(Dataset(x), 2).indices.tolist()
-    [3, 2]
+    [3, 0]
     """
 
     @property

@@ -237,9 +237,10 @@ def as_space(over: Any) -> Space:
         return over
     if isinstance(over, Kernel):
         return KernelSpace(over)
-    if isinstance(over, str) and over in SPACES:
-        return SPACES[over]
-    raise unknown_name("over", over, SPACES)
+    named = SPACES.get(str(over))  # what is no name has none of these as its string
+    if named is None:
+        raise unknown_name("over", over, SPACES)
+    return named
 
 
 def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
