@@ -46,9 +46,9 @@ class _Design(OverSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise != "auto" and not (
-            isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf
-        ):
+        if self.noise == "auto":
+            return
+        if not (isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf):
             raise InputError(
                 f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'."
             )
