@@ -134,14 +134,14 @@ class ProjectedGradient(WeightOptimiser):
 
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         descent = ProjectedDescent(
-            lambda weights: weights.clamp_(0, self.largest), _metric, HALVINGS, flat=FLAT
+            lambda weights: weights.clamp_(0, self.largest), HALVINGS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
         descent.run(Plain(state), _first_length, steps, clock)
 
 
-def _first_length(metric: Tensor, gradient: Tensor) -> float:
-    return FIRST_STEP / steepest(metric.sqrt() * gradient)
+def _first_length(gradient: Tensor) -> float:
+    return FIRST_STEP / steepest(gradient)
 
 
 def _metric(weights: Tensor) -> Tensor:

@@ -93,10 +93,10 @@ class SparseWeights:
         return (self.weights[self.fixed :] + self.smoothing).sqrt()
 
     def _descend(self, steps: int, clock: Clock) -> None:
-        descent = ProjectedDescent(self._projected, torch.ones_like, ATTEMPTS, FACTOR)
+        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR)
         descent.run(self, self._first_length, steps, clock)
 
-    def _first_length(self, metric: Tensor, gradient: Tensor) -> float:
+    def _first_length(self, gradient: Tensor) -> float:
         return 1 / steepest(gradient) * float(self.weights.mean())
 
     def _projected(self, weights: Tensor) -> Tensor:
