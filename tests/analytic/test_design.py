@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
-from bicore.bilevel.solvers.projection import capped
+from bicore.numerics.projection import capped
 from bicore.kernels import Linear
 from bicore.selectors import ADesign, VDesign
 from bicore.selectors.baselines.relaxation import evaluated, relax

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from bicore.errors import NumericalError
+from bicore.numerics.conjugate_gradients import conjugate_gradients
 
 #: Multiplies a direction by the Hessian, of a mini-batch of the step given where batches are drawn.
 Product = Callable[[Tensor, int], Tensor]
@@ -91,10 +91,17 @@ class ConjugateGradients(InverseHessian):
     mini_batch: int | None = None
 
     def solve(self, product: Product, gradient: Tensor) -> Tensor:
-        def damped(direction: Tensor) -> Tensor:
+        def damped(direction: Tensor, same: Tensor) -> Tensor:
             return product(direction, 0) + self.damping * direction
 
-        return conjugate_gradients(damped, gradient, self.steps, self.tolerance, self._not_positive)
+        return conjugate_gradients(
+            gradient,
+            lambda residual: (residual, residual),
+            damped,
+            self.tolerance,
+            self.steps,
+            indefinite=self._not_positive,
+        ).z
 
     def _not_positive(self, curvature: float) -> NumericalError:
         return NumericalError(
@@ -102,38 +109,6 @@ class ConjugateGradients(InverseHessian):
             f"{curvature:.3g}); raise inner_reg or damping={self.damping:g}, fit the inner problem "
             "further, or use curvature='gauss-newton'."
         )
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor],
-    right: Tensor,
-    steps: int,
-    tolerance: float,
-    not_positive: Callable[[float], NumericalError],
-) -> Tensor:
-    """The solution of H u = right, from zero, until the residual is ``tolerance`` times ``right``.
-
-    ``not_positive`` makes the error for a direction along which H is not positive.
-    """
-    solution = torch.zeros_like(right)
-    residual = right.clone()
-    direction = residual.clone()
-    power = float(residual @ residual)
-    goal = tolerance**2 * power
-    for _ in range(steps):
-        if power <= goal:
-            break
-        image = product(direction)
-        curvature = float(direction @ image)
-        if not curvature > 0:
-            raise not_positive(curvature)
-        length = power / curvature
-        solution += length * direction
-        residual -= length * image
-        previous = power
-        power = float(residual @ residual)
-        direction = residual + (power / previous) * direction
-    return solution
 
 
 @dataclass(frozen=True)

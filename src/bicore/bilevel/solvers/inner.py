@@ -17,11 +17,11 @@ from torch import Tensor
 
 from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.factors import Factor
-from bicore.bilevel.solvers.line_search import NOISE, Trial, first_enough, lengths
 from bicore.bilevel.solvers.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
+from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
 #: it for float64.

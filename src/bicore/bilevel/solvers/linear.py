@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.conjugate_gradients import Solved, conjugate_gradients
 from bicore.bilevel.solvers.factors import Factor, factorised
 from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Curvature
+from bicore.numerics.conjugate_gradients import Solved, conjugate_gradients
 
 #: A preconditioner is made anew after a solve of more than this many iterations.
 PATIENCE = 40

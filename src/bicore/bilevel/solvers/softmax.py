@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.conjugate_gradients import DeviceIteration, Precondition
 from bicore.bilevel.solvers.factors import CURVATURE_FLOOR
-from bicore.bilevel.solvers.line_search import NOISE, Trial, enough, first_enough, lengths
 from bicore.data import Array
+from bicore.numerics.conjugate_gradients import DeviceIteration, Precondition
+from bicore.numerics.line_search import NOISE, Trial, enough, first_enough, lengths
 
 #: Points up to which C inverses in plain arrays are quicker than anything with tensors.
 LARGEST = 40

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.projected_gradient import ProjectedDescent, steepest
 from bicore.errors import InputError
+from bicore.numerics.projected_gradient import ProjectedDescent, steepest
 from bicore.runtime import Clock
 
 #: Halvings of a step before the search ends where it stands.

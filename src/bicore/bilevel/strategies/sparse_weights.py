@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
-from bicore.bilevel.solvers.projected_gradient import ProjectedDescent, steepest
-from bicore.bilevel.solvers.projection import capped
+from bicore.numerics.projected_gradient import ProjectedDescent, steepest
+from bicore.numerics.projection import capped
 from bicore.runtime import Clock
 
 #: The first β makes the penalty this share of the objective.

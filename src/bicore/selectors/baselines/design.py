@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import lowest
@@ -207,13 +207,12 @@ class Variances:
         divisor = self.variance[place] + self.noise
         self.posterior.downdate(column, divisor)
         train = column.train.double()
-        image = column.image.double()
         outer = train if self.same else column.outer.double()
-        spread = (self.weights * outer) @ outer
+        squares = (self.weights * outer) @ outer
+        step = Downdate.of(train, column.image.double(), divisor, squares)
         self.objective -= float(self.power[place] / (2 * divisor))
-        self.power += -2 * train * image / divisor + train.square() * (spread / divisor.square())
-        self.power.clamp_min_(0)
-        self.variance -= train.square() / divisor
+        step.energy(self.power)
+        step.variance(self.variance)
         check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
 

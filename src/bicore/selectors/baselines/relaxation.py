@@ -18,8 +18,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.line_search import ARMIJO
-from bicore.bilevel.solvers.projection import capped
+from bicore.numerics.line_search import enough
+from bicore.numerics.projected_gradient import spectral_length
+from bicore.numerics.projection import capped
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE = 1e-3
@@ -67,7 +68,7 @@ def relax(
         share = _searched(value_at, weights, direction, objective, slope)
         moved = (weights + share * direction).clamp(0, 1)
         objective, gradient_there = evaluated(features, moment, noise, moved)
-        length = _next_length(moved - weights, gradient_there - gradient, length)
+        length = spectral_length(moved - weights, gradient_there - gradient, LENGTHENING * length)
         weights = moved
         gradient = gradient_there
     return Relaxed(weights, objective, bound, gaps)
@@ -84,16 +85,10 @@ def _searched(
     share = 1.0
     while share > SHORTEST_SHARE:
         tried = value_at(weights + share * direction)
-        if tried <= objective + ARMIJO * share * slope:
+        if enough(tried, objective, share * slope):
             break
         share = _shorter(share, objective, slope, tried)
     return share
-
-
-def _next_length(change: Tensor, gradient_change: Tensor, length: float) -> float:
-    """Barzilai and Borwein's step for the change of the weights and of the gradient."""
-    curvature = float(change @ gradient_change)
-    return float(change @ change) / curvature if curvature > 0 else LENGTHENING * length
 
 
 def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:

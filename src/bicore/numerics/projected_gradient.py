@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.line_search import Trial, first_enough, lengths
+from bicore.numerics.line_search import Trial, first_enough, lengths
 from bicore.runtime import Clock
 
 
