@@ -145,7 +145,7 @@ class Work:
             "seed": seed,
             "size": size,
             "accuracy": accuracy,
-            "selection_seconds": coreset.info["seconds"],
+            "selection_seconds": coreset.provenance.seconds,
             "kept": len(coreset),
         }
         with open(self.rows, "a") as file:
@@ -215,9 +215,9 @@ class Work:
         for size in SIZES:
             prefix = binary.prefix(size)
             better = paper.reweight(data, prefix.indices.tolist(), context=self.context)
-            better.info["seconds"] += binary.info["seconds"] * size / max(SIZES)
+            better.provenance.seconds += binary.provenance.seconds * size / max(SIZES)
             yield ("default picks, optimised weights", pool, 0, size), better
-        self.say(f"default picks of {pool} in {binary.info['seconds']:.1f} s")
+        self.say(f"default picks of {pool} in {binary.provenance.seconds:.1f} s")
 
     def _complete(self, method: str, pool: int) -> bool:
         return all((method, pool, 0, size) in self.done for size in SIZES)
@@ -232,7 +232,7 @@ class Work:
             coreset = selector.select(
                 data, size, initial=() if coreset is None else coreset, context=self.context
             )
-            seconds += coreset.info["seconds"]
-            coreset.info["seconds"] = seconds
+            seconds += coreset.provenance.seconds
+            coreset.provenance.seconds = seconds
             yield ("coreset, optimised weights", pool, 0, size), coreset
             self.say(f"coreset of {size} from {pool}: {seconds:.1f} s")

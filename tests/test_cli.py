@@ -273,7 +273,7 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
         cwd=folder,
     )
     assert "not scaled" in plain.stderr
-    assert Coreset.load(tmp_path / "a.npz").info["scale"] == "none"
+    assert Coreset.load(tmp_path / "a.npz").details["scale"] == "none"
     scaled = bicore(
         "select",
         "data.npz",
@@ -286,7 +286,7 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
         cwd=folder,
     )
     assert (scaled.stdout, scaled.stderr) == ("", "")
-    assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
+    assert Coreset.load(tmp_path / "b.npz").details["scale"] == "standard"
     raw = bicore(
         "select",
         "mnist",
@@ -480,7 +480,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     assert "kept in bicore-partial.npz. To go on: bicore select digits" in errors
     part = Coreset.load(tmp_path / "bicore-partial.npz")
     assert 1 <= len(part) < 1700
-    assert "interrupted" in part.status
+    assert part.status is Status.INTERRUPTED
 
 
 def test_time_limit_and_uniform(bicore, folder):

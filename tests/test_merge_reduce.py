@@ -249,7 +249,7 @@ def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
 
 @pytest.mark.parametrize("where", ["in a selection", "after it"])
 def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
     before = buffer._state()
@@ -258,14 +258,14 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
         raise KeyboardInterrupt
 
     if where == "in a selection":
-        plain = ExplicitRidge.add
+        plain = DenseRidgeEngine._add
         calls = []
 
         def add(self, k, weight=1.0):
             calls.append(k)
             return plain(self, k, weight) if len(calls) < 2 else interrupted()
 
-        monkeypatch.setattr(ExplicitRidge, "add", add)
+        monkeypatch.setattr(DenseRidgeEngine, "_add", add)
     else:
         monkeypatch.setattr(MergeReduce, "_gather", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -110,10 +110,10 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
 
 
 def test_an_interrupted_task_changes_nothing(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 
     memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
-    plain = ExplicitRidge.add
+    plain = DenseRidgeEngine._add
     calls = []
 
     def add(self, k, weight=1.0):
@@ -122,7 +122,7 @@ def test_an_interrupted_task_changes_nothing(monkeypatch):
             raise KeyboardInterrupt
         plain(self, k, weight)
 
-    monkeypatch.setattr(ExplicitRidge, "add", add)
+    monkeypatch.setattr(DenseRidgeEngine, "_add", add)
     with pytest.raises(KeyboardInterrupt):
         memory.add_task(*task(0))
     assert not memory.tasks

@@ -29,7 +29,7 @@ from bicore.losses import Loss
 from bicore.picking import as_seed, as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
 from bicore.selectors import names, proxy_model
-from bicore.selectors.base import Selector
+from bicore.selectors.base import Selector, need_labels
 
 
 @dataclass(frozen=True, init=False)
@@ -230,6 +230,7 @@ class BilevelSelector(Selector):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
+        need_labels(self, data)
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
@@ -378,8 +379,8 @@ class BilevelSelector(Selector):
         }
 
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
-        """Fix the classes. A single one gets a second that never occurs: the points are then chosen
-        to stand out from nothing."""
+        # A single class gets a second that never occurs: the points are then chosen to stand out
+        # from nothing.
         if self.task == "regression" or self.classes is not None:
             return self
         known = list(labels_in(classes) or ())
