@@ -6,7 +6,17 @@ import pytest
 import torch
 
 import bicore
-from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Linear, Nystrom, Runtime
+from bicore import (
+    RBF,
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    Linear,
+    Nystrom,
+    Runtime,
+    select,
+)
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
 from bicore.selectors import JointSelector, Reconstruction, trusted

@@ -452,4 +452,5 @@ def test_data_slices_every_column_together():
     )
     np.testing.assert_array_equal(part.x, X[[5, 2]])
     assert len(data[:7]) == 7
+    assert data[(5, 2)].fingerprint() == part.fingerprint()  # a tuple is rows, not a place
     assert data.fingerprint() != part.fingerprint()

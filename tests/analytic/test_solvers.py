@@ -18,7 +18,7 @@ from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import NewtonSystem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
-from bicore.numerics.conjugate_gradients import DeviceIteration
+from bicore.numerics.conjugate_gradients import DeviceIteration, _on_device
 from tests.helpers import blobs, problem_of
 
 M = 9
@@ -258,16 +258,22 @@ def test_iterations_that_never_leave_the_device_solve_the_same_system(kind):
     given = system(kind)
     given.preconditioner = Preconditioner.fitting(None, given.gram, given.curvature, given.shift)
     right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    z, reached, _ = ConjugateGradient()._solve_on_device(
-        given, right, float(torch.linalg.vector_norm(right)), 1e-12
-    )
-    assert reached <= 1e-12
-    torch.testing.assert_close(z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
-    run = DeviceIteration(
+
+    def image(direction, paired):
+        return given.curvature.apply(paired) + given.shift * direction
+
+    found = _on_device(
         right,
         given.preconditioner.apply,
-        lambda direction, paired: given.curvature.apply(paired) + given.shift * direction,
+        image,
+        1e-12,
+        500,
+        lambda residual: residual / given.shift,
+        float(torch.linalg.vector_norm(right)),
     )
+    assert found.reached <= 1e-12
+    torch.testing.assert_close(found.z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
+    run = DeviceIteration(right, given.preconditioner.apply, image)
     run.advance(200)  # long after nothing is left
     torch.testing.assert_close(run.z, dense_solution(given, right), rtol=1e-7, atol=1e-8)
 
