@@ -73,7 +73,7 @@ ENGINES = [
 
 
 def _seconds(coreset: Coreset) -> float:
-    return float(coreset.provenance.seconds - coreset.provenance.preparation_seconds)
+    return coreset.provenance.selection_seconds
 
 
 def _engine(
