@@ -1,5 +1,5 @@
-"""One file an experiment and in it one line a run, as JSON; what is there is not run again, and what
-another process is running is left to it.
+"""One file an experiment, one line of JSON a run; what is there is not run again, and what another
+process is running is left to it.
 
 A line is appended whole and under a lock, so that several processes of a machine can record at the
 same time. A run that is recorded again gets a further line, and the last one counts; ``tidy`` puts
