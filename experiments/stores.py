@@ -33,8 +33,11 @@ class Store(ABC):
 
     #: Whether it looks at the network in training, so that every β needs one of its own.
     looks = False
-    #: Whether what it keeps is chosen with a proxy that has a λ.
-    penalised = False
+
+    @property
+    def penalised(self) -> bool:
+        """Whether what it keeps is chosen with a proxy that has a λ."""
+        return False
 
     @abstractmethod
     def buffer(self, room: Room) -> Buffer:

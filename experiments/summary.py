@@ -79,6 +79,7 @@ class Choice(ABC):
         """One of each size; the tasks are the pool, and everything but what is held out."""
 
 
+@dataclass(frozen=True)
 class UniformChoice(Choice):
     """Of all images, as in the paper."""
 
@@ -112,6 +113,7 @@ class Grown(Choice):
         """A coreset of this size that continues the one before."""
 
 
+@dataclass(frozen=True)
 class CrossEntropyChoice(Grown):
     """The paper's, which begins with random points."""
 
@@ -129,11 +131,12 @@ class CrossEntropyChoice(Grown):
             optimiser=Adam(),
         )
         starts = min(recipe.starts, size)
-        drawn = np.random.default_rng(seed).choice(len(data.y), starts, replace=False).tolist()
+        drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
         first: Any = drawn if before is None else before
         return selector.select(data, size, initial=first, rng=seed, context=_on_the_host())
 
 
+@dataclass(frozen=True)
 class SquaredChoice(Grown):
     """By squared errors, as the library has it unless told otherwise."""
 
@@ -233,7 +236,7 @@ def _learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Le
     return learner
 
 
-def _last_scores(learners: Cohort, task: Task, job: Job, epochs: int) -> list[list[float]]:
+def _last_scores(learners: Cohort[Learner], task: Task, job: Job, epochs: int) -> list[list[float]]:
     """Accuracy on test and held-out points of each learner, averaged over so many more epochs."""
     found = []
     for _ in range(epochs):
