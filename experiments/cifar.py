@@ -17,20 +17,19 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from experiments.continual import ContinualRow
-from experiments.streaming import StreamRow
+from experiments.rehearsal import BETAS, RehearsingRow
 
 MEMORY = 200
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most,
 #: 10, 100 for k-means of grads) and its neighbours; in continual learning on beyond an end that was
 #: best.
-EVERY = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+EVERY = BETAS
 OTHERS = (1.0, 10.0, 100.0)
 LOWER = (0.1, *OTHERS)
 HIGHER = (*OTHERS, 1000.0)
 LOW = (0.01, 0.1, 1.0)
 CHOSEN = Path(__file__).with_name("chosen.json")
-Rehearsing = TypeVar("Rehearsing", ContinualRow, StreamRow)
+Rehearsing = TypeVar("Rehearsing", bound=RehearsingRow)
 
 
 class Table(Enum):

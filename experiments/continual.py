@@ -14,48 +14,31 @@ from torch import Tensor
 from bicore import ReplayMemory, Selector
 from experiments.checkpoints import Checkpoint, middle_of, once
 from experiments.courses import Course
-from experiments.networks import Architecture, Network
-from experiments.rows import Job, Results, Row, Trials
+from experiments.networks import Network
+from experiments.rehearsal import RehearsingRow
+from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, Picker, context_of
 from experiments.tasks import Task
-from experiments.training import EPOCHS, Cohort, Learner, Memory, build, lasting, scores
+from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 
-BETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 #: A long run is kept so often in a task.
 TASK_PARTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContinualRow(Row):
-    """Task after task, with rehearsal of what the ``picker`` has chosen from those before.
-
-    Without a picker nothing is rehearsed; ``at_end``, a fresh network is trained on the memory
-    alone. ``noisy`` networks are looked at with dropout on. ``penalty`` is the λ of a proxy.
-    """
+class ContinualRow(RehearsingRow):
+    """Task after task, with rehearsal of what the ``picker`` has chosen from those before; without
+    one nothing is rehearsed. ``noisy`` networks are looked at with dropout on."""
 
     picker: Picker | None
-    network: Architecture
-    betas: tuple[float, ...] = BETAS
-    at_end: bool = False
     noisy: bool = False
-    epochs: int = EPOCHS
-    penalty: float = LAMBDA
 
     @property
     def rehearsed(self) -> bool:
         return self.picker is not None and not self.at_end
 
-    @property
-    def trials(self) -> Trials:
-        """Every β for a row with a memory that is rehearsed."""
-        return Trials.of_beta(self.betas if self.rehearsed else (0.0,))
-
-    @property
-    def normalised(self) -> bool:
-        return self.network.normalised
-
     def toy(self) -> Self:
-        return replace(super().toy(), network=self.network.toy(), epochs=1, penalty=LAMBDA)
+        return replace(super().toy(), penalty=LAMBDA)
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         every = max(1, self.epochs // TASK_PARTS)
@@ -89,20 +72,7 @@ def run(
 def _learners(row: ContinualRow, job: Job, tasks: Sequence[Task]) -> Cohort[Learner]:
     """One for each β, with room for the points of a task or for those of the memory."""
     points = row.memory // len(tasks) * len(tasks) if row.at_end else len(tasks[0].train)
-    return Cohort(
-        [
-            Learner(
-                build(row.network.make, job.seed, job.device),
-                beta,
-                points,
-                row.memory,
-                row.epochs,
-                seed=job.seed,
-                fast=job.fast,
-            )
-            for beta in job.values
-        ]
-    )
+    return Cohort([row.learner(job, beta, points, row.memory, row.epochs) for beta in job.values])
 
 
 def _memories(row: ContinualRow, job: Job, selector: Selector) -> list[ReplayMemory]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Dataset, PerPoint
 from experiments.problems import Problem
 from experiments.proxies import Proxy
 from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import on_the_host
 from experiments.tasks import Task
 
 #: The paper's grid, and the points of a coreset: what the memory keeps of a task when it has seen
@@ -56,7 +57,7 @@ def held_out_loss(
     selector = BilevelSelector(
         kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(penalty), first="random"
     )
-    context = Context(runtime=Runtime("cpu", threads=1, progress=False))
+    context = on_the_host()
     chosen = selector.select(inner, size, rng=seed, context=context)
     # nothing is added
     judged = selector.select(

@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
+from bicore import BilevelSelector, Dataset, PerPoint
 from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import on_the_host
 from experiments.tasks import Task
 
 REPEATS = 3
@@ -62,8 +63,7 @@ def _selection_seconds(data: Dataset, size: int, candidates: int | None) -> floa
         inner_reg=PerPoint(1e-3),
         candidates=candidates,
     )
-    context = Context(runtime=Runtime("cpu", threads=1, progress=False))
-    info = selector.select(data, size, context=context).info
+    info = selector.select(data, size, context=on_the_host()).info
     seconds: float = info["seconds"] - info["preparation_seconds"]
     return seconds
 

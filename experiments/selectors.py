@@ -70,8 +70,7 @@ class OverEmbedding(Selector):
                 np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny
             )
         seen = Dataset(embedding, data.y, data.weight, data.ids)
-        runtime = Runtime("cpu", threads=1, progress=False)
-        return self.selector.select(seen, size, context=Context(runtime=runtime), **options)
+        return self.selector.select(seen, size, context=on_the_host(), **options)
 
 
 class Noisy(nn.Module):
@@ -197,6 +196,11 @@ CORESET = ByKernel()
 RBF_CORESET = ByKernel(Proxy.RBF)
 WEIGHTED_CORESET = ByKernel(weighted=True)
 SQUARED_CORESET = BySquaredErrors()
+
+
+def on_the_host() -> Context:
+    """One thread, and no network."""
+    return Context(runtime=Runtime("cpu", threads=1, progress=False))
 
 
 def context_of(place: str, model: nn.Module | None = None) -> Context:

@@ -21,14 +21,13 @@ import torch
 
 from bicore.memory import Buffer
 from experiments.checkpoints import Checkpoint, middle_of
-from experiments.continual import BETAS
 from experiments.courses import Course
-from experiments.networks import Architecture
-from experiments.rows import Job, Results, Row, Trials
-from experiments.selectors import LAMBDA, context_of
+from experiments.rehearsal import RehearsingRow
+from experiments.rows import Job, Results
+from experiments.selectors import context_of
 from experiments.stores import Room, Store
 from experiments.tasks import BATCH, Part, Task, batches
-from experiments.training import EPOCHS, Cohort, Learner, Memory, build, scores, tensors
+from experiments.training import Cohort, Learner, Memory, scores, tensors
 
 #: Rows a batch of a toy.
 QUICK_BATCH = 24
@@ -52,42 +51,19 @@ class Optimiser(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamRow(Row):
-    """A stream in batches, so many steps each, with rehearsal of what the ``store`` keeps.
-
-    ``at_end``, nothing is trained on the way: a fresh network is, on what is kept in the end.
-    ``slots`` and ``penalty``, the λ of a proxy, are of merge-reduce buffers.
-    """
+class StreamRow(RehearsingRow):
+    """A stream in batches, so many ``steps`` each, with rehearsal of what the ``store`` keeps; a
+    merge-reduce buffer has ``slots``."""
 
     store: Store
-    network: Architecture
     weighting: Weighting
     optimiser: Optimiser = Optimiser.LASTING
-    betas: tuple[float, ...] = BETAS
-    at_end: bool = False
     steps: int = 40
     batch: int = BATCH
     slots: int = 10
-    penalty: float = LAMBDA
-    epochs: int = EPOCHS
-
-    @property
-    def rehearsed(self) -> bool:
-        return not self.at_end
-
-    @property
-    def trials(self) -> Trials:
-        """Every β for a row whose buffer is rehearsed."""
-        return Trials.of_beta(self.betas if self.rehearsed else (0.0,))
-
-    @property
-    def normalised(self) -> bool:
-        return self.network.normalised
 
     def toy(self) -> Self:
-        return replace(
-            super().toy(), network=self.network.toy(), steps=1, batch=QUICK_BATCH, epochs=1
-        )
+        return replace(super().toy(), steps=1, batch=QUICK_BATCH)
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         kind = f"{'imbalanced' if self.problem.imbalanced else 'balanced'}-{self.steps}"
@@ -107,7 +83,8 @@ def run(
     steps = max(1, row.steps * size // row.batch)
     room = row.room(job)
     buffers = [row.store.buffer(room) for _ in (job.values if row.store.looks else [None])]
-    learners = Cohort([] if row.at_end else _learners(row, job, size, steps))
+    betas = () if row.at_end else job.values
+    learners = Cohort([row.learner(job, beta, size, row.memory, steps) for beta in betas])
     course = Course(learners, checkpoint, buffers, begun=begun)
     course.resume(lambda path: row.store.load(path, room))
     _follow(course, row, job, batches(tasks, size), steps)
@@ -120,22 +97,6 @@ def run(
     for beta, learner in zip(job.values, trained, strict=True):
         yield beta, {**scores(learner.network, tasks, job.device, job.fast), **spent}
     course.end()
-
-
-def _learners(row: StreamRow, job: Job, size: int, steps: int) -> list[Learner]:
-    """One for each β, with room for a batch."""
-    return [
-        Learner(
-            build(row.network.make, job.seed, job.device),
-            beta,
-            size,
-            row.memory,
-            steps,
-            seed=job.seed,
-            fast=job.fast,
-        )
-        for beta in job.values
-    ]
 
 
 def _follow(
@@ -169,8 +130,7 @@ def _follow(
 def _from_scratch(row: StreamRow, job: Job, buffer: Buffer) -> Learner:
     """A fresh network trained on what the buffer holds at the end."""
     kept = rehearsed(buffer, row.weighting, job.device)
-    network = build(row.network.make, job.seed, job.device)
-    learner = Learner(network, 0.0, len(kept.x), 1, row.epochs, seed=job.seed, fast=job.fast)
+    learner = row.learner(job, 0.0, len(kept.x), 1, row.epochs)
     learner.take(kept.x, kept.y)
     Cohort([learner]).train(row.epochs)
     return learner

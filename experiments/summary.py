@@ -13,12 +13,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
+from bicore import BilevelSelector, Coreset, Dataset, Kernel, PerPoint
 from bicore.bilevel import Adam
 from experiments.checkpoints import Checkpoint, checkpoint_folder, middle_of, once
 from experiments.courses import Course
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import on_the_host
 from experiments.tasks import Part, Task
 from experiments.training import BATCH, RATE, Cohort, Learner, accuracy, build, tensors
 
@@ -133,7 +134,7 @@ class CrossEntropyChoice(Grown):
         starts = min(recipe.starts, size)
         drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
         first: Any = drawn if before is None else before
-        return selector.select(data, size, initial=first, rng=seed, context=_on_the_host())
+        return selector.select(data, size, initial=first, rng=seed, context=on_the_host())
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,7 @@ class SquaredChoice(Grown):
     ) -> Coreset:
         first: Any = () if before is None else before
         selector = BilevelSelector(kernel="precomputed")
-        return selector.select(data, size, initial=first, context=_on_the_host())
-
-
-def _on_the_host() -> Context:
-    return Context(runtime=Runtime("cpu", threads=1, progress=False))
+        return selector.select(data, size, initial=first, context=on_the_host())
 
 
 @dataclass(frozen=True, kw_only=True)
