@@ -22,6 +22,7 @@ from experiments.methods import (
     continual_row,
     continual_rows,
     coreset_row,
+    counted,
     imbalanced_rows,
     stream_row,
     summary_rows,
@@ -72,22 +73,22 @@ def _row(key: str, picker: Picker, **facts: Any) -> ContinualRow:
     return continual_row(SPLIT_CIFAR, MEMORY, key, picker, **facts)
 
 
-def _plan(row: ContinualRow, *tried: float, **facts: Any) -> Plan[ContinualRow]:
-    return Plan(Table.CONTINUAL, row, tried or OTHERS, **facts)
+def _plan(row: ContinualRow, **how: Any) -> Plan[ContinualRow]:
+    return Plan(Table.CONTINUAL, row, **how)
 
 
 def continual_plans() -> list[Plan[ContinualRow]]:
     """The paper's rows, and our own."""
     return [
         *(
-            _plan(row, *TRIED.get(row.key, LOWER), also=ALSO.get(row.key, ()))
+            _plan(row, tried=TRIED.get(row.key, LOWER), also=ALSO.get(row.key, ()))
             for row in continual_rows(SPLIT_CIFAR, MEMORY)
         ),
         _plan(
             _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True),
             by_proxy=True,
         ),
-        _plan(_row("Coreset, λ by the proxy", CORESET), *EVERY, by_proxy=True),
+        _plan(_row("Coreset, λ by the proxy", CORESET), tried=EVERY, by_proxy=True),
         _plan(_scaled(), follows="Gradient matching"),
         *_normalised(),
     ]
@@ -169,19 +170,13 @@ def imbalanced_plans() -> list[Plan[StreamRow]]:
         Plan(Table.IMBALANCED, reservoir, LOWER),
         Plan(Table.IMBALANCED, balanced, LOWER),
         Plan(Table.IMBALANCED, coreset, HIGHER),
-        Plan(Table.IMBALANCED, _counted(coreset), LOWER),
+        Plan(Table.IMBALANCED, counted(coreset), LOWER),
         Plan(Table.IMBALANCED, rbf, LOWER),
         Plan(Table.IMBALANCED, sampled, LOW),
         Plan(Table.IMBALANCED, weighted, LOW),
         Plan(Table.IMBALANCED, coreset.variant("Coreset, one optimiser", **lasting), LOWER),
         Plan(Table.IMBALANCED, by_proxy, LOWER, by_proxy=True),
     ]
-
-
-def _counted(row: StreamRow) -> StreamRow:
-    """The same row with slots that count for the batches they stand for, as the authors' do."""
-    key = f"{row.key}, slots by their batches"
-    return row.variant(key, weighting=Weighting.BATCHES, reference=False)
 
 
 def balanced_plans() -> list[Plan[StreamRow]]:
@@ -196,7 +191,7 @@ def balanced_plans() -> list[Plan[StreamRow]]:
         Plan(Table.STREAMING, reservoir),
         Plan(Table.STREAMING, coreset, HIGHER),
         Plan(Table.STREAMING, row("Streaming coreset RBF", RBF_CORESET)),
-        Plan(Table.STREAMING, _counted(coreset)),
+        Plan(Table.STREAMING, counted(coreset)),
     ]
 
 

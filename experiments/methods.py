@@ -81,6 +81,12 @@ def coreset_row(problem: Problem, memory: int, key: str, picker: Picker, **facts
     return stream_row(problem, memory, key, Slots(picker), **facts)
 
 
+def counted(row: StreamRow) -> StreamRow:
+    """The same row with slots that count for the batches they stand for, as the authors' do."""
+    key = f"{row.key}, slots by their batches"
+    return row.variant(key, weighting=Weighting.BATCHES, reference=False)
+
+
 def imbalanced_rows(problem: Problem, memory: int) -> list[StreamRow]:
     """The paper's three rows of an imbalanced stream."""
     rows = [

@@ -12,6 +12,7 @@ from experiments.methods import (
     continual_row,
     continual_rows,
     coreset_row,
+    counted,
     imbalanced_rows,
     stream_row,
     summary_rows,
@@ -132,7 +133,7 @@ def _proxies(problem: Problem) -> Sequence[Row]:
     """The RBF kernel beside the network's own in three settings; all but one row are runs of the
     other tables."""
     learning = by_key(continual_rows(problem, MEMORY))
-    variational = by_key(_variational(problem))
+    posteriors = by_key(_variational(problem))
     streams = by_key(_streaming(problem))
     rbf = "CL Coreset RBF"
     rows = [
@@ -140,8 +141,8 @@ def _proxies(problem: Problem) -> Sequence[Row]:
         continual_row(
             problem, MEMORY, rbf, RBF_CORESET, paper=published("rbf_proxy", rbf, problem)
         ),
-        variational["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
-        variational["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
+        posteriors["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
+        posteriors["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
         streams["Streaming coreset"].borrowed("streaming", "Streaming Coreset CNTK"),
         streams["Streaming coreset RBF"].borrowed("streaming", "Streaming Coreset RBF"),
     ]
@@ -203,15 +204,7 @@ def _fresh(problem: Problem) -> Sequence[Row]:
     in the last row slots count for the batches they stand for."""
     streams = by_key(_streaming(problem))
     coreset = fresh(streams["Streaming coreset"])
-    return [
-        fresh(streams["Reservoir sampling"]),
-        coreset,
-        coreset.variant(
-            f"{coreset.key}, slots by their batches",
-            weighting=Weighting.BATCHES,
-            reference=False,
-        ),
-    ]
+    return [fresh(streams["Reservoir sampling"]), coreset, counted(coreset)]
 
 
 def fresh(row: StreamRow) -> StreamRow:
