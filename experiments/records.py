@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -162,11 +162,10 @@ class Records:
     def _locked(self, mode: str, lock: int) -> Iterator[BinaryIO]:
         """The file under a lock, opened again where it was replaced while we waited for it."""
         while True:
-            # unbuffered, so that what is written is one write
-            with self.path.open(mode, buffering=0) as held:
+            with self.path.open(mode) as held:
                 fcntl.flock(held, lock)
                 if os.path.samestat(os.fstat(held.fileno()), self.path.stat()):
-                    yield held  # type: ignore[misc]
+                    yield cast(BinaryIO, held)
                     return
 
 
