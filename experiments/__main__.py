@@ -5,39 +5,68 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
-import traceback
-from dataclasses import replace
 from pathlib import Path
 
 from bicore import InputError
-from experiments import cifar, page, training
-from experiments.catalogue import EXPERIMENTS, Data
-from experiments.cifar_tables import STREAMS
+from experiments import cifar, page
+from experiments.catalogue import EXPERIMENTS
+from experiments.cifar import Table
+from experiments.cifar_tables import LAMBDA_ROW, every_plan
 from experiments.figures import FIGURES, draw
-from experiments.groups import QUICK_SHARE, Group
 from experiments.records import FOLDER, RecordError, Records
+from experiments.running import Order, one_by_one, shared
 from experiments.tables import gathered, progress, table
 
 
 def main(words: list[str] | None = None) -> int:
+    given = _parser().parse_args(words)
+    try:
+        code: int = given.obey(given)
+        return code
+    except (RecordError, InputError) as refusal:
+        return _refused(str(refusal))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("list", help="what there is, and how much of it is done")
+    listed = verbs.add_parser("list", help="what there is, and how much of it is done")
+    listed.set_defaults(obey=_list)
     run = verbs.add_parser("run", help="run what has no record yet")
+    run.set_defaults(obey=_run)
+    _add_run_options(run)
+    shown = verbs.add_parser("table", help="the table of an experiment, from its records")
+    shown.set_defaults(obey=_table)
+    shown.add_argument("name", choices=list(EXPERIMENTS))
+    drawn = verbs.add_parser("figure", help="a figure, from records")
+    drawn.set_defaults(obey=_figure)
+    drawn.add_argument("name", choices=list(FIGURES))
+    drawn.add_argument("--out", type=Path, help="the picture's file")
+    _add_data(drawn, "folder with MNIST, for the picks (none: those of --quick)")
+    written = verbs.add_parser("page", help="write docs/reproduction.md from all records")
+    written.set_defaults(obey=_page)
+    found = verbs.add_parser(
+        "choose",
+        help="write experiments/chosen.json: λ and the β of each row on CIFAR-10, from records of "
+        "what held-out points say",
+    )
+    found.set_defaults(obey=_choose)
+    collected = verbs.add_parser("collect", help="add the records that another machine has written")
+    collected.set_defaults(obey=_collect)
+    collected.add_argument("source", type=Path, help="folder of its records")
+    for verb in (run, shown, drawn, found, collected):
+        verb.add_argument("--records", type=Path, default=None, help="folder of the records")
+    return parser
+
+
+def _add_run_options(run: argparse.ArgumentParser) -> None:
     run.add_argument("name", choices=[*EXPERIMENTS, "all"])
     run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    run.add_argument(
-        "--data",
-        default=os.environ.get("BICORE_DATA") or None,
-        help="folder with MNIST or CIFAR-10 in torchvision's layout",
-    )
+    _add_data(run, "folder with MNIST or CIFAR-10 in torchvision's layout")
     run.add_argument(
         "--quick",
         action="store_true",
@@ -53,82 +82,61 @@ def main(words: list[str] | None = None) -> int:
     run.add_argument("--workers", type=int, default=1, help="processes that share the runs")
     run.add_argument("--minutes", type=float, help="start no further run after this long")
     run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    shown = verbs.add_parser("table", help="the table of an experiment, from its records")
-    shown.add_argument("name", choices=list(EXPERIMENTS))
-    drawn = verbs.add_parser("figure", help="a figure, from records")
-    drawn.add_argument("name", choices=FIGURES)
-    drawn.add_argument(
-        "--data",
-        default=os.environ.get("BICORE_DATA") or None,
-        help="folder with MNIST, for the picks (none: those of --quick)",
-    )
-    drawn.add_argument("--out", type=Path, help="the picture's file")
-    verbs.add_parser("page", help="write docs/reproduction.md from all records")
-    found = verbs.add_parser(
-        "choose",
-        help=(
-            "write experiments/chosen.json: λ and the β of each row on CIFAR-10, from records of "
-            "what held-out points say"
-        ),
-    )
-    for verb in (run, shown, drawn, found):
-        verb.add_argument("--records", type=Path, default=None, help="folder of the records")
-    given = parser.parse_args(words)
-    try:
-        return _obey(given)
-    except (RecordError, InputError) as refusal:
-        print(f"experiments: {refusal}", file=sys.stderr)
-        return 2
 
 
-def _obey(given: argparse.Namespace) -> int:
-    if given.verb == "list":
-        return _list()
-    if given.verb == "page":
-        return _page()
-    if given.verb == "choose":
-        return _choose(given.records or FOLDER)
-    if given.verb == "figure":
-        path = given.out or Path(f"{given.name}.png")
-        records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
-        draw(given.name, records, path, given.data)
-        print(path)
-        return 0
-    if given.verb == "table":
-        print(table(given.name, gathered(given.name, given.records or FOLDER)))
-        return 0
-    return _run(given)
+def _add_data(verb: argparse.ArgumentParser, words: str) -> None:
+    verb.add_argument("--data", default=os.environ.get("BICORE_DATA") or None, help=words)
 
 
-def _page() -> int:
+def _refused(words: str) -> int:
+    print(f"experiments: {words}", file=sys.stderr)
+    return 2
+
+
+def _list(given: argparse.Namespace) -> int:
+    for name, experiment in EXPERIMENTS.items():
+        done, wanted = progress(name)
+        print(f"{name:18} {experiment.title}: {done} of {wanted} runs recorded")
+    return 0
+
+
+def _table(given: argparse.Namespace) -> int:
+    print(table(given.name, gathered(given.name, given.records or FOLDER)))
+    return 0
+
+
+def _figure(given: argparse.Namespace) -> int:
+    path = given.out or Path(f"{given.name}.png")
+    records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
+    draw(given.name, records, path, given.data)
+    print(path)
+    return 0
+
+
+def _page(given: argparse.Namespace) -> int:
     made = page.text()
     if made is None:
-        print("experiments: there are no records yet; run an experiment first.", file=sys.stderr)
-        return 2
+        return _refused("there are no records yet; run an experiment first.")
     page.PAGE.write_text(made)
     print(page.PAGE.name)
     return 0
 
 
-def _choose(folder: Path) -> int:
+def _choose(given: argparse.Namespace) -> int:
+    folder = given.records or FOLDER
     streams = gathered("cifar-stream-betas", folder)
     betas = {
-        "continual": gathered("cifar-betas", folder),
-        **{
-            table: [record for record in streams if record["method"] in rows]
-            for table, rows in STREAMS.items()
-        },
+        Table.CONTINUAL: gathered("cifar-betas", folder),
+        Table.IMBALANCED: streams,
+        Table.STREAMING: streams,
     }
-    found = cifar.choose(
-        betas, (one for one in Records("cifar-penalty", folder).all() if one["method"] == "Coreset")
-    )
+    penalties = Records("cifar-penalty", folder).all()
+    by_network = (record for record in penalties if record["method"] == LAMBDA_ROW)
+    found = cifar.choose(every_plan(), betas, by_network)
     if not found:
-        print(
-            "experiments: there are no records of cifar-penalty and cifar-betas yet; run them "
-            "first.",
-            file=sys.stderr,
+        return _refused(
+            "there are no records of cifar-penalty and cifar-betas yet; run them first."
         )
-        return 2
     beside = cifar.CHOSEN.with_suffix(".part")
     beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     beside.replace(cifar.CHOSEN)
@@ -136,140 +144,66 @@ def _choose(folder: Path) -> int:
     return 0
 
 
-def _list() -> int:
-    for name, experiment in EXPERIMENTS.items():
-        done, wanted = progress(name)
-        print(f"{name:18} {experiment.title}: {done} of {wanted} runs recorded")
+def _collect(given: argparse.Namespace) -> int:
+    """Last of all counts what comes now, where both machines have recorded a run."""
+    paths = sorted(given.source.glob("*.jsonl"))
+    if not paths:
+        return _refused(f"{given.source} holds no records (*.jsonl); give the folder of --records.")
+    for path in paths:
+        records = Records(path.stem, given.records or FOLDER)
+        new = records.collect(Records(path.stem, given.source).all())
+        records.tidy()
+        print(f"{path.stem}: {new} new")
     return 0
 
 
 def _run(given: argparse.Namespace) -> int:
+    if not given.quick and given.data is None:
+        return _refused(
+            "MNIST or CIFAR-10 is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz, "
+            "DIR/cifar-10-batches-py/*), or set BICORE_DATA."
+        )
+    order = _order(given)
+    failed = shared(_words(given, order), given.workers) if given.workers > 1 else one_by_one(order)
+    if not given.worker:
+        for name in order.names:
+            order.records(name).tidy()
+            print(table(name, gathered(name, order.folder)))
+    return failed
+
+
+def _order(given: argparse.Namespace) -> Order:
     import torch
 
-    if not given.quick and given.data is None:
-        print(
-            "experiments: MNIST or CIFAR-10 is needed: give --data DIR (with "
-            "DIR/MNIST/raw/*-ubyte.gz, DIR/cifar-10-batches-py/*), "
-            "or set BICORE_DATA.",
-            file=sys.stderr,
-        )
-        return 2
     device = given.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     folder = given.records or (
         Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER
     )
-    training.FAST = given.precision == "fast"
-    names = list(EXPERIMENTS) if given.name == "all" else [given.name]
-    failed = (
-        _shared(given, folder) if given.workers > 1 else _one_by_one(given, names, folder, device)
+    return Order(
+        names=tuple(EXPERIMENTS) if given.name == "all" else (given.name,),
+        folder=folder,
+        data=given.data,
+        device=device,
+        seeds=given.seeds,
+        quick=given.quick,
+        only=tuple(given.only.split(";")) if given.only else (),
+        fast=given.precision == "fast",
+        minutes=given.minutes,
     )
-    for name in names if not given.worker else ():
-        print(table(name, gathered(name, folder)))
-    return failed
 
 
-def _shared(given: argparse.Namespace, folder: Path) -> int:
-    """The same command in several processes; a run goes to the one that claims it first."""
-    words = [
-        "run",
-        given.name,
-        "--seeds",
-        str(given.seeds),
-        "--device",
-        given.device,
-        "--records",
-        str(folder),
-        "--worker",
+def _words(given: argparse.Namespace, order: Order) -> list[str]:
+    """The same order for another process."""
+    return [
+        *("run", given.name, "--seeds", str(given.seeds), "--device", given.device),
+        *("--records", str(order.folder), "--precision", given.precision),
         *(["--data", given.data] if given.data else []),
         *(["--quick"] if given.quick else []),
         *(["--only", given.only] if given.only else []),
         *(["--minutes", str(given.minutes)] if given.minutes is not None else []),
-        "--precision",
-        given.precision,
     ]
-    environment = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
-    workers = [
-        subprocess.Popen([sys.executable, "-m", "experiments", *words], env=environment)
-        for _ in range(given.workers)
-    ]
-    try:
-        codes = [worker.wait() for worker in workers]
-        return int(any(codes))  # one that was killed has failed too
-    except KeyboardInterrupt:
-        for worker in workers:
-            worker.terminate()
-        raise
-
-
-def _one_by_one(given: argparse.Namespace, names: list[str], folder: Path, device: str) -> int:
-    """Every run that has no record; one that fails is told and leaves the others alone."""
-    data = Data(given.data, given.quick)
-    start = time.perf_counter()
-    failed = 0
-    for name in names:
-        records = Records(
-            name if given.precision == "fast" else f"{name}-{given.precision}", folder
-        )
-        for seed in range(1 if given.quick else given.seeds):
-            for group in EXPERIMENTS[name].groups(seed):
-                if group.source is not None or (
-                    given.only and group.setting.method not in given.only.split(";")
-                ):
-                    continue
-                if given.minutes is not None and time.perf_counter() - start > 60 * given.minutes:
-                    print(
-                        f"experiments: {given.minutes} minutes are over; the same command goes on.",
-                        file=sys.stderr,
-                    )
-                    return failed
-                try:
-                    _group(group, data, records, device, given.quick)
-                except InputError as refusal:
-                    print(
-                        f"experiments: {group.setting.method}, seed {seed}: {refusal}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-                    failed = 1
-                except Exception:
-                    print(
-                        f"experiments: {group.setting} failed:\n{traceback.format_exc()}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-                    failed = 1
-    return failed
-
-
-def _group(group: Group, data: Data, records: Records, device: str, quick: bool) -> None:
-    """Run what is missing of a group, unless another process is at it."""
-    import torch
-
-    setting = group.setting
-    if quick:
-        setting = replace(setting, memory=max(4, setting.memory // QUICK_SHARE))
-    betas = setting.quick if quick else setting.betas
-    if any(math.isnan(beta) for beta in betas):
-        raise InputError(
-            "it has no β yet; run cifar-betas and cifar-stream-betas, then `python -m experiments "
-            "choose`."
-        )
-    with records.claim(setting.key(betas[0])) as mine:
-        missing = [beta for beta in betas if not records.has(setting.key(beta))]
-        if not mine or not missing:
-            return
-        begin = time.perf_counter()
-        torch.manual_seed(setting.seed)  # dropout draws from torch's own generator
-        for beta, result in group.run(setting, data.tasks(group.tasks), missing, device, quick):
-            records.write(setting.key(beta), {**result, "quick": quick})
-    shown = f"{setting.dataset}, {setting.method}, memory {setting.memory}, seed {setting.seed}"
-    print(
-        f"{shown}: {len(missing)} runs in {time.perf_counter() - begin:.1f} s",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

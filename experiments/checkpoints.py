@@ -16,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from experiments.records import file_name
+from experiments.rows import Job, Row
 from experiments.training import Learner
 
 
@@ -121,6 +123,19 @@ class Checkpoint:
 
     def _kept(self, done: int, number: int) -> Path:
         return self.folder / f"kept-{done}-{number}.npz"
+
+
+def middle_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> Checkpoint | None:
+    """Where the state of a row's runs is kept for as long as they last, with what all runs of a
+    seed begin with; None where runs are short. ``kind`` tells apart runs that differ otherwise."""
+    if not row.problem.long:
+        return None
+    name = row.problem.name
+    kind = f"{kind}-{'fast' if job.fast else 'float32'}"
+    folder = checkpoint_folder()
+    own = file_name(f"{name}-{row.key}-{row.memory}-{job.seed}-{penalty:g}-{kind}")
+    network = "normalised-" if row.normalised else ""
+    return Checkpoint(folder / own, every, folder / f"start-{name}-{network}{job.seed}-{kind}.pt")
 
 
 def _taken(learner: Learner) -> dict[str, Any]:

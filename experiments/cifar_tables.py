@@ -1,158 +1,228 @@
-"""The rows of every experiment on CIFAR-10, for a seed."""
+"""The rows of every experiment on CIFAR-10."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from experiments import cifar, continual, penalties, streaming, summary
-from experiments.groups import (
-    Group,
-    continual_runs,
-    penalty_runs,
-    published,
-    streaming_runs,
-    summary_runs,
+from experiments import summary
+from experiments.cifar import (
+    EVERY,
+    HIGHER,
+    LOW,
+    LOWER,
+    MEMORY,
+    OTHERS,
+    Plan,
+    Table,
 )
+from experiments.continual import ContinualRow
+from experiments.methods import (
+    continual_row,
+    continual_rows,
+    coreset_row,
+    counted,
+    imbalanced_rows,
+    stream_row,
+    summary_rows,
+)
+from experiments.networks import NORMALISED_RESIDUAL
+from experiments.paper import published
+from experiments.penalties import PenaltyRow
+from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
+from experiments.proxies import Proxy
+from experiments.rows import Row, Source
+from experiments.selectors import (
+    CORESET,
+    RBF_CORESET,
+    UNIFORM,
+    ByDirections,
+    ByEmbedding,
+    Named,
+    Picker,
+)
+from experiments.stores import RESERVOIR
+from experiments.streaming import Optimiser, StreamRow, Weighting
 
-#: The rows of both streams.
-STREAMS = {
-    "imbalanced": {**streaming.IMBALANCED, **cifar.IMBALANCED_OWN},
-    "streaming": cifar.BALANCED,
+#: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
+BETA_EPOCHS = 80
+FEWER_STEPS = 3
+#: β of the paper's rows where they are not the usual ones.
+TRIED = {
+    "Uniform sampling": EVERY,
+    "Coreset": EVERY,
+    "k-means of grads": HIGHER,
+    "k-center of features": HIGHER,
+    "Gradient matching": OTHERS,
 }
+#: At full length, held-out points choose between what few epochs say and the authors' best for the
+#: coreset.
+ALSO = {"Uniform sampling": (100.0,), "Coreset": (100.0,)}
+#: This λ was found with a narrow network on the first task, by held-out points.
+DIRECTIONS_PENALTY = 0.1
+#: The row of ``cifar-penalty`` by which λ is chosen.
+LAMBDA_ROW = "Coreset"
+#: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
+#: says otherwise.
+IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "optimiser": Optimiser.FRESH}
+BALANCED: dict[str, Any] = {"steps": 40, "slots": 10, "optimiser": Optimiser.FRESH}
 
 
-def continual_rows(seed: int) -> list[Group]:
-    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
-    rows = {**continual.METHODS, **cifar.OWN}
+def _row(key: str, picker: Picker, **facts: Any) -> ContinualRow:
+    return continual_row(SPLIT_CIFAR, MEMORY, key, picker, **facts)
+
+
+def _plan(row: ContinualRow, **how: Any) -> Plan[ContinualRow]:
+    return Plan(Table.CONTINUAL, row, **how)
+
+
+def continual_plans() -> list[Plan[ContinualRow]]:
+    """The paper's rows, and our own."""
     return [
-        continual_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            seed,
-            published("continual_learning", method.removesuffix(", normalised"), cifar.DATASET),
-            cifar.betas_of("continual", method),
-            penalty=cifar.penalty(method),
-        )
-        for method, word in rows.items()
+        *(
+            _plan(row, tried=TRIED.get(row.key, LOWER), also=ALSO.get(row.key, ()))
+            for row in continual_rows(SPLIT_CIFAR, MEMORY)
+        ),
+        _plan(
+            _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True),
+            by_proxy=True,
+        ),
+        _plan(_row("Coreset, λ by the proxy", CORESET), tried=EVERY, by_proxy=True),
+        _plan(_scaled(), follows="Gradient matching"),
+        *_normalised(),
     ]
 
 
-def beta_rows(seed: int) -> list[Group]:
-    """β on held-out points with one seed and fewer epochs."""
-    return [
-        continual_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            0,
-            None,
-            betas,
-            cifar.BETA_EPOCHS,
-            cifar.penalty(method),
-        )
-        for method, word in {**continual.METHODS, **cifar.OWN, **cifar.RBF}.items()
-        if seed == 0 and (betas := cifar.tried("continual", method))
-    ]
-
-
-def penalty_rows(seed: int) -> list[Group]:
-    return (
-        [penalty_runs(method, word) for method, word in penalties.METHODS.items()]
-        if seed == 0
-        else []
+def _scaled() -> ContinualRow:
+    """The authors' code scales gradients to length 1 before it matches them."""
+    return _row(
+        "Gradient matching, normalised",
+        Named("gradient-matching", scaled=True),
+        paper=published("continual_learning", "Gradient matching", SPLIT_CIFAR),
     )
 
 
-def _flow(method: str, imbalanced: bool, fewer: int = 1) -> streaming.Flow:
-    steps = cifar.IMBALANCED_STEPS if imbalanced else cifar.BALANCED_STEPS
-    slots = 1 if imbalanced else streaming.Flow.slots
-    fresh = cifar.ONE_OPTIMISER not in method
-    return streaming.Flow(steps // fewer, slots=slots, penalty=cifar.penalty(method), fresh=fresh)
+def _normalised() -> list[Plan[ContinualRow]]:
+    """A network as one would train it today, normalised: on the memory of the paper's rows, and
+    with its own embedding as the proxy.
 
-
-def stream_beta_rows(seed: int) -> list[Group]:
-    """The same for the streams, with fewer steps a batch."""
+    A network that has fitted a task seems to tell its points apart by what is odd in them, and
+    their directions by what is common.
+    """
+    facts: dict[str, Any] = {"network": NORMALISED_RESIDUAL, "reference": True}
+    name = "Coreset, normalised network"
+    coresets = [
+        _row(name, CORESET, **facts),
+        _row(f"{name}, its embedding as the proxy", ByEmbedding(), **facts),
+        _row(
+            f"{name}, directions of its embedding as the proxy",
+            ByDirections(),
+            penalty=DIRECTIONS_PENALTY,
+            **facts,
+        ),
+    ]
+    uniform = _row("Uniform sampling, normalised network", UNIFORM, network=NORMALISED_RESIDUAL)
     return [
-        streaming_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            0,
-            None,
-            table == "imbalanced",
-            betas,
-            _flow(method, table == "imbalanced", cifar.FEWER_STEPS),
-        )
-        for table, rows in STREAMS.items()
-        for method, word in rows.items()
-        if seed == 0 and (betas := cifar.tried(table, method))
+        _plan(uniform, follows="Uniform sampling"),
+        *(_plan(row, follows="Coreset") for row in coresets),
     ]
 
 
-def imbalanced_rows(seed: int) -> list[Group]:
+def _rbf() -> Plan[ContinualRow]:
+    """Which the paper says fails on CIFAR-10."""
+    return _plan(_row("Coreset RBF", RBF_CORESET))
+
+
+def continual_table() -> list[Row]:
+    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
+    return [plan.made() for plan in continual_plans()]
+
+
+def beta_table() -> list[Row]:
+    """β on held-out points with one seed and fewer epochs."""
+    plans = [*continual_plans(), _rbf()]
+    return [plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched]
+
+
+def penalty_table() -> list[Row]:
+    """The network's kernel, by which λ is chosen; and the RBF kernel."""
     return [
-        streaming_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            seed,
-            published(
-                "imbalanced_streaming", method.removesuffix(streaming.COUNTED), cifar.DATASET
-            ),
-            True,
-            cifar.betas_of("imbalanced", method),
-            _flow(method, True),
-        )
-        for method, word in STREAMS["imbalanced"].items()
+        PenaltyRow(problem=SPLIT_CIFAR, key=LAMBDA_ROW, proxy=Proxy.NETWORK, reference=True),
+        PenaltyRow(problem=SPLIT_CIFAR, key="Coreset RBF", proxy=Proxy.RBF),
     ]
 
 
-def streaming_rows(seed: int) -> list[Group]:
-    """The balanced stream: the paper's negative result; and the RBF kernel, which it says fails."""
+def imbalanced_plans() -> list[Plan[StreamRow]]:
+    """The paper's rows, and our own: slots that count for their batches, the RBF kernel, and one
+    optimiser that lasts through the stream."""
+    reservoir, balanced, coreset = (
+        replace(row, **IMBALANCED) for row in imbalanced_rows(IMBALANCED_CIFAR, MEMORY)
+    )
+    lasting = {"optimiser": Optimiser.LASTING, "paper": None, "reference": False}
+    sampled = reservoir.variant("Reservoir, one optimiser", **lasting)
+    weighted = balanced.variant(
+        "CBRS, one optimiser, weights of the stream", weighting=Weighting.SHARE, **lasting
+    )
+    by_proxy = coreset.variant("Coreset, λ by the proxy, one optimiser", **lasting)
+    rbf = coreset_row(IMBALANCED_CIFAR, MEMORY, "Coreset RBF", RBF_CORESET, **IMBALANCED)
     return [
-        streaming_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            seed,
-            None,
-            betas=cifar.betas_of("streaming", method),
-            flow=_flow(method, False),
-        )
-        for method, word in STREAMS["streaming"].items()
+        Plan(Table.IMBALANCED, reservoir, LOWER),
+        Plan(Table.IMBALANCED, balanced, LOWER),
+        Plan(Table.IMBALANCED, coreset, HIGHER),
+        Plan(Table.IMBALANCED, counted(coreset), LOWER),
+        Plan(Table.IMBALANCED, rbf, LOWER),
+        Plan(Table.IMBALANCED, sampled, LOW),
+        Plan(Table.IMBALANCED, weighted, LOW),
+        Plan(Table.IMBALANCED, coreset.variant("Coreset, one optimiser", **lasting), LOWER),
+        Plan(Table.IMBALANCED, by_proxy, LOWER, by_proxy=True),
     ]
 
 
-def summary_rows(seed: int) -> list[Group]:
+def balanced_plans() -> list[Plan[StreamRow]]:
+    """The paper's negative result; and the RBF kernel, which it says fails."""
+
+    def row(key: str, picker: Picker, **facts: Any) -> StreamRow:
+        return coreset_row(SPLIT_CIFAR, MEMORY, key, picker, **BALANCED, **facts)
+
+    coreset = row("Streaming coreset", CORESET, reference=True)
+    reservoir = stream_row(SPLIT_CIFAR, MEMORY, "Reservoir sampling", RESERVOIR, **BALANCED)
     return [
-        summary_runs(method, word, seed, "CIFAR-10") for method, word in summary.METHODS.items()
+        Plan(Table.STREAMING, reservoir),
+        Plan(Table.STREAMING, coreset, HIGHER),
+        Plan(Table.STREAMING, row("Streaming coreset RBF", RBF_CORESET)),
+        Plan(Table.STREAMING, counted(coreset)),
     ]
 
 
-def proxy_rows(seed: int) -> list[Group]:
-    rows = {"Uniform sampling": "uniform", "Coreset": "coreset", "Coreset RBF": "coreset-rbf"}
-    groups = [
-        continual_runs(
-            cifar.DATASET,
-            method,
-            word,
-            cifar.MEMORY,
-            seed,
-            None,
-            cifar.betas_of("continual", method),
-            penalty=cifar.penalty(method),
-        )
-        for method, word in rows.items()
+def stream_beta_table() -> list[Row]:
+    """β of the streams, with fewer steps a batch."""
+    plans = [*imbalanced_plans(), *balanced_plans()]
+    return [plan.searching(steps=plan.row.steps // FEWER_STEPS) for plan in plans]
+
+
+def imbalanced_table() -> list[Row]:
+    return [plan.made() for plan in imbalanced_plans()]
+
+
+def streaming_table() -> list[Row]:
+    return [plan.made() for plan in balanced_plans()]
+
+
+def summary_table() -> list[Row]:
+    return list(summary_rows(CIFAR_POOL, summary.CIFAR))
+
+
+def proxy_table() -> list[Row]:
+    """Uniform samples and the network's kernel, which are runs of another table, and the RBF."""
+    plans = {plan.row.key: plan for plan in continual_plans()}
+    shown = [
+        replace(plans[key].made(), paper=None, source=Source("cifar-continual", key))
+        for key in ("Uniform sampling", "Coreset")
     ]
-    return [
-        group
-        if group.setting.method == "Coreset RBF"
-        else replace(group, source=("cifar-continual", group.setting.method))
-        for group in groups
-    ]
+    return [*shown, _rbf().made()]
+
+
+def every_plan() -> Sequence[Plan[Any]]:
+    """All rows whose β are looked for."""
+    return [*continual_plans(), _rbf(), *imbalanced_plans(), *balanced_plans()]

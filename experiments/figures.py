@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,15 @@ import numpy as np
 
 from bicore import MergeReduce
 from bicore.selectors import as_selector
-from experiments.groups import PAPER
-from experiments.tables import rows
+from experiments.paper import PAPER
+from experiments.records import Record
+from experiments.tables import cells, titles
 from experiments.tasks import load
 
-FIGURES = ("streaming", "summary", "cifar-summary", "picks", "merge-reduce")
+Painter = Callable[[Any, list[Record], str | None], Any]
 
 
-def draw(
-    name: str, records: Iterable[dict[str, Any]], path: Path, folder: str | None = None
-) -> None:
+def draw(name: str, records: Iterable[Record], path: Path, folder: str | None = None) -> None:
     """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show
     some."""
     import matplotlib
@@ -28,41 +27,33 @@ def draw(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    if name == "picks":
-        figure = _picks(pyplot, list(records), load(folder)[0].x)
-    else:
-        painters = {
-            "streaming": _streaming,
-            "summary": _summary,
-            "cifar-summary": _summary,
-            "merge-reduce": _merge_reduce,
-        }
-        figure = painters[name](pyplot, list(records))
+    figure = FIGURES[name](pyplot, list(records), folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
 
 
-def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
+def _streaming(pyplot: Any, records: list[Record], folder: str | None) -> Any:
     """Figure 4: the final accuracy on each task, β chosen on held-out points."""
-    found = rows("streaming", records)
-    datasets = list(dict.fromkeys(row.dataset for row in found))
+    found = cells("streaming", records)
+    problems = list(dict.fromkeys(cell.problem for cell in found))
     figure, axes = pyplot.subplots(
-        1, len(datasets), figsize=(5 * len(datasets), 4), layout="constrained", squeeze=False
+        1, len(problems), figsize=(5 * len(problems), 4), layout="constrained", squeeze=False
     )
-    for place, dataset in zip(axes[0], datasets, strict=True):
-        for row in (row for row in found if row.dataset == dataset):
+    for place, problem in zip(axes[0], problems, strict=True):
+        for cell in (cell for cell in found if cell.problem == problem):
+            wanted = (problem, cell.row.key, cell.chosen)
             runs = [
                 one["test"]
                 for one in records
-                if (one["dataset"], one["method"], one["beta"]) == (dataset, row.method, row.chosen)
+                if (one["dataset"], one["method"], one["beta"]) == wanted
             ]
             means = 100 * np.mean(runs, 0)
             spread = 100 * np.std(runs, 0)
             places = np.arange(1, len(means) + 1)
-            place.plot(places, means, marker="o", markersize=3, label=row.method)
+            place.plot(places, means, marker="o", markersize=3, label=cell.title)
             place.fill_between(places, means - spread, means + spread, alpha=0.15)
-        place.set(title=dataset, xlabel="task", ylabel="test accuracy, %", xticks=places)
+        place.set(title=problem, xlabel="task", ylabel="test accuracy, %", xticks=places)
         place.grid(alpha=0.3)
     figure.legend(
         *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
@@ -70,14 +61,31 @@ def _streaming(pyplot: Any, records: list[dict[str, Any]]) -> Any:
     return figure
 
 
-def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
-    """Figures 3a and 3c: accuracy against size; of MNIST with the two points that BatchBALD's
-    authors publish."""
+def _mnist_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+    """Figure 3a, with the two points that BatchBALD's authors publish."""
+    figure, place = _summary(pyplot, records, titles("summary"))
+    if records:
+        published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
+        sizes = [int(words.split()[0]) for words in published]
+        place.plot(sizes, list(published.values()), "k^", label="BatchBALD, as published")
+    place.legend(fontsize=8)
+    return figure
+
+
+def _cifar_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+    """Figure 3c."""
+    figure, place = _summary(pyplot, records, titles("cifar-summary"))
+    place.legend(fontsize=8)
+    return figure
+
+
+def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tuple[Any, Any]:
+    """Accuracy against size."""
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in records:
-        scores[one["method"]][one["memory"]].append(100 * one["test"][0])
+        scores[shown[one["method"]]][one["memory"]].append(100 * one["test"][0])
     figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for method, by_size in scores.items():
+    for title, by_size in scores.items():
         sizes = sorted(by_size)
         means, spread = (
             np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std)
@@ -88,21 +96,18 @@ def _summary(pyplot: Any, records: list[dict[str, Any]]) -> Any:
             means,
             marker="o",
             markersize=3,
-            label=f"{method} ({seeds} seed{'s' * (seeds > 1)})",
+            label=f"{title} ({seeds} seed{'s' * (seeds > 1)})",
         )
         place.fill_between(sizes, means - spread, means + spread, alpha=0.15)
-    if records and records[0]["dataset"] == "MNIST":
-        published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
-        sizes = [int(words.split()[0]) for words in published]
-        place.plot(sizes, list(published.values()), "k^", label="BatchBALD, as published")
     place.set(xlabel="points", ylabel="test accuracy, %")
     place.grid(alpha=0.3)
-    place.legend(fontsize=8)
-    return figure
+    return figure, place
 
 
-def _picks(pyplot: Any, records: list[dict[str, Any]], images: np.ndarray) -> Any:
+def _picks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
+    images = load(folder)[0].x
+    shown = titles("picks")
     first = [one for one in records if one["seed"] == 0]
     across = 10
     deep = [-(-len(one["picks"]) // 10) for one in first]
@@ -114,11 +119,11 @@ def _picks(pyplot: Any, records: list[dict[str, Any]], images: np.ndarray) -> An
     for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
         for number, row in enumerate(one["picks"]):
             axes[top + number // across][number % across].imshow(images[row, 0], cmap="gray_r")
-        axes[top][0].set_title(one["method"], loc="left", fontsize=8)
+        axes[top][0].set_title(shown[one["method"]], loc="left", fontsize=8)
     return figure
 
 
-def _merge_reduce(pyplot: Any, records: list[dict[str, Any]]) -> Any:
+def _merge_reduce(pyplot: Any, records: list[Record], folder: str | None) -> Any:
     """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
     holds them."""
     buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
@@ -149,3 +154,12 @@ def _merge_reduce(pyplot: Any, records: list[dict[str, Any]]) -> Any:
         yticklabels=[f"after {-step}" for step in range(-7, 0)],
     )
     return figure
+
+
+FIGURES: dict[str, Painter] = {
+    "streaming": _streaming,
+    "summary": _mnist_summary,
+    "cifar-summary": _cifar_summary,
+    "picks": _picks,
+    "merge-reduce": _merge_reduce,
+}

@@ -1,188 +1,270 @@
-"""The rows of every experiment on MNIST, for a seed."""
+"""The rows of every experiment on MNIST."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from experiments import continual, picks, runtime, streaming, summary, variational
-from experiments.groups import (
-    PAPER,
-    Group,
-    continual_runs,
-    picks_runs,
-    published,
-    runtime_runs,
-    streaming_runs,
-    summary_runs,
-    variational_runs,
+from experiments import summary, variational
+from experiments.methods import (
+    by_key,
+    continual_row,
+    continual_rows,
+    coreset_row,
+    counted,
+    imbalanced_rows,
+    stream_row,
+    summary_rows,
 )
+from experiments.paper import PAPER, published
+from experiments.picks import PicksRow
+from experiments.problems import (
+    CIFAR_POOL,
+    IMBALANCED_MNIST,
+    MNIST_POOL,
+    PERM_MNIST,
+    SPLIT_MNIST,
+    Problem,
+)
+from experiments.rows import Row
+from experiments.runtime import RuntimeRow
+from experiments.selectors import (
+    CORESET,
+    RBF_CORESET,
+    SQUARED_CORESET,
+    UNIFORM,
+    WEIGHTED_CORESET,
+    ByKernel,
+    Named,
+)
+from experiments.stores import BALANCED_RESERVOIR, GSS, PROTOTYPES, RESERVOIR
+from experiments.streaming import Optimiser, StreamRow, Weighting
+from experiments.summary import SquaredChoice, SummaryRow
+from experiments.variational import VariationalRow
 
-DATASETS = ("PermMNIST", "SplitMNIST")
+MEMORY = 100
+PROBLEMS = (PERM_MNIST, SPLIT_MNIST)
+#: Of the imbalanced stream: one slot, and a λ of its own.
+IMBALANCED: dict[str, Any] = {"slots": 1, "penalty": 1e-4}
 
 
-def continual_rows(seed: int) -> list[Group]:
-    rows = {**continual.METHODS, **continual.OWN}
+def on_each(made: Callable[[Problem], Sequence[Row]]) -> list[Row]:
+    """The rows of both problems."""
+    return [row for problem in PROBLEMS for row in made(problem)]
+
+
+def continual_table() -> list[Row]:
+    return on_each(_continual)
+
+
+def _continual(problem: Problem) -> Sequence[Row]:
+    """The paper's rows, and variants of our own: every point a candidate, the squared error in
+    place of the cross-entropy, weights kept in the memory."""
     return [
-        continual_runs(
-            dataset, method, word, 100, seed, published("continual_learning", method, dataset)
-        )
-        for dataset in DATASETS
-        for method, word in rows.items()
+        *continual_rows(problem, MEMORY),
+        continual_row(problem, MEMORY, "Coreset, all candidates", ByKernel(all_candidates=True)),
+        continual_row(problem, MEMORY, "Coreset, squared error", SQUARED_CORESET),
+        continual_row(problem, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET),
     ]
 
 
-def trap_rows(seed: int) -> list[Group]:
-    return [
-        continual_runs(
-            dataset,
-            method,
-            word,
-            100,
-            seed,
-            published("continual_learning", method.split(",")[0], dataset),
-        )
-        for dataset in DATASETS
-        for method, word in continual.TRAPS.items()
-    ]
+def trap_table() -> list[Row]:
+    return on_each(_traps)
 
 
-def memory_rows(seed: int) -> list[Group]:
+def _traps(problem: Problem) -> Sequence[Row]:
+    """Rows as the authors' code runs them, to find the cause of a difference: networks are looked
+    at with dropout on, gradient matching scales gradients to length 1, and k-center begins with the
+    first point of a task."""
     rows = {
-        "CL uniform sampling": (continual_runs, "uniform", ("continual", "Uniform sampling")),
-        "CL coreset": (continual_runs, "coreset", ("continual", "Coreset")),
-        "Streaming reservoir sampling": (
-            streaming_runs,
-            "reservoir",
-            ("streaming", "Reservoir sampling"),
+        "k-means of grads": ("dropout on", Named("k-means-gradients")),
+        "k-center of grads": ("dropout on", Named("k-center-gradients")),
+        "Gradient matching": ("dropout on, normalised", Named("gradient-matching", scaled=True)),
+        "Max entropy samples": ("dropout on", Named("max-entropy")),
+        "Hardest samples": ("dropout on", Named("hardest")),
+        "k-center of features": (
+            "from the first point",
+            Named("k-center-features", from_the_first=True),
         ),
-        "Streaming coreset": (streaming_runs, "coreset", ("streaming", "Streaming coreset")),
     }
-    groups = []
-    for memory in (50, 100, 200):
-        for method, (kind, word, source) in rows.items():
-            paper = PAPER["memory_size_splitmnist"][method].get(str(memory))
-            group = kind("SplitMNIST", method, word, memory, seed, paper)
-            groups.append(replace(group, source=source) if memory == 100 else group)
-    return groups
+    return [
+        continual_row(
+            problem,
+            MEMORY,
+            f"{method}, {variant}",
+            picker,
+            noisy=True,
+            paper=published("continual_learning", method, problem),
+        )
+        for method, (variant, picker) in rows.items()
+    ]
 
 
-def proxy_rows(seed: int) -> list[Group]:
+def memory_table() -> list[Row]:
+    """Three sizes; the runs of the middle one are those of other tables."""
+    return [row for memory in (50, MEMORY, 200) for row in _of_size(memory)]
+
+
+def _of_size(memory: int) -> Sequence[Row]:
+    learning = by_key(continual_rows(SPLIT_MNIST, memory))
+    streams = by_key(_streaming(SPLIT_MNIST, memory))
+    rows = [
+        learning["Uniform sampling"].borrowed("continual", "CL uniform sampling"),
+        learning["Coreset"].borrowed("continual", "CL coreset"),
+        streams["Reservoir sampling"].borrowed("streaming", "Streaming reservoir sampling"),
+        streams["Streaming coreset"].borrowed("streaming", "Streaming coreset"),
+    ]
+    return [
+        replace(
+            row,
+            paper=PAPER["memory_size_splitmnist"][row.key].get(str(memory)),
+            source=row.source if memory == MEMORY else None,
+        )
+        for row in rows
+    ]
+
+
+def proxy_table() -> list[Row]:
+    return on_each(_proxies)
+
+
+def _proxies(problem: Problem) -> Sequence[Row]:
     """The RBF kernel beside the network's own in three settings; all but one row are runs of the
     other tables."""
-    groups = []
-    for dataset in DATASETS:
-        tables = (
-            (
-                "CL",
-                continual_runs(dataset, "", "coreset-rbf", 100, seed, None),
-                "continual",
-                "Coreset",
-            ),
-            ("VCL", variational_runs(dataset, "", "coreset-rbf", seed, None), "vcl", "Coreset"),
-            (
-                "Streaming",
-                streaming_runs(dataset, "", "coreset-rbf", 100, seed, None),
-                "streaming",
-                "Streaming coreset",
-            ),
+    learning = by_key(continual_rows(problem, MEMORY))
+    posteriors = by_key(_variational(problem))
+    streams = by_key(_streaming(problem))
+    rbf = "CL Coreset RBF"
+    rows = [
+        learning["Coreset"].borrowed("continual", "CL Coreset CNTK"),
+        continual_row(
+            problem, MEMORY, rbf, RBF_CORESET, paper=published("rbf_proxy", rbf, problem)
+        ),
+        posteriors["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
+        posteriors["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
+        streams["Streaming coreset"].borrowed("streaming", "Streaming Coreset CNTK"),
+        streams["Streaming coreset RBF"].borrowed("streaming", "Streaming Coreset RBF"),
+    ]
+    return [replace(row, reference=False) for row in rows]
+
+
+def variational_table() -> list[Row]:
+    return on_each(_variational)
+
+
+def _variational(problem: Problem) -> Sequence[VariationalRow]:
+    """The paper's four rows and one of our own."""
+    recipe = variational.PERMUTED if problem is PERM_MNIST else variational.SPLIT
+    pickers = {
+        "k-center": Named("k-center-features"),
+        "Uniform": UNIFORM,
+        "Coreset": CORESET,
+        "Coreset RBF": RBF_CORESET,
+        "Coreset, squared error": SQUARED_CORESET,
+    }
+    return [
+        VariationalRow(
+            problem=problem,
+            key=key,
+            picker=picker,
+            recipe=recipe,
+            paper=published("vcl", key, problem),
+            reference=picker is CORESET,
         )
-        for name, group, source, row in tables:
-            table = {"continual": "continual_learning"}.get(source, source)
-            own = replace(group.setting, method=f"{name} Coreset CNTK")
-            rbf = replace(group.setting, method=f"{name} Coreset RBF")
-            groups.append(
-                replace(
-                    group, setting=own, paper=published(table, row, dataset), source=(source, row)
-                )
-            )
-            if name == "CL":
-                groups.append(
-                    replace(group, setting=rbf, paper=published("rbf_proxy", rbf.method, dataset))
-                )
-            else:
-                told = published(table, f"{row} RBF", dataset)
-                groups.append(
-                    replace(group, setting=rbf, paper=told, source=(source, f"{row} RBF"))
-                )
-    return groups
-
-
-def variational_rows(seed: int) -> list[Group]:
-    return [
-        variational_runs(dataset, method, word, seed, published("vcl", method, dataset))
-        for dataset in DATASETS
-        for method, word in {**variational.METHODS, **variational.OWN}.items()
+        for key, picker in pickers.items()
     ]
 
 
-def streaming_rows(seed: int) -> list[Group]:
-    rows = {**streaming.METHODS, **streaming.OWN}
+def streaming_table() -> list[Row]:
+    return on_each(_streaming)
+
+
+def _streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
+    """The paper's six rows and two of our own."""
+    rows = [
+        coreset_row(problem, memory, "Train on coreset only", CORESET, at_end=True),
+        stream_row(problem, memory, "Reservoir sampling", RESERVOIR),
+        stream_row(problem, memory, "GSS (Aljundi et al. 2019)", GSS),
+        stream_row(problem, memory, "ExStream", PROTOTYPES, weighting=Weighting.SHARE),
+        coreset_row(problem, memory, "Streaming coreset", CORESET, reference=True),
+        coreset_row(problem, memory, "Streaming coreset RBF", RBF_CORESET),
+        coreset_row(problem, memory, "Streaming coreset, squared error", SQUARED_CORESET),
+        coreset_row(problem, memory, "Streaming coreset, weights kept", WEIGHTED_CORESET),
+    ]
+    return [replace(row, paper=published("streaming", row.key, problem)) for row in rows]
+
+
+def fresh_table() -> list[Row]:
+    return on_each(_fresh)
+
+
+def _fresh(problem: Problem) -> Sequence[Row]:
+    """As the authors' code runs them: every batch of the stream begins with a fresh optimiser, and
+    in the last row slots count for the batches they stand for."""
+    streams = by_key(_streaming(problem))
+    coreset = fresh(streams["Streaming coreset"])
+    return [fresh(streams["Reservoir sampling"]), coreset, counted(coreset)]
+
+
+def fresh(row: StreamRow) -> StreamRow:
+    """The same row with a fresh optimiser a batch."""
+    return row.variant(f"{row.key}, fresh optimiser", optimiser=Optimiser.FRESH)
+
+
+def imbalanced_table() -> list[Row]:
+    """The paper's rows, and three of our own: the last a class-balanced reservoir that is rehearsed
+    in the proportions of the stream."""
     return [
-        streaming_runs(dataset, method, word, 100, seed, published("streaming", method, dataset))
-        for dataset in DATASETS
-        for method, word in rows.items()
+        *_imbalanced(),
+        coreset_row(
+            IMBALANCED_MNIST, MEMORY, "Coreset, squared error", SQUARED_CORESET, **IMBALANCED
+        ),
+        coreset_row(
+            IMBALANCED_MNIST, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET, **IMBALANCED
+        ),
+        stream_row(
+            IMBALANCED_MNIST,
+            MEMORY,
+            "CBRS, weights of the stream",
+            BALANCED_RESERVOIR,
+            weighting=Weighting.SHARE,
+            **IMBALANCED,
+        ),
     ]
 
 
-def fresh_rows(seed: int) -> list[Group]:
-    flow = streaming.Flow(fresh=True)
+def imbalanced_fresh_table() -> list[Row]:
+    return [fresh(row) for row in _imbalanced()]
+
+
+def _imbalanced() -> Sequence[StreamRow]:
+    rows = imbalanced_rows(IMBALANCED_MNIST, MEMORY)
+    return [replace(row, **IMBALANCED) for row in rows]
+
+
+def summary_table() -> list[Row]:
     return [
-        streaming_runs(
-            dataset,
-            method,
-            word,
-            100,
-            seed,
-            published("streaming", method.split(",")[0], dataset),
-            flow=flow,
-        )
-        for dataset in DATASETS
-        for method, word in streaming.FRESH.items()
+        *summary_rows(MNIST_POOL, summary.MNIST),
+        SummaryRow(
+            problem=MNIST_POOL,
+            key="Coreset, squared error",
+            choice=SquaredChoice(),
+            recipe=summary.MNIST,
+            network=MNIST_POOL.network,
+        ),
     ]
 
 
-def imbalanced_rows(seed: int) -> list[Group]:
+def runtime_table() -> list[Row]:
     return [
-        streaming_runs(
-            "SplitMNIST",
-            method,
-            word,
-            100,
-            seed,
-            published("imbalanced_streaming", method, "SplitMNIST"),
-            imbalanced=True,
-        )
-        for method, word in {**streaming.IMBALANCED, **streaming.IMBALANCED_OWN}.items()
+        RuntimeRow(problem=MNIST_POOL, key="CNN"),
+        RuntimeRow(problem=CIFAR_POOL, key="ResNet-18"),
     ]
 
 
-def imbalanced_fresh_rows(seed: int) -> list[Group]:
-    flow = streaming.Flow(slots=1, penalty=streaming.IMBALANCED_LAMBDA, fresh=True)
+def picks_table() -> list[Row]:
     return [
-        streaming_runs(
-            "SplitMNIST",
-            f"{method}{streaming.FRESH_WORDS}",
-            word,
-            100,
-            seed,
-            published("imbalanced_streaming", method, "SplitMNIST"),
-            imbalanced=True,
-            flow=flow,
-        )
-        for method, word in streaming.IMBALANCED.items()
+        PicksRow(problem=MNIST_POOL, key="Coreset", reference=True),
+        PicksRow(problem=MNIST_POOL, key="Coreset, squared error", squared=True),
     ]
-
-
-def summary_rows(seed: int) -> list[Group]:
-    return [
-        summary_runs(method, word, seed)
-        for method, word in {**summary.METHODS, **summary.OWN}.items()
-    ]
-
-
-def runtime_rows(seed: int) -> list[Group]:
-    return [runtime_runs(method) for method in runtime.METHODS] if seed == 0 else []
-
-
-def picks_rows(seed: int) -> list[Group]:
-    return [picks_runs(method, seed) for method in picks.METHODS]

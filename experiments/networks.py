@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -202,12 +203,24 @@ class ResNet18(Network):
         return maps
 
 
-#: Which network is trained, by data set; and a smaller one of the same kind for toys.
-NETWORKS: dict[str, Callable[[], Network]] = {
-    "PermMNIST": FullyConnected,
-    "SplitMNIST": ConvNet,
-    "SplitCIFAR-10": ResNet18,
-}
-TOYS: dict[str, Callable[[], Network]] = {**NETWORKS, "SplitCIFAR-10": partial(ResNet18, width=4)}
+@dataclass(frozen=True)
+class Architecture:
+    """What rows train: how a network is made, a smaller one of its kind for toys, and whether it is
+    normalised."""
+
+    make: Callable[[], Network]
+    small: Callable[[], Network]
+    normalised: bool = False
+
+    def toy(self) -> Architecture:
+        return Architecture(self.small, self.small)
+
+
+_SMALL_RESIDUAL = partial(ResNet18, width=4)
+FULLY_CONNECTED = Architecture(FullyConnected, FullyConnected)
+CONVOLUTIONAL = Architecture(ConvNet, ConvNet)
+RESIDUAL = Architecture(ResNet18, _SMALL_RESIDUAL)
 #: The same with normalisation, as one would train it today.
-NORMALISED: dict[str, Callable[[], Network]] = {"SplitCIFAR-10": partial(ResNet18, normalised=True)}
+NORMALISED_RESIDUAL = Architecture(
+    partial(ResNet18, normalised=True), _SMALL_RESIDUAL, normalised=True
+)

@@ -7,24 +7,27 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from experiments.catalogue import EXPERIMENTS
-from experiments.groups import NORMALISED_WORDS, PAPER
-from experiments.records import FOLDER, Records
-from experiments.streaming import FRESH_WORDS
-from experiments.tables import OTHERS, PAPER_SEEDS, Row, gathered, progress, rows, table, welch
+from experiments.paper import PAPER, PAPER_SEEDS
+from experiments.records import FOLDER, Record, Records, identity
+from experiments.tables import (
+    OTHERS,
+    Cell,
+    cells,
+    gathered,
+    progress,
+    table,
+    titles,
+    welch,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 #: Why a row falls short of the paper, as far as it has been found out; by experiment, then "data:
-#: method".
+#: key of the row".
 CAUSES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("causes.json").read_text())
-#: The paper's own method in its tables.
-REFERENCES = ("coreset", "streaming coreset", "cl coreset")
-#: Rows with another network are compared with each other.
-JUDGED = f", {NORMALISED_WORDS}"
 INTRODUCTION = """# The paper, reproduced
 
 Every number here comes from a record under `experiments/records`, one file a run; `python -m experiments page` writes the page.
@@ -83,122 +86,123 @@ def _regression() -> str:
 
 def text(folder: Path = FOLDER) -> str | None:
     """The page, or None while there is no record."""
-    parts = []
-    for name, experiment in EXPERIMENTS.items():
-        records = gathered(name, folder)
-        if not records:
-            continue
-        hardware = sorted(
-            {record["machine"]["gpu"] or record["machine"]["processor"] for record in records}
-        )
-        minutes = sum(record["seconds"] for record in records) / 60
-        done, wanted = progress(name, folder)
-        # of some the time before is not known
-        least = "at least " if any(record.get("resumed") for record in records) else ""
-        parts.append(
-            f"## {experiment.title}\n\n`python -m experiments run {name} --data DIR`: {done} of "
-            f"{wanted} runs; "
-            f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
-        )
-        parts.append(table(name, records))
-        if name not in OTHERS:
-            parts.append(_verdicts(name, records))
-        if name in NOTES:
-            parts.append(NOTES[name] + "\n")
-        parts.append(_precision(name, folder))
-        parts.append(_figure(name))
+    parts = [
+        part
+        for name in EXPERIMENTS
+        if (records := gathered(name, folder))
+        for part in _section(name, records, folder)
+    ]
     return "\n".join([INTRODUCTION, *parts, _regression(), DRAWN]) if parts else None
 
 
-def _verdicts(name: str, records: list[dict[str, Any]]) -> str:
+def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
+    """An experiment: how it was run, its table, what that says, notes and a figure."""
+    machines = [record["machine"] for record in records]
+    hardware = sorted({machine["gpu"] or machine["processor"] for machine in machines})
+    minutes = sum(record["seconds"] for record in records) / 60
+    done, wanted = progress(name, folder)
+    # of some the time before is not known
+    least = "at least " if any(record.get("resumed") for record in records) else ""
+    yield (
+        f"## {EXPERIMENTS[name].title}\n\n`python -m experiments run {name} --data DIR`: {done} of "
+        f"{wanted} runs; "
+        f"{least}{minutes:.1f} minutes of computing on {', '.join(hardware)}.\n"
+    )
+    yield table(name, records)
+    if name not in OTHERS:
+        yield _verdicts(name, records)
+    if name in NOTES:
+        yield NOTES[name] + "\n"
+    yield _precision(name, folder)
+    yield _figure(name)
+
+
+def _verdicts(name: str, records: list[Record]) -> str:
     """What the seeds can tell apart, and where ours falls short of the paper by more than its
     standard deviation."""
-    found = rows(name, records)
-    parts = [*_rankings(found), *(_shortfall(name, row) for row in found if _short(row))]
+    found = cells(name, records)
+    parts = [*_rankings(found), *(_shortfall(name, cell) for cell in found if _short(cell))]
     return "\n".join(f"* {part}" for part in parts) + "\n" if parts else ""
 
 
-def _short(row: Row) -> bool:
-    return row.paper is not None and row.mean < row.paper["mean"] - row.paper["std"]
+def _short(cell: Cell) -> bool:
+    return cell.paper is not None and cell.mean < cell.paper["mean"] - cell.paper["std"]
 
 
-def _shortfall(name: str, row: Row) -> str:
+def _shortfall(name: str, cell: Cell) -> str:
     """The cause found, as written down beside the records."""
-    assert row.paper is not None
-    gap = row.difference
+    assert cell.paper is not None
+    gap = cell.difference
     unsure = gap is not None and abs(gap[0]) <= gap[1]
     open_question = (
         "the interval of the difference holds zero, so these seeds do not tell"
         if unsure
         else "no cause has been found yet"
     )
-    cause = CAUSES.get(name, {}).get(f"{row.dataset}: {row.method}", open_question)
+    cause = CAUSES.get(name, {}).get(f"{cell.problem}: {cell.row.key}", open_question)
     return (
-        f"**Short of the paper**, {row.dataset}, {row.method}, memory {row.memory} "
-        f"({row.mean - row.paper['mean']:+.2f}): {cause}."
+        f"**Short of the paper**, {cell.problem}, {cell.title}, memory {cell.memory} "
+        f"({cell.mean - cell.paper['mean']:+.2f}): {cause}."
     )
 
 
-def _rankings(found: list[Row]) -> Iterator[str]:
-    """The paper's coreset against every other row of its table; a ranking only where the interval
-    of the gap leaves out zero."""
-    for dataset, memory in dict.fromkeys((row.dataset, row.memory) for row in found):
+def _rankings(found: list[Cell]) -> Iterator[str]:
+    """The paper's own method against every other row of its table."""
+    for problem, memory in dict.fromkeys((cell.problem, cell.memory) for cell in found):
         table = [
-            row for row in found if (row.dataset, row.memory) == (dataset, memory) and row.seeds > 1
+            cell
+            for cell in found
+            if (cell.problem, cell.memory) == (problem, memory) and cell.seeds > 1
         ]
-        for ours in (
-            row
-            for row in table
-            if row.method.split(JUDGED)[0].removesuffix(FRESH_WORDS).lower() in REFERENCES
-        ):
-            above = []
-            level = []
-            below = []
-            for other in (
-                row
-                for row in table
-                if row is not ours and (JUDGED in row.method) == (JUDGED in ours.method)
-            ):
-                gap, half = welch(ours.measured, other.measured)
-                (above if gap > half else below if gap < -half else level).append(
-                    f"{other.method} ({gap:+.2f})"
-                )
-            told = (("above", above), ("not told apart from", level), ("below", below))
-            shown = "; ".join(f"{words} {', '.join(names)}" for words, names in told if names)
-            yield f"{dataset}, memory {memory}: {ours.method} is {shown}.{_agreement(ours, table)}"
+        for ours in table:
+            if ours.row.reference:
+                told = f"{ours.title} is {_ranked(ours, table)}.{_agreement(ours, table)}"
+                yield f"{problem}, memory {memory}: {told}"
 
 
-def _agreement(ours: Row, table: list[Row]) -> str:
+def _ranked(ours: Cell, table: list[Cell]) -> str:
+    """Which rows it is above, level with and below: a ranking only where the interval of the gap
+    leaves out zero. Rows with another network are compared with each other."""
+    places: dict[str, list[str]] = {"above": [], "not told apart from": [], "below": []}
+    for other in table:
+        if other is ours or other.row.normalised != ours.row.normalised:
+            continue
+        gap, half = welch(ours.measured, other.measured)
+        place = "above" if gap > half else "below" if gap < -half else "not told apart from"
+        places[place].append(f"{other.title} ({gap:+.2f})")
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in places.items() if names)
+
+
+def _agreement(ours: Cell, table: list[Cell]) -> str:
     """Whether our means have the order of the paper's where those differ by more than twice the
     standard error of their gap."""
     told = 0
     turned = []
-    for row in table:
-        if ours.paper is None or row.paper is None:
+    for cell in table:
+        if ours.paper is None or cell.paper is None:
             continue
-        gap = ours.paper["mean"] - row.paper["mean"]
+        gap = ours.paper["mean"] - cell.paper["mean"]
         # deviations are over n
-        error = math.hypot(ours.paper["std"], row.paper["std"]) / math.sqrt(PAPER_SEEDS - 1)
+        error = math.hypot(ours.paper["std"], cell.paper["std"]) / math.sqrt(PAPER_SEEDS - 1)
         if abs(gap) > 2 * error:
             told += 1
-            turned += [row.method] if gap * (ours.mean - row.mean) <= 0 else []
-    order = f"in the same order here: {told - len(turned)}" + (
-        f", not {', '.join(turned)}" if turned else ""
-    )
+            turned += [cell.title] if gap * (ours.mean - cell.mean) <= 0 else []
+    if not told:
+        return ""
+    but = f", not {', '.join(turned)}" if turned else ""
     return (
-        f" Rows that the paper tells apart from it by two standard errors: {told}; {order}."
-        if told
-        else ""
+        f" Rows that the paper tells apart from it by two standard errors: {told}; in the same "
+        f"order here: {told - len(turned)}{but}."
     )
 
 
 def _precision(name: str, folder: Path) -> str:
     """The same runs with products in float32 beside those of the table, where there are some."""
-    fast = {_key(record): record for record in Records(name, folder).all()}
+    fast = {identity(record): record for record in Records(name, folder).all()}
     pairs = [
-        (exact, fast[_key(exact)])
+        (exact, fast[identity(exact)])
         for exact in Records(f"{name}-float32", folder).all()
-        if _key(exact) in fast
+        if identity(exact) in fast
     ]
     if not pairs:
         return ""
@@ -210,16 +214,13 @@ def _precision(name: str, folder: Path) -> str:
     )
     runs = f"{len(gaps)} of these runs" if len(gaps) > 1 else "One of these runs"
     kinds = " and ".join(sorted({other["precision"] for _, other in pairs}))
-    which = "; ".join(dict.fromkeys(exact["method"] for exact, _ in pairs))
+    shown = titles(name)
+    which = "; ".join(dict.fromkeys(shown[exact["method"]] for exact, _ in pairs))
     return (
         f"Products are computed in {kinds}, weights and sums in float32. {runs} with products in "
         "float32 (`--precision "
         f"float32`: {which}): float32 minus {kinds}, {gaps.mean():+.2f}{error}.\n"
     )
-
-
-def _key(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record.get(name) for name in ("dataset", "method", "memory", "beta", "seed"))
 
 
 def _figure(name: str) -> str:

@@ -7,11 +7,12 @@ the kernel before it is not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from torch import Tensor
 
 from bicore import RBF, Kernel
-from bicore.kernels import cnn, fully_connected, resnet18
+from experiments.problems import Problem
 
 #: γ of the paper's RBF kernel.
 GAMMA = 5e-4
@@ -38,10 +39,12 @@ class Elsewhere(Kernel):
         return self.kernel.name
 
 
-def proxy(dataset: str, word: str, device: str) -> Kernel:
-    """The kernel of the network that is trained on a data set, or an RBF."""
-    own: Kernel = {"PermMNIST": fully_connected, "SplitMNIST": cnn, "SplitCIFAR-10": resnet18}[
-        dataset
-    ]()
-    kernel = RBF(GAMMA) if word.endswith("rbf") else own
-    return Elsewhere(kernel, device) if device != "cpu" else kernel
+class Proxy(Enum):
+    """What stands in for the network that is trained."""
+
+    NETWORK = "the kernel of that network"
+    RBF = "an RBF kernel"
+
+    def kernel(self, problem: Problem, device: str) -> Kernel:
+        kernel = RBF(GAMMA) if self is Proxy.RBF else problem.kernel()
+        return Elsewhere(kernel, device) if device != "cpu" else kernel

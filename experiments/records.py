@@ -1,16 +1,24 @@
-"""One JSON file a run, written whole; what is there is not run again, and what another process is
-running is left to it."""
+"""One file an experiment, one line of JSON a run; what is there is not run again, and what another
+process is running is left to it.
+
+A line is appended whole and under a lock, so that several processes of a machine can record at the
+same time. A run that is recorded again gets a further line, and the last one counts; ``tidy`` puts
+the lines in order and leaves out those that count no more. A process that is killed while it writes
+leaves a torn line: it is named and passed over, and its run is done again.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -18,10 +26,18 @@ import torch
 import bicore
 
 FOLDER = Path(__file__).parent / "records"
+#: What identifies a run within its experiment, as far as its record has it.
+IDENTITY = ("dataset", "method", "memory", "beta", "penalty", "seed")
+Record = dict[str, Any]
+Identity = tuple[Any, ...]
 
 
 class RecordError(Exception):
-    """A file that no run of ours has written."""
+    """A line that no run of ours has written."""
+
+
+class TornLine(UserWarning):
+    """A line that was not written to its end."""
 
 
 def file_name(words: str) -> str:
@@ -29,38 +45,47 @@ def file_name(words: str) -> str:
     return re.sub(r"[^A-Za-z0-9=.+-]+", "-", words)
 
 
+def identity(record: Mapping[str, Any]) -> Identity:
+    """What tells a run from the others of its experiment, of its key or of its whole record."""
+    return tuple(record.get(name) for name in IDENTITY)
+
+
 class Records:
-    """The runs of one experiment: a file for each configuration and seed."""
+    """The runs of one experiment, each with its configuration and seed."""
 
     def __init__(self, experiment: str, folder: Path = FOLDER) -> None:
         self.experiment = experiment
-        self.folder = folder / experiment
-
-    def path(self, key: Mapping[str, Any]) -> Path:
-        words = [
-            f"{name}={value}" if not isinstance(value, str) else value
-            for name, value in key.items()
-        ]
-        return self.folder / (file_name("--".join(words)) + ".json")
+        self.path = folder / f"{experiment}.jsonl"
+        self._claims = folder / "claims"
+        self._found: dict[Identity, Record] = {}
+        self._state: tuple[int, int, int] | None = None
 
     def has(self, key: Mapping[str, Any]) -> bool:
-        return self.path(key).exists()
+        return identity(key) in self._read()
 
     def write(self, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         """``key`` is the configuration with its seed, ``result`` what came out of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        record = {"experiment": self.experiment, **key, **result, "machine": machine()}
-        path = self.path(key)
-        beside = path.with_suffix(".part")
-        beside.write_text(json.dumps(record, indent=1) + "\n")
-        beside.replace(path)
+        self._append([{"experiment": self.experiment, **key, **result, "machine": machine()}])
+
+    def all(self) -> Iterator[Record]:
+        """In the order of what identifies them, whatever their order in the file."""
+        found = self._read()
+        return iter([found[one] for one in sorted(found, key=_place)])
+
+    def collect(self, others: Iterable[Record]) -> int:
+        """Add the records of another machine; how many were not here, or not like this."""
+        known = self._read()
+        new = [record for record in others if known.get(identity(record)) != record]
+        self._append(new)
+        return len(new)
 
     @contextmanager
     def claim(self, key: Mapping[str, Any]) -> Iterator[bool]:
         """Whether this process may run the configuration; the claim ends with the block, and with
         the process."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path(key).with_suffix(".lock").open("w") as held:
+        self._claims.mkdir(parents=True, exist_ok=True)
+        words = [self.experiment, *(str(value) for value in key.values())]
+        with (self._claims / (file_name("--".join(words)) + ".lock")).open("w") as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -68,15 +93,89 @@ class Records:
             else:
                 yield True
 
-    def all(self) -> Iterator[dict[str, Any]]:
-        for path in sorted(self.folder.glob("*.json")):
-            try:
-                yield json.loads(path.read_text())
-            except json.JSONDecodeError as damage:
-                raise RecordError(
-                    f"{path} is not a whole record ({damage}); remove it, and its run is done "
-                    "again."
-                ) from None
+    def tidy(self) -> None:
+        """Write the file anew: every run once, in order, and no torn lines."""
+        if not self.path.exists():
+            return
+        with self._locked("rb", fcntl.LOCK_EX) as held:
+            before = held.read()
+            found = self._parsed(before)
+            after = b"".join(_line(found[one]) for one in sorted(found, key=_place))
+            if after != before:
+                beside = self.path.with_suffix(".part")
+                beside.write_bytes(after)
+                beside.replace(self.path)
+
+    def _append(self, records: Iterable[Record]) -> None:
+        lines = b"".join(map(_line, records))
+        if not lines:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked("a+b", fcntl.LOCK_EX) as held:
+            end = held.seek(0, os.SEEK_END)
+            held.seek(max(end - 1, 0))
+            torn = held.read(1) not in (b"", b"\n")
+            held.write(b"\n" * torn + lines)
+
+    def _read(self) -> dict[Identity, Record]:
+        """Every run by what identifies it; read again only where the file has changed."""
+        if not self.path.exists():
+            return {}
+        now = self.path.stat()
+        state = (now.st_ino, now.st_size, now.st_mtime_ns)
+        if state != self._state:
+            with self._locked("rb", fcntl.LOCK_SH) as held:
+                self._found = self._parsed(held.read())
+            self._state = state
+        return self._found
+
+    def _parsed(self, text: bytes) -> dict[Identity, Record]:
+        lines = enumerate(text.splitlines(), 1)
+        whole = (self._whole(line, number) for number, line in lines if line.strip())
+        return {identity(record): record for record in whole if record is not None}
+
+    def _whole(self, line: bytes, number: int) -> Record | None:
+        """The record of a line; None, and a warning, where it is torn."""
+        try:
+            record = json.loads(line)
+        except ValueError as damage:
+            if not line.startswith(b"{"):
+                raise self._foreign(number) from None
+            warnings.warn(
+                f"{self.path}, line {number}, is not a whole record ({damage}); it is passed over, "
+                "and its run is done again.",
+                TornLine,
+                stacklevel=2,
+            )
+            return None
+        if not (isinstance(record, dict) and {"dataset", "method", "seed"} <= record.keys()):
+            raise self._foreign(number)
+        return record
+
+    def _foreign(self, number: int) -> RecordError:
+        return RecordError(
+            f"{self.path}, line {number}, is not a record of a run; remove it, and what it stood "
+            "for is done again."
+        )
+
+    @contextmanager
+    def _locked(self, mode: str, lock: int) -> Iterator[BinaryIO]:
+        """The file under a lock, opened again where it was replaced while we waited for it."""
+        while True:
+            with self.path.open(mode) as held:
+                fcntl.flock(held, lock)
+                if os.path.samestat(os.fstat(held.fileno()), self.path.stat()):
+                    yield cast(BinaryIO, held)
+                    return
+
+
+def _place(key: Identity) -> tuple[tuple[bool, Any], ...]:
+    """To sort by: what a run does not have comes first."""
+    return tuple((value is not None, value) for value in key)
+
+
+def _line(record: Record) -> bytes:
+    return json.dumps(record).encode() + b"\n"
 
 
 def machine() -> dict[str, Any]:

@@ -4,58 +4,68 @@ and the ResNet-18 kernel."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
-from bicore.kernels import cnn, resnet18
-from experiments.settings import Setting
+from bicore import BilevelSelector, Dataset, PerPoint
+from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import on_the_host
 from experiments.tasks import Task
 
-SIZES = (100, 400)
-POINTS = 1000
 REPEATS = 3
-METHODS = {"CNN": cnn, "ResNet-18": resnet18}
-DATASETS = {"CNN": "MNIST", "ResNet-18": "CIFAR-10"}
 
 
-def setting_of(method: str) -> Setting:
-    return Setting(DATASETS[method], method, POINTS, 0)
+@dataclass(frozen=True, kw_only=True)
+class RuntimeRow(Row):
+    """The kernel of a problem's network, of so many points, and the ``sizes`` of the coresets."""
+
+    memory: int = 1000
+    points: int = 1000
+    sizes: tuple[int, ...] = (100, 400)
+
+    @property
+    def trials(self) -> Trials:
+        return Trials()
+
+    def toy(self) -> Self:
+        return replace(super().toy(), points=12, sizes=(5,))
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        return run(self, job, tasks)
 
 
-def run(
-    setting: Setting,
-    tasks: Sequence[Task],
-    device: str,
-    sizes: Sequence[int] = SIZES,
-    points: int = POINTS,
-) -> Iterator[tuple[float, dict[str, Any]]]:
+def run(row: RuntimeRow, job: Job, tasks: Sequence[Task]) -> Results:
     """Seconds of the kernel in float32, and of cross-entropy selections by the paper's setting and
     by all candidates."""
     begin = time.perf_counter()
-    x = tasks[0].train.x[:points]
-    y = tasks[0].train.y[:points]
-    images = torch.from_numpy(np.ascontiguousarray(x)).to(device)
-    kernel = METHODS[setting.method]()
+    x = tasks[0].train.x[: row.points]
+    y = tasks[0].train.y[: row.points]
+    images = torch.from_numpy(np.ascontiguousarray(x)).to(job.device)
+    kernel = row.problem.kernel()
     kernel(images[:3])
-    seconds = [_kernel_seconds(kernel, images, device) for _ in range(REPEATS)]
-    gram = kernel(images.double()).cpu().numpy()
-    result: dict[str, Any] = {"kernel": min(seconds), "device": device}
-    context = Context(runtime=Runtime("cpu", threads=1, progress=False))
-    for size in sizes:
+    seconds = [_kernel_seconds(kernel, images, job.device) for _ in range(REPEATS)]
+    data = Dataset(kernel(images.double()).cpu().numpy(), y)
+    result: dict[str, Any] = {"kernel": min(seconds), "device": job.device}
+    for size in row.sizes:
         for name, candidates in (("200 candidates", 200), ("all candidates", None)):
-            selector = BilevelSelector(
-                kernel="precomputed",
-                loss="cross-entropy",
-                inner_reg=PerPoint(1e-3),
-                candidates=candidates,
-            )
-            info = selector.select(Dataset(gram, y), size, context=context).info
-            result[f"coreset {size}, {name}"] = info["seconds"] - info["preparation_seconds"]
+            result[f"coreset {size}, {name}"] = _selection_seconds(data, size, candidates)
     yield 0.0, {**result, "seconds": time.perf_counter() - begin}
+
+
+def _selection_seconds(data: Dataset, size: int, candidates: int | None) -> float:
+    selector = BilevelSelector(
+        kernel="precomputed",
+        loss="cross-entropy",
+        inner_reg=PerPoint(1e-3),
+        candidates=candidates,
+    )
+    info = selector.select(data, size, context=on_the_host()).info
+    seconds: float = info["seconds"] - info["preparation_seconds"]
+    return seconds
 
 
 def _kernel_seconds(kernel: Any, images: torch.Tensor, device: str) -> float:

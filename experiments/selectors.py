@@ -1,7 +1,8 @@
-"""The selector of every row of the tables, by its word, and the network it may look at."""
+"""How the rows of the tables choose their points, and the network that a selector may look at."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime, Selector
 from bicore.networks.observe import observe
 from bicore.selectors import as_selector
-from experiments.proxies import proxy
+from experiments.problems import Problem
+from experiments.proxies import Proxy
 
-#: The paper's λ, in its per-point form, and its candidates a step.
+#: The paper's λ, in its per-point form.
 LAMBDA = 1e-3
-CANDIDATES = {"PermMNIST": 200, "SplitMNIST": 200, "SplitCIFAR-10": 600}
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,7 @@ class OverEmbedding(Selector):
                 np.linalg.norm(embedding, axis=1, keepdims=True), np.finfo(float).tiny
             )
         seen = Dataset(embedding, data.y, data.weight, data.ids)
-        runtime = Runtime("cpu", threads=1, progress=False)
-        return self.selector.select(seen, size, context=Context(runtime=runtime), **options)
+        return self.selector.select(seen, size, context=on_the_host(), **options)
 
 
 class Noisy(nn.Module):
@@ -88,42 +88,121 @@ class Noisy(nn.Module):
         return self.network(x)
 
 
-def penalised(word: str | None) -> bool:
-    """Whether a row's proxy has a λ; squared errors have the library's own regulariser."""
-    return (
-        word is not None
-        and word.startswith("coreset")
-        and word not in ("coreset-squared", "coreset-embedding")
-    )
+class Picker(ABC):
+    """How a row chooses its points."""
+
+    #: Whether its proxy has a λ; squared errors have the library's own regulariser.
+    penalised = False
+
+    @property
+    def kept(self) -> str:
+        """Which weights a memory keeps."""
+        return "equal"
+
+    @abstractmethod
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
+        """The selector on this problem; ``penalty`` is the λ of its proxy."""
+
+    def place(self, device: str) -> str:
+        """Where a selection runs: a network is looked at where it lies."""
+        return device
 
 
-def selector_of(
-    word: str, dataset: str, device: str, penalty: float = LAMBDA, **options: Any
-) -> Selector:
-    """The selector of a row. The proxy of a coreset is the kernel of a network, an RBF or an
-    embedding; ``penalty`` is its λ."""
-    if not word.startswith("coreset"):
-        return as_selector(word, **options)
-    if word == "coreset-embedding":
+@dataclass(frozen=True)
+class Named(Picker):
+    """A selector of the library by its word; with gradients scaled to length 1, or given the first
+    row to begin with, where the authors' code does so."""
+
+    word: str
+    scaled: bool = False
+    from_the_first: bool = False
+
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
+        options = {"normalise": True} if self.scaled else {}
+        selector = as_selector(self.word, **options)
+        return FromTheFirst(selector) if self.from_the_first else selector
+
+
+@dataclass(frozen=True)
+class ByKernel(Picker):
+    """The paper's coreset: cross-entropy with a kernel as the proxy. By default candidates are
+    drawn anew for each point, and weights are binary."""
+
+    proxy: Proxy = Proxy.NETWORK
+    all_candidates: bool = False
+    weighted: bool = False
+
+    penalised = True
+
+    @property
+    def kept(self) -> str:
+        return "learnt" if self.weighted else "equal"
+
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
+        return BilevelSelector(
+            kernel=self.proxy.kernel(problem, device),
+            loss="cross-entropy",
+            inner_reg=PerPoint(penalty),
+            candidates=None if self.all_candidates else problem.candidates,
+            first="random",
+            weights="final" if self.weighted else "binary",
+        )
+
+    def place(self, device: str) -> str:
+        """The host (see :mod:`experiments.proxies`)."""
+        return "cpu"
+
+
+@dataclass(frozen=True)
+class BySquaredErrors(Picker):
+    """A coreset by squared errors, as the library has it unless told otherwise."""
+
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
+        return BilevelSelector(kernel=Proxy.NETWORK.kernel(problem, device))
+
+    def place(self, device: str) -> str:
+        """The host."""
+        return "cpu"
+
+
+@dataclass(frozen=True)
+class ByEmbedding(Picker):
+    """A coreset by squared errors over what the network makes of the points."""
+
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
         return OverEmbedding(BilevelSelector(kernel="linear"))
-    kernel = "linear" if word == "coreset-directions" else proxy(dataset, word, device)
-    if word == "coreset-squared":
-        return BilevelSelector(kernel=kernel)
-    candidates = None if word == "coreset-all" else CANDIDATES[dataset]
-    weights = "final" if word == "coreset-weighted" else "binary"
-    selector = BilevelSelector(
-        kernel=kernel,
-        loss="cross-entropy",
-        inner_reg=PerPoint(penalty),
-        candidates=candidates,
-        first="random",
-        weights=weights,
-    )
-    return OverEmbedding(selector, directions=True) if word == "coreset-directions" else selector
 
 
-def context_of(selector: Selector | None, model: nn.Module | None, device: str) -> Context:
-    """Selections by a kernel run on the host (see :mod:`experiments.proxies`), those that look at a
-    network where it lies."""
-    place = "cpu" if isinstance(selector, BilevelSelector) else device
+@dataclass(frozen=True)
+class ByDirections(Picker):
+    """A coreset by cross-entropy over the directions of what the network makes of the points."""
+
+    penalised = True
+
+    def selector(self, problem: Problem, device: str, penalty: float = LAMBDA) -> Selector:
+        selector = BilevelSelector(
+            kernel="linear",
+            loss="cross-entropy",
+            inner_reg=PerPoint(penalty),
+            candidates=problem.candidates,
+            first="random",
+            weights="binary",
+        )
+        return OverEmbedding(selector, directions=True)
+
+
+UNIFORM = Named("uniform")
+CORESET = ByKernel()
+RBF_CORESET = ByKernel(Proxy.RBF)
+WEIGHTED_CORESET = ByKernel(weighted=True)
+SQUARED_CORESET = BySquaredErrors()
+
+
+def on_the_host() -> Context:
+    """One thread, and no network."""
+    return Context(runtime=Runtime("cpu", threads=1, progress=False))
+
+
+def context_of(place: str, model: nn.Module | None = None) -> Context:
+    """One thread there, and the network that may be looked at."""
     return Context(model, Runtime(place, threads=1, progress=False), classes=range(10))

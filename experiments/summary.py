@@ -1,42 +1,40 @@
-"""MNIST in 75 … 250 points for the CNN (figure 3a), CIFAR-10 in 30 … 210 for the ResNet-18 (figure
-3c)."""
+"""MNIST in 75 … 250 points for the CNN (figure 3a), CIFAR-10 in 30 … 210 for the ResNet-18 (3c)."""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from bicore import BilevelSelector, Context, Coreset, Dataset, Kernel, PerPoint, Runtime
+from bicore import BilevelSelector, Coreset, Dataset, Kernel, PerPoint
 from bicore.bilevel import Adam
-from bicore.kernels import cnn, resnet18
-from experiments.checkpoints import Checkpoint, checkpoint_folder, once
+from experiments.checkpoints import Checkpoint, checkpoint_folder, middle_of, once
 from experiments.courses import Course
-from experiments.networks import ConvNet, Network, ResNet18
-from experiments.settings import Setting
+from experiments.networks import Architecture
+from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import on_the_host
 from experiments.tasks import Part, Task
 from experiments.training import BATCH, RATE, Cohort, Learner, accuracy, build, tensors
 
-METHODS = {"Uniform": "uniform", "Coreset": "coreset"}
-OWN = {"Coreset, squared error": "squared"}
-#: Images of the pool that coresets come from; the last epochs over which accuracy is averaged.
-POOL = 10_000
+#: The last epochs over which accuracy is averaged.
 LAST = 5
+#: A long run is kept every so many epochs.
+KEPT_EPOCHS = 10
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a summary is chosen and judged.
 
-    Coresets come from a pool, uniform samples from all images. ``starts`` random points begin;
-    weights are learnt by Adam where the paper learns them. Where ``rows`` an epoch are more than
-    the points, these are repeated; each time they look different.
+    ``starts`` random points begin; weights are learnt by Adam where the paper learns them. Where
+    ``rows`` an epoch are more than the points, these are repeated; each time they look different.
     """
 
     sizes: tuple[int, ...]
@@ -44,8 +42,6 @@ class Recipe:
     penalty: float
     starts: int
     learnt: bool
-    network: Callable[[], Network]
-    kernel: Callable[[], Kernel]
     rate: float = RATE
     decay: float = 0.0
     rows: int = 0
@@ -53,122 +49,153 @@ class Recipe:
     batch: int = BATCH
 
 
-#: Of CIFAR-10: six passes over sixty thousand images, whatever the size; here sixty over six
-#: thousand.
-RECIPES = {
-    "MNIST": Recipe(tuple(range(75, 251, 25)), 4000, 1e-7, 10, True, ConvNet, cnn),
-    "CIFAR-10": Recipe(
-        tuple(range(30, 211, 30)),
-        60,
-        1e-4,
-        10,
-        False,
-        ResNet18,
-        resnet18,
-        5e-5,
-        1e-4,
-        6000,
-        torch.float32,
-        64,
-    ),
-}
+MNIST = Recipe(tuple(range(75, 251, 25)), 4000, 1e-7, 10, True)
+#: Six passes over sixty thousand images, whatever the size; here sixty over six thousand.
+CIFAR = Recipe(
+    tuple(range(30, 211, 30)),
+    60,
+    1e-4,
+    10,
+    False,
+    rate=5e-5,
+    decay=1e-4,
+    rows=6000,
+    precision=torch.float32,
+    batch=64,
+)
+#: Points, their weights, and the rows they are.
+Subset = tuple[Part, np.ndarray, np.ndarray]
 
 
-def setting_of(method: str, seed: int, dataset: str = "MNIST") -> Setting:
-    """The size varies."""
-    return Setting(
-        dataset,
-        method,
-        0,
-        seed,
-        tuple(float(size) for size in RECIPES[dataset].sizes),
-        (10.0, 14.0),
-        "memory",
-    )
+class Choice(ABC):
+    """How a summary is chosen."""
+
+    #: Whether λ has a part in it.
+    penalised = False
+
+    @abstractmethod
+    def subsets(
+        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
+    ) -> Iterator[Subset]:
+        """One of each size; the tasks are the pool, and everything but what is held out."""
+
+
+@dataclass(frozen=True)
+class UniformChoice(Choice):
+    """Of all images, as in the paper."""
+
+    def subsets(
+        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
+    ) -> Iterator[Subset]:
+        everything = tasks[1].train
+        for size in sizes:
+            rows = np.random.default_rng(job.seed).permutation(len(everything))[:size]
+            yield everything[rows], np.ones(size), rows
+
+
+class Grown(Choice):
+    """A coreset of the pool that grows from size to size."""
+
+    def subsets(
+        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
+    ) -> Iterator[Subset]:
+        pool = tasks[0].train
+        kernel = stored(row.problem.kernel, row.recipe.precision, pool, job.device)
+        data = Dataset(kernel, pool.y)
+        coreset: Coreset | None = None
+        for size in sizes:
+            coreset = self.grown(data, size, row.recipe, job.seed, coreset)
+            yield pool[coreset.indices], coreset.weights, coreset.indices
+
+    @abstractmethod
+    def grown(
+        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
+    ) -> Coreset:
+        """A coreset of this size that continues the one before."""
+
+
+@dataclass(frozen=True)
+class CrossEntropyChoice(Grown):
+    """The paper's, which begins with random points."""
+
+    penalised = True
+
+    def grown(
+        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
+    ) -> Coreset:
+        selector = BilevelSelector(
+            kernel="precomputed",
+            loss="cross-entropy",
+            inner_reg=PerPoint(recipe.penalty),
+            candidates=200,
+            weights="learnt" if recipe.learnt else "binary",
+            optimiser=Adam(),
+        )
+        starts = min(recipe.starts, size)
+        drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
+        first: Any = drawn if before is None else before
+        return selector.select(data, size, initial=first, rng=seed, context=on_the_host())
+
+
+@dataclass(frozen=True)
+class SquaredChoice(Grown):
+    """By squared errors, as the library has it unless told otherwise."""
+
+    def grown(
+        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
+    ) -> Coreset:
+        first: Any = () if before is None else before
+        selector = BilevelSelector(kernel="precomputed")
+        return selector.select(data, size, initial=first, context=on_the_host())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow(Row):
+    """Summaries of several sizes, by each of which a network is trained and judged."""
+
+    choice: Choice
+    recipe: Recipe
+    network: Architecture
+    memory: int = 0
+
+    @property
+    def trials(self) -> Trials:
+        """The size varies."""
+        return Trials(tuple(float(size) for size in self.recipe.sizes), (10.0, 14.0), "memory")
+
+    def toy(self) -> Self:
+        recipe = replace(self.recipe, epochs=6, rows=0)
+        return replace(super().toy(), recipe=recipe, network=self.network.toy())
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        kind = f"{self.recipe.epochs}-" + ",".join(f"{size:g}" for size in job.values)
+        checkpoint = middle_of(self, job, kind, self.recipe.penalty, KEPT_EPOCHS)
+        return run(self, job, tasks, checkpoint)
 
 
 def run(
-    setting: Setting,
-    word: str,
-    tasks: Sequence[Task],
-    betas: Sequence[float],
-    device: str,
-    everything: Part,
-    recipe: Recipe | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> Iterator[tuple[float, dict[str, Any]]]:
+    row: SummaryRow, job: Job, tasks: Sequence[Task], checkpoint: Checkpoint | None = None
+) -> Results:
     """Results for each size; one selection, grown from size to size, serves all."""
-    recipe = recipe or RECIPES[setting.dataset]
     begun = time.perf_counter()
-    task = tasks[0]
-    sizes = sorted(int(beta) for beta in betas)
-    subsets = list(_subsets(word, recipe, task, everything, sizes, setting.seed, device))
+    sizes = sorted(int(size) for size in job.values)
+    subsets = list(row.choice.subsets(row, job, tasks, sizes))
     picking = time.perf_counter() - begun
-    learners = Cohort(
-        [_learner(recipe, points, weights, setting.seed, device) for points, weights, _ in subsets]
-    )
+    learners = Cohort([_learner(row, job, points, weights) for points, weights, _ in subsets])
     course: Course[Any] = Course(learners, checkpoint, begun=begun)
     course.resume()
     course.place.picking = picking
-    course.train(max(recipe.epochs - LAST, 0))
-    found = _last_scores(learners, task, device, min(LAST, recipe.epochs))
+    course.train(max(row.recipe.epochs - LAST, 0))
+    found = _last_scores(learners, tasks[0], job, min(LAST, row.recipe.epochs))
     spent = {
         **course.spent(len(sizes)),
-        "epochs": recipe.epochs,
-        **({"lambda": recipe.penalty} if word == "coreset" else {}),
+        "epochs": row.recipe.epochs,
+        **({"lambda": row.recipe.penalty} if row.choice.penalised else {}),
     }
     # a point whose weight is zero leaves
     for size, (_, _, rows), (test, held) in zip(sizes, subsets, found, strict=True):
         yield float(size), {"test": [test], "held": [held], **spent, "picks": rows.tolist()}
     course.end()
-
-
-def _subsets(
-    word: str,
-    recipe: Recipe,
-    task: Task,
-    everything: Part,
-    sizes: Sequence[int],
-    seed: int,
-    device: str,
-) -> Iterator[tuple[Part, np.ndarray, np.ndarray]]:
-    """Points, weights and rows of each size: uniform samples of all images, as in the paper, or one
-    coreset that grows."""
-    coreset: Coreset | None = None
-    for size in sizes:
-        if word == "uniform":
-            rows = np.random.default_rng(seed).permutation(len(everything))[:size]
-            yield everything[rows], np.ones(size), rows
-        else:
-            coreset = chosen(word, recipe, task.train, size, seed, device, coreset)
-            yield task.train[coreset.indices], coreset.weights, coreset.indices
-
-
-def chosen(
-    word: str, recipe: Recipe, pool: Part, size: int, seed: int, device: str, before: Coreset | None
-) -> Coreset:
-    """A coreset of the pool, continuing a smaller one; the paper's begins with random points."""
-    context = Context(runtime=Runtime("cpu", threads=1, progress=False))
-    data = Dataset(stored(recipe.kernel, recipe.precision, pool, device), pool.y)
-    if word == "squared":
-        return BilevelSelector(kernel="precomputed").select(
-            data, size, initial=() if before is None else before, context=context
-        )
-    selector = BilevelSelector(
-        kernel="precomputed",
-        loss="cross-entropy",
-        inner_reg=PerPoint(recipe.penalty),
-        candidates=200,
-        weights="learnt" if recipe.learnt else "binary",
-        optimiser=Adam(),
-    )
-    drawn = (
-        np.random.default_rng(seed)
-        .choice(len(pool), min(recipe.starts, size), replace=False)
-        .tolist()
-    )
-    first: Any = drawn if before is None else before
-    return selector.select(data, size, initial=first, rng=seed, context=context)
 
 
 @lru_cache(maxsize=1)
@@ -178,36 +205,42 @@ def stored(
     """The kernel of the pool, computed by the first process that asks; the small steps of a
     selection are taken on the host."""
     content = hashlib.sha256(np.ascontiguousarray(pool.x).tobytes()).hexdigest()[:16]
-    path = (
-        checkpoint_folder()
-        / f"kernel-{kernel.__name__}-{str(precision).split('.')[-1]}-{content}.pt"
-    )
+    kind = str(precision).split(".")[-1]
+    path = checkpoint_folder() / f"kernel-{kernel.__name__}-{kind}-{content}.pt"
     found = once(path, lambda: {"kernel": kernel()(tensors(pool, device)[0].to(precision)).cpu()})
     matrix: np.ndarray = found["kernel"].double().numpy()
     return matrix
 
 
-def _learner(recipe: Recipe, points: Part, weights: np.ndarray, seed: int, device: str) -> Learner:
+def _learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Learner:
     """The points again and again, until an epoch is long enough."""
+    recipe = row.recipe
     rows = np.resize(np.arange(len(points)), max(len(points), recipe.rows))
-    network = build(recipe.network, seed, device)
     learner = Learner(
-        network, 0.0, len(rows), 1, recipe.epochs, recipe.batch, recipe.rate, seed, recipe.decay
+        build(row.network.make, job.seed, job.device),
+        0.0,
+        len(rows),
+        1,
+        recipe.epochs,
+        recipe.batch,
+        recipe.rate,
+        job.seed,
+        recipe.decay,
+        job.fast,
     )
-    learner.take(
-        *tensors(points[rows], device),
-        torch.from_numpy((weights / weights.mean())[rows]).float().to(device),
-    )
+    weight = torch.from_numpy((weights / weights.mean())[rows]).float().to(job.device)
+    learner.take(*tensors(points[rows], job.device), weight)
     return learner
 
 
-def _last_scores(learners: Cohort, task: Task, device: str, epochs: int) -> list[list[float]]:
+def _last_scores(learners: Cohort[Learner], task: Task, job: Job, epochs: int) -> list[list[float]]:
     """Accuracy on test and held-out points of each learner, averaged over so many more epochs."""
     found = []
     for _ in range(epochs):
         learners.train(1)
+        parts = [task.test, task.held]
         found.append(
-            [accuracy(learner.network, [task.test, task.held], device) for learner in learners]
+            [accuracy(learner.network, parts, job.device, job.fast) for learner in learners]
         )
     scores: list[list[float]] = np.mean(found, 0).tolist()
     return scores

@@ -5,33 +5,32 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from experiments.catalogue import EXPERIMENTS
-from experiments.groups import PAPER, QUICK_SHARE
-from experiments.records import FOLDER, RecordError, Records
-from experiments.settings import Setting
+from experiments.paper import PAPER, PAPER_SEEDS
+from experiments.records import FOLDER, Record, RecordError, Records
+from experiments.rows import Number, Row, Source, toy_memory
 
-#: Seeds behind every number of the paper.
-PAPER_SEEDS = 5
 #: A mean, its standard deviation over n as the paper has it, and n.
 Measured = tuple[float, float, int]
+#: The records of a row, by what was tried.
+Tried = dict[float, list[Record]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One cell of the paper and ours: percent, the spread as the paper has it (over n), and what
-    was chosen."""
+class Cell:
+    """A row of a table as it was measured: percent, the spread as the paper has it (over n), and
+    what was chosen. Toys and summaries have another memory than their row, and no ``paper``.
+    """
 
-    dataset: str
-    method: str
+    row: Row
     memory: int
     seeds: int
     chosen: float
@@ -40,8 +39,16 @@ class Row:
     best_chosen: float
     best_mean: float
     best_std: float
-    paper: dict[str, float] | None
+    paper: Number | None
     choices: int
+
+    @property
+    def problem(self) -> str:
+        return self.row.problem.name
+
+    @property
+    def title(self) -> str:
+        return self.row.title
 
     @property
     def difference(self) -> tuple[float, float] | None:
@@ -57,7 +64,8 @@ class Row:
 
 def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
     """The difference of two means with the half-width of its 95% interval."""
-    (mean, std, seeds), (other, spread, count) = ours, theirs
+    mean, std, seeds = ours
+    other, spread, count = theirs
     # of the means, from deviations over n
     first = std**2 / (seeds - 1)
     second = spread**2 / (count - 1)
@@ -67,9 +75,14 @@ def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
     return mean - other, float(stats.t.ppf(0.975, freedom)) * math.sqrt(first + second)
 
 
-def table(name: str, records: Iterable[dict[str, Any]]) -> str:
+def table(name: str, records: Iterable[Record]) -> str:
     """The table of an experiment in Markdown."""
-    return OTHERS[name](list(records)) if name in OTHERS else told(rows(name, records))
+    return OTHERS[name](list(records)) if name in OTHERS else told(cells(name, records))
+
+
+def titles(name: str) -> Mapping[str, str]:
+    """What people read for the keys of an experiment's records."""
+    return {row.key: row.title for row in EXPERIMENTS[name].rows()}
 
 
 def _markdown(head: list[str], body: list[list[str]]) -> str:
@@ -77,42 +90,42 @@ def _markdown(head: list[str], body: list[list[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)]) + "\n"
 
 
-def _runtime(records: list[dict[str, Any]]) -> str:
+def _runtime(records: list[Record]) -> str:
+    shown = titles("runtime")
+    body = [
+        [shown[record["method"]], what, _where(record, what), f"{record[what]:.3f} s", known]
+        for record in records
+        for what, known in _works(record)
+    ]
+    return _markdown(["network", "work", "on", "ours", "paper"], body)
+
+
+def _works(record: Record) -> Iterable[tuple[str, str]]:
+    """What was timed, with the paper's seconds."""
     paper = {
         "kernel": "kernel (GTX 1080 Ti)",
         **{f"coreset {size}": f"coreset {size} (one CPU thread)" for size in (100, 400)},
     }
-    body = []
-    for record in records:
-        for what, value in record.items():
-            if what == "kernel" or what.startswith("coreset "):
-                known = (
-                    PAPER["runtime_seconds_1000_points"]
-                    .get(paper.get(what.split(",")[0], ""), {})
-                    .get(record["method"])
-                )
-                where = (
-                    (record["machine"]["gpu"] or record["machine"]["processor"])
-                    if what == "kernel"
-                    else "one thread"
-                )
-                body.append(
-                    [
-                        record["method"],
-                        what,
-                        where,
-                        f"{value:.3f} s",
-                        "" if known is None else f"{known} s",
-                    ]
-                )
-    return _markdown(["network", "work", "on", "ours", "paper"], body)
+    for what in record:
+        if what == "kernel" or what.startswith("coreset "):
+            theirs = PAPER["runtime_seconds_1000_points"].get(paper.get(what.split(",")[0]), {})
+            known = theirs.get(record["method"])
+            yield what, "" if known is None else f"{known} s"
 
 
-def _picks(records: list[dict[str, Any]]) -> str:
+def _where(record: Record, what: str) -> str:
+    """Selections run on one thread, kernels on what there is."""
+    machine = record["machine"]
+    place: str = machine["gpu"] or machine["processor"]
+    return place if what == "kernel" else "one thread"
+
+
+def _picks(records: list[Record]) -> str:
     """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
+    shown = titles("picks")
     body = [
         [
-            one["method"],
+            shown[one["method"]],
             str(one["seed"]),
             str(one["classes_in_first_ten"]),
             f"{one['eights']} and {one['ones']}",
@@ -124,10 +137,11 @@ def _picks(records: list[dict[str, Any]]) -> str:
     )
 
 
-def _penalties(records: list[dict[str, Any]]) -> str:
+def _penalties(records: list[Record]) -> str:
+    shown = titles("cifar-penalty")
     body = [
         [
-            one["method"],
+            shown[one["method"]],
             f"{one['penalty']:g}",
             f"{np.mean(one['held_loss']):.4f}",
             ", ".join(f"{loss:.3f}" for loss in one["held_loss"]),
@@ -137,31 +151,28 @@ def _penalties(records: list[dict[str, Any]]) -> str:
     return _markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
-def _betas(name: str, records: list[dict[str, Any]]) -> str:
+def _betas(name: str, records: list[Record]) -> str:
     """Accuracy on held-out points by β, the highest of a row in bold."""
     held: dict[str, dict[float, float]] = defaultdict(dict)
     for one in records:
         held[one["method"]][float(one["beta"])] = 100 * float(np.mean(one["held"]))
     betas = sorted({beta for found in held.values() for beta in found})
-    order = [group.setting.method for group in EXPERIMENTS[name].groups(0)]
     body = []
-    for method in sorted(held, key=order.index):
-        best = max(held[method].values())
-        shown = [held[method].get(beta) for beta in betas]
-        body.append(
-            [
-                method,
-                *(
-                    "" if one is None else f"**{one:.2f}**" if one == best else f"{one:.2f}"
-                    for one in shown
-                ),
-            ]
-        )
+    for key, title in titles(name).items():
+        if key in held:
+            best = max(held[key].values())
+            body.append([title, *(_bold(held[key].get(beta), best) for beta in betas)])
     return _markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 
+def _bold(value: float | None, best: float) -> str:
+    if value is None:
+        return ""
+    return f"**{value:.2f}**" if value == best else f"{value:.2f}"
+
+
 #: Tables that do not compare methods by their accuracy.
-OTHERS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+OTHERS: dict[str, Callable[[list[Record]], str]] = {
     "runtime": _runtime,
     "picks": _picks,
     "cifar-penalty": _penalties,
@@ -169,79 +180,69 @@ OTHERS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
 }
 
 
-def gathered(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+def gathered(name: str, folder: Path = FOLDER) -> list[Record]:
     """The records of an experiment, with those that other experiments hold for it, under its own
-    names."""
-    groups = EXPERIMENTS[name].groups(0)
-    shown = {(group.setting.dataset, group.setting.method) for group in groups}
+    keys."""
+    rows = EXPERIMENTS[name].rows()
+    shown = {(row.problem.name, row.key) for row in rows}
     everything = Records(name, folder).all()
     # not of rows there are no more
     found = [record for record in everything if (record["dataset"], record["method"]) in shown]
     borrowed = {
-        (group.source, group.setting.dataset, group.setting.memory): group.setting.method
-        for group in groups
-        if group.source is not None
+        (row.source, row.problem.name, row.memory): row.key
+        for row in rows
+        if row.source is not None
     }
-    for experiment in dict.fromkeys(source[0] for source, _, _ in borrowed):
+    for experiment in dict.fromkeys(source.experiment for source, _, _ in borrowed):
         for record in Records(experiment, folder).all():
-            method = borrowed.get(
-                ((experiment, record["method"]), record["dataset"], record["memory"])
-            )
-            if method is not None:
-                found.append({**record, "method": method})
+            source = Source(experiment, record["method"])
+            key = borrowed.get((source, record["dataset"], record["memory"]))
+            if key is not None:
+                found.append({**record, "method": key})
     return found
 
 
 def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int]:
     """How many of an experiment's runs are recorded, and how many it has."""
+    experiment = EXPERIMENTS[name]
+    places: dict[str, Records] = {}
     done = wanted = 0
-    for group in (group for seed in range(seeds) for group in EXPERIMENTS[name].groups(seed)):
-        experiment, method = group.source or (name, group.setting.method)
-        records = Records(experiment, folder)
-        setting = replace(group.setting, method=method)
-        done += sum(records.has(setting.key(beta)) for beta in setting.betas)
-        wanted += len(setting.betas)
+    for row in experiment.rows():
+        source = row.source or Source(name, row.key)
+        records = places.setdefault(source.experiment, Records(source.experiment, folder))
+        recorded = row.variant(source.key)
+        for seed in experiment.seeds(seeds):
+            values = recorded.trials.values
+            done += sum(records.has(recorded.configuration(seed, value)) for value in values)
+            wanted += len(values)
     return done, wanted
 
 
-def rows(name: str, records: Iterable[dict[str, Any]]) -> list[Row]:
+def cells(name: str, records: Iterable[Record]) -> list[Cell]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
-    runs: dict[tuple[str, str, int], dict[float, list[dict[str, Any]]]] = defaultdict(
-        lambda: defaultdict(list)
+    runs: dict[tuple[str, str], dict[int, Tried]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
     )
     for record in records:
         choice = float(record.get("beta", record.get("penalty", 0)))
-        runs[record["dataset"], record["method"], record["memory"]][choice].append(record)
+        by_memory = runs[record["dataset"], record["method"]]
+        by_memory[record["memory"]][choice].append(record)
     found = []
-    for group in EXPERIMENTS[name].groups(0):
-        setting = group.setting
-        known = sorted(
-            memory
-            for dataset, method, memory in runs
-            if (dataset, method) == (setting.dataset, setting.method)
-        )
-        toy = max(4, setting.memory // QUICK_SHARE)
-        for memory in known:
-            tried = runs[setting.dataset, setting.method, memory]
-            quick = memory == toy and all(run["quick"] for one in tried.values() for run in one)
-            if setting.memory in (memory, 0) or quick:
-                found.append(
-                    _row(
-                        replace(setting, memory=memory),
-                        tried,
-                        group.paper if memory == setting.memory else None,
-                    )
-                )
+    for row in EXPERIMENTS[name].rows():
+        for memory, tried in sorted(runs[row.problem.name, row.key].items()):
+            toy = memory == toy_memory(row.memory) and all(
+                run["quick"] for one in tried.values() for run in one
+            )
+            if row.memory in (memory, 0) or toy:
+                found.append(_cell(row, memory, tried))
     return found
 
 
-def _row(
-    setting: Setting, tried: dict[float, list[dict[str, Any]]], paper: dict[str, float] | None
-) -> Row:
+def _cell(row: Row, memory: int, tried: Tried) -> Cell:
     """Choices are compared where they have the most seeds; records of several λ do not mix."""
     if len({run["lambda"] for runs in tried.values() for run in runs if "lambda" in run}) > 1:
         raise RecordError(
-            f"{setting.method} on {setting.dataset}: its records have several λ; keep those of one."
+            f"{row.title} on {row.problem.name}: its records have several λ; keep those of one."
         )
     most = max(len(runs) for runs in tried.values())
     tried = {choice: runs for choice, runs in tried.items() if len(runs) == most}
@@ -254,19 +255,18 @@ def _row(
     }
     chosen = max(held, key=lambda choice: held[choice])
     best = max(tested, key=lambda choice: tested[choice].mean())
-    return Row(
-        setting.dataset,
-        setting.method,
-        setting.memory,
-        len(tested[chosen]),
-        chosen,
-        float(tested[chosen].mean()),
-        float(tested[chosen].std()),
-        best,
-        float(tested[best].mean()),
-        float(tested[best].std()),
-        paper,
-        len(tried),
+    return Cell(
+        row=row,
+        memory=memory,
+        seeds=len(tested[chosen]),
+        chosen=chosen,
+        mean=float(tested[chosen].mean()),
+        std=float(tested[chosen].std()),
+        best_chosen=best,
+        best_mean=float(tested[best].mean()),
+        best_std=float(tested[best].std()),
+        paper=row.paper if memory == row.memory else None,
+        choices=len(tried),
     )
 
 
@@ -275,7 +275,7 @@ def _spread(mean: float, std: float, seeds: int) -> str:
     return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def told(found: list[Row]) -> str:
+def told(found: list[Cell]) -> str:
     """The rows as a Markdown table."""
     head = [
         "data",
@@ -288,21 +288,21 @@ def told(found: list[Row]) -> str:
         "paper",
         "difference",
     ]
-    body = []
-    for row in found:
-        gap = row.difference
-        cells = [
-            row.dataset,
-            row.method,
-            str(row.memory),
-            str(row.seeds),
-            f"{row.chosen:g}",
-            _spread(row.mean, row.std, row.seeds),
-            f"{_spread(row.best_mean, row.best_std, row.seeds)} ({row.best_chosen:g})"
-            if row.choices > 1
-            else "",
-            "" if row.paper is None else f"{row.paper['mean']:.2f} ± {row.paper['std']:.2f}",
-            "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
-        ]
-        body.append(cells)
-    return _markdown(head, body)
+    return _markdown(head, [_line(cell) for cell in found])
+
+
+def _line(cell: Cell) -> list[str]:
+    best = f"{_spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
+    paper = cell.paper
+    gap = cell.difference
+    return [
+        cell.problem,
+        cell.title,
+        str(cell.memory),
+        str(cell.seeds),
+        f"{cell.chosen:g}",
+        _spread(cell.mean, cell.std, cell.seeds),
+        best if cell.choices > 1 else "",
+        "" if paper is None else f"{paper['mean']:.2f} ± {paper['std']:.2f}",
+        "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
+    ]

@@ -1,5 +1,4 @@
-"""The paper's sequences of tasks, made from MNIST and CIFAR-10: permuted pixels, pairs of classes;
-and streams of them.
+"""The paper's sequences of tasks, made from MNIST and CIFAR-10, and streams of them.
 
 Every task has training points as in the paper, as many held-out training points that nothing is
 trained on or selected from (by which β is chosen), and the test points.
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -19,6 +19,13 @@ POINTS = 1000
 BATCH = 125
 #: Points of each task in the imbalanced stream.
 IMBALANCED = (200, 200, 200, 200, 2000)
+
+
+class Source(Enum):
+    """Where images come from."""
+
+    MNIST = "MNIST"
+    CIFAR = "CIFAR-10"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +51,23 @@ class Task:
     test: Part
 
 
-def load(folder: str | None, source: str = "MNIST") -> tuple[Part, Part]:
+def load(folder: str | None, source: Source = Source.MNIST) -> tuple[Part, Part]:
     """MNIST or CIFAR-10 from a folder; without one, scikit-learn's digits enlarged to their size:
     the toy of ``--quick``."""
     if folder is None:
         return _toy(source)
-    if source == "CIFAR-10":
+    if source is Source.CIFAR:
         return Part(*cifar10(folder, "train")), Part(*cifar10(folder, "test"))
     return Part(*_images(folder, "train")), Part(*_images(folder, "test"))
 
 
-def _toy(source: str) -> tuple[Part, Part]:
+def _toy(source: Source) -> tuple[Part, Part]:
     x, y = digits()
+    border = 4 if source is Source.CIFAR else 2
     images = np.kron(x.reshape(-1, 1, 8, 8), np.ones((1, 1, 3, 3)))
-    border = 4 if source == "CIFAR-10" else 2
-    images = (
-        np.pad(images, ((0, 0), (0, 0), (border, border), (border, border))).astype(np.float32) * 2
-        - 0.4
-    )
-    images = np.repeat(images, 3, axis=1) if source == "CIFAR-10" else images
+    framed = np.pad(images, ((0, 0), (0, 0), (border, border), (border, border)))
+    images = framed.astype(np.float32) * 2 - 0.4
+    images = np.repeat(images, 3, axis=1) if source is Source.CIFAR else images
     return Part(images[:1200], y[:1200]), Part(images[1200:], y[1200:])
 
 

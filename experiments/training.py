@@ -26,8 +26,6 @@ from experiments.tasks import Part, Task
 RATE = 5e-4
 EPOCHS = 400
 BATCH = 256
-#: Whether products may use fewer bits on a GPU (``--precision float32`` says no).
-FAST = True
 
 
 @dataclass(eq=False)
@@ -49,16 +47,27 @@ def build(network: Callable[[], Network], seed: int, device: str) -> Network:
 
 class Passes(ABC):
     """Points in random batches, pass after pass, each a step down the ``loss`` of a batch.
+
     Everything has its fixed place, so that a pass recorded once serves as long as there is room.
+    ``fast`` lets products use fewer bits on a GPU.
     """
 
     optimiser: torch.optim.Optimizer
     #: Whether the fastest algorithm of every convolution is looked for.
     searched = False
+    #: Whether products are in bfloat16.
+    mixed = False
 
     def __init__(
-        self, points: int, passes: int, batch: int, generator: torch.Generator, device: torch.device
+        self,
+        points: int,
+        passes: int,
+        batch: int,
+        generator: torch.Generator,
+        device: torch.device,
+        fast: bool = True,
     ) -> None:
+        self.fast = fast
         self.points = points
         self.passes = passes
         self.generator = generator
@@ -123,13 +132,14 @@ class Learner(Passes):
         rate: float = RATE,
         seed: int = 0,
         decay: float = 0.0,
+        fast: bool = True,
     ) -> None:
         device = next(network.parameters()).device
-        super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device)
+        super().__init__(points, passes, batch, torch.Generator().manual_seed(seed), device, fast)
         self.network = network
         self.beta = beta
         self.searched = network.searched
-        self.mixed = device.type == "cuda" and FAST and network.mixed
+        self.mixed = device.type == "cuda" and fast and network.mixed
         compiled = self.mixed and network.compiled
         self.call: Callable[[Tensor], Tensor] = (
             torch.compile(network, dynamic=True) if compiled else network
@@ -204,13 +214,9 @@ class Cohort(Generic[Trained]):
     @property
     def precision(self) -> str:
         """Of the products: bfloat16, tf32 or float32; weights and sums are float32."""
-        return (
-            "float32"
-            if not self.streams or not FAST
-            else "bfloat16"
-            if getattr(self.learners[0], "mixed", False)
-            else "tf32"
-        )
+        if not self.streams or not self.learners[0].fast:
+            return "float32"
+        return "bfloat16" if self.learners[0].mixed else "tf32"
 
     def __iter__(self) -> Iterator[Trained]:
         return iter(self.learners)
@@ -255,7 +261,7 @@ class Cohort(Generic[Trained]):
         main = torch.cuda.current_stream()
         for learner, stream in zip(self.learners, self.streams, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream), products(FAST, learner.searched):
+            with torch.cuda.stream(stream), products(learner.fast, learner.searched):
                 learner.epoch()
         for stream in self.streams:
             main.wait_stream(stream)
@@ -288,11 +294,13 @@ def products(tf32: bool, searched: bool) -> Iterator[None]:
             setattr(place, name, value)
 
 
-def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[float]:
+def accuracy(
+    network: nn.Module, parts: Sequence[Part], device: str, fast: bool = True
+) -> list[float]:
     """The share of right answers on each part."""
     network.eval()
     scores = []
-    with torch.no_grad(), nullcontext() if FAST else products(False, False):
+    with torch.no_grad(), nullcontext() if fast else products(False, False):
         for part in parts:
             x, y = lasting(part, device)
             right = [
@@ -303,10 +311,12 @@ def accuracy(network: nn.Module, parts: Sequence[Part], device: str) -> list[flo
     return scores
 
 
-def scores(network: nn.Module, tasks: Sequence[Task], device: str) -> dict[str, list[float]]:
+def scores(
+    network: nn.Module, tasks: Sequence[Task], device: str, fast: bool = True
+) -> dict[str, list[float]]:
     """Accuracy on every task's test points, and on its held-out ones."""
     return {
-        kind: accuracy(network, [getattr(task, kind) for task in tasks], device)
+        kind: accuracy(network, [getattr(task, kind) for task in tasks], device, fast)
         for kind in ("test", "held")
     }
 

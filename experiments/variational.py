@@ -4,17 +4,15 @@ training and refined on."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from torch import Tensor
 
-from bicore import Selector
-from bicore.selectors import as_selector
-from experiments.selectors import context_of, selector_of
-from experiments.settings import Setting
+from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import Picker, context_of
 from experiments.tasks import Part, Task
 from experiments.vcl import Training, VariationalLearner
 
@@ -23,20 +21,14 @@ MEAN = 0.1307
 DEVIATION = 0.3081
 SIZES = (784, 256, 256, 10)
 CORESET = 20
-METHODS = {
-    "k-center": "k-center-features",
-    "Uniform": "uniform",
-    "Coreset": "coreset",
-    "Coreset RBF": "coreset-rbf",
-}
-OWN = {"Coreset, squared error": "coreset-squared"}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained: epochs a task and of the refining, the prior's deviation, pixels
-    from 0 to 1 or standardised, and the weights of the divergence that are tried in every run; with
-    a thousand points the bound itself (weight 1) is ruled by the prior.
+    from 0 to 1 or standardised, and the weights of the divergence that are tried in every run.
+
+    With a thousand points the bound itself (weight 1) is ruled by the prior.
     """
 
     epochs: int
@@ -49,61 +41,64 @@ class Recipe:
 #: held-out points: for PermMNIST (seed 0) among 100 and 300 epochs, priors of 0.1 to 1 and both
 #: kinds of pixels, and then twice the epochs that were best; for SplitMNIST (seeds 0 and 1) among
 #: 50 to 300 epochs, where 600 turned out to forget much more.
-RECIPES = {
-    "PermMNIST": Recipe(600, 0.1, True, (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)),
-    "SplitMNIST": Recipe(200, 1.0, False, (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)),
-}
+PERMUTED = Recipe(600, 0.1, True, (1.0, 0.3, 0.1, 0.03, 0.01, 0.001))
+SPLIT = Recipe(200, 1.0, False, (0.3, 0.1, 0.03, 0.01, 0.003, 0.001))
 
 
-def setting_of(dataset: str, method: str, seed: int) -> Setting:
-    """The weight of the divergence is what is tried."""
-    return Setting(dataset, method, CORESET, seed, RECIPES[dataset].penalties, (0.1,), "penalty")
+@dataclass(frozen=True, kw_only=True)
+class VariationalRow(Row):
+    """A posterior carried from task to task, and refined on what the ``picker`` withheld."""
+
+    picker: Picker
+    recipe: Recipe
+    memory: int = CORESET
+
+    @property
+    def trials(self) -> Trials:
+        """The weight of the divergence is what is tried."""
+        return Trials(self.recipe.penalties, (0.1,), "penalty")
+
+    def toy(self) -> Self:
+        return replace(super().toy(), recipe=replace(self.recipe, epochs=1))
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        return run(self, job, tasks)
 
 
-def run(
-    setting: Setting,
-    word: str,
-    tasks: Sequence[Task],
-    betas: Sequence[float],
-    device: str,
-    epochs: int | None = None,
-) -> Iterator[tuple[float, dict[str, Any]]]:
+def run(row: VariationalRow, job: Job, tasks: Sequence[Task]) -> Results:
     """Results for each weight of the divergence, which train as one stack."""
-    recipe = RECIPES[setting.dataset]
-    epochs = recipe.epochs if epochs is None else epochs
     start = time.perf_counter()
-    training = Training(epochs, penalties=tuple(betas))
-    selector = _selector(word, setting.dataset, device)
-    learner = VariationalLearner(
-        SIZES,
-        selector,
-        setting.memory,
-        training,
-        training,
-        setting.seed,
-        device,
-        recipe.prior,
-        unit_pixels if recipe.unit_pixels else as_they_are,
-    )
+    learner = _learner(row, job)
+    context = context_of(row.picker.place(job.device))
     for task in tasks:
-        learner.add_task(task.train.x, task.train.y, context_of(selector, None, device))
+        learner.add_task(task.train.x, task.train.y, context)
     found = {
         kind: np.stack([_right(learner, getattr(task, kind)) for task in tasks], 1)
         for kind in ("test", "held")
     }
-    seconds = (time.perf_counter() - start) / len(betas)
-    for number, penalty in enumerate(betas):
-        result = {kind: found[kind][number].tolist() for kind in found}
-        yield (
-            penalty,
-            {
-                **result,
-                "epochs": epochs,
-                "prior": recipe.prior,
-                "unit_pixels": recipe.unit_pixels,
-                "seconds": seconds,
-            },
-        )
+    spent = {
+        "epochs": row.recipe.epochs,
+        "prior": row.recipe.prior,
+        "unit_pixels": row.recipe.unit_pixels,
+        "seconds": (time.perf_counter() - start) / len(job.values),
+    }
+    for number, penalty in enumerate(job.values):
+        yield penalty, {**{kind: found[kind][number].tolist() for kind in found}, **spent}
+
+
+def _learner(row: VariationalRow, job: Job) -> VariationalLearner:
+    training = Training(row.recipe.epochs, penalties=tuple(job.values), fast=job.fast)
+    return VariationalLearner(
+        SIZES,
+        row.picker.selector(row.problem, job.device),
+        row.memory,
+        training,
+        training,
+        job.seed,
+        job.device,
+        row.recipe.prior,
+        unit_pixels if row.recipe.unit_pixels else as_they_are,
+    )
 
 
 def unit_pixels(x: Tensor) -> Tensor:
@@ -113,10 +108,6 @@ def unit_pixels(x: Tensor) -> Tensor:
 
 def as_they_are(x: Tensor) -> Tensor:
     return x
-
-
-def _selector(word: str, dataset: str, device: str) -> Selector:
-    return selector_of(word, dataset, device) if word.startswith("coreset") else as_selector(word)
 
 
 def _right(learner: VariationalLearner, part: Part) -> np.ndarray:

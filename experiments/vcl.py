@@ -115,8 +115,10 @@ class MeanFieldNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Training:
-    """How a posterior is fitted: the mean loss of ``samples`` draws plus penalty·KL/N, by Adam. The
-    bound has penalty 1; a copy of the network is trained for each of ``penalties``.
+    """How a posterior is fitted: the mean loss of ``samples`` draws plus penalty·KL/N, by Adam.
+
+    The bound has penalty 1; a copy of the network is trained for each of ``penalties``. ``fast``
+    lets products use fewer bits on a GPU.
     """
 
     epochs: int = 100
@@ -124,6 +126,7 @@ class Training:
     rate: float = 1e-3
     samples: int = 1
     penalties: tuple[float, ...] = (1.0,)
+    fast: bool = True
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -145,7 +148,9 @@ class Fit(Passes):
         losses: Callable[[Tensor, Tensor], Tensor],
         bound: bool,
     ) -> None:
-        super().__init__(len(x), training.epochs, training.batch, generator, x.device)
+        super().__init__(
+            len(x), training.epochs, training.batch, generator, x.device, training.fast
+        )
         self.network = network
         self.x = x
         self.y = y

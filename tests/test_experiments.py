@@ -3,8 +3,10 @@ at toy size."""
 
 import ast
 import json
+import multiprocessing
 import subprocess
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +16,46 @@ from scipy import stats
 from torch import nn
 
 from bicore import Context, Dataset, MergeReduce, ReplayMemory
-from bicore.kernels import cnn
 from bicore.memory import ClassBalancedReservoir
 from bicore.selectors import as_selector
-from experiments import cifar, continual, page, penalties, selectors, streaming, summary, training
+from experiments import (
+    cifar,
+    continual,
+    page,
+    penalties,
+    picks,
+    runtime,
+    selectors,
+    streaming,
+    summary,
+    training,
+    variational,
+)
 from experiments.__main__ import main
-from experiments.catalogue import EXPERIMENTS, Data
+from experiments.catalogue import EXPERIMENTS
 from experiments.checkpoints import Checkpoint, once
+from experiments.cifar import Table
+from experiments.cifar_tables import BETA_EPOCHS, every_plan
 from experiments.continual import started
-from experiments.groups import BATCHES, PAPER
 from experiments.masked import masked_sum
-from experiments.networks import ConvNet, FullyConnected, Network, ResNet18
-from experiments.records import RecordError, Records
-from experiments.selectors import Noisy, OverEmbedding
-from experiments.tables import Row, gathered, rows, table, told
+from experiments.methods import continual_row, stream_row, summary_rows
+from experiments.networks import Architecture, ConvNet, FullyConnected, Network, ResNet18
+from experiments.paper import PAPER
+from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST, Data
+from experiments.records import RecordError, Records, TornLine
+from experiments.rows import Job
+from experiments.selectors import (
+    RBF_CORESET,
+    UNIFORM,
+    ByDirections,
+    ByEmbedding,
+    Named,
+    Noisy,
+    OverEmbedding,
+)
+from experiments.stores import BALANCED_RESERVOIR, GSS, RESERVOIR, Slots
+from experiments.streaming import BATCHES, Optimiser, Weighting
+from experiments.tables import Cell, cells, gathered, progress, table, told
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
 
@@ -201,19 +229,34 @@ class Cut(Checkpoint):
             raise KeyboardInterrupt
 
 
+SMALL = Architecture(FullyConnected, FullyConnected)
+NOISY = Named("hardest")
+
+
+def learning(picker, **facts):
+    """A short row of continual learning."""
+    return continual_row(SPLIT_MNIST, 6, "Any", picker, **{"network": SMALL, "epochs": 6, **facts})
+
+
+def flowing(store, memory, **facts):
+    """A short row of a stream."""
+    return stream_row(SPLIT_MNIST, memory, "Any", store, network=SMALL, epochs=1, **facts)
+
+
 @pytest.mark.parametrize(
-    "word", ["uniform", "hardest", "coreset-rbf", "coreset-embedding", "coreset-directions"]
+    "picker", [UNIFORM, NOISY, RBF_CORESET, ByEmbedding(), ByDirections()], ids=repr
 )
-def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(word, tmp_path):
+def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(
+    picker, tmp_path
+):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    setting = continual.setting_of("SplitMNIST", word, 6, 0)
+    row = learning(picker)
+    job = Job(0, [0.1, 10.0])
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(
-            continual.run(setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, checkpoint)
-        )
+        return dict(continual.run(row, job, made, checkpoint))
 
     whole = run(None)
     folder = tmp_path / "state"
@@ -227,11 +270,7 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
     )
     torch.manual_seed(99)  # another process
     continual.started.cache_clear()
-    found = dict(
-        continual.run(
-            setting, word, made, [0.1, 10.0], "cpu", 6, FullyConnected, Checkpoint(folder, 2)
-        )
-    )
+    found = dict(continual.run(row, job, made, Checkpoint(folder, 2)))
     for beta in whole:
         assert found[beta]["test"] == whole[beta]["test"]
         assert found[beta]["held"] == whole[beta]["held"]
@@ -240,15 +279,15 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numb
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("method", ["uniform", "uniform, train at the end"])
+@pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("cuts", [1, 2])
 def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_numbers(
-    method, cuts, tmp_path, monkeypatch
+    at_end, cuts, tmp_path, monkeypatch
 ):
     """In the first task, whose network all rows of a seed share, or on the memory alone."""
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    setting = continual.setting_of("SplitMNIST", method, 6, 0, [1.0])
+    row = learning(UNIFORM, at_end=at_end, betas=(1.0,))
     trained = []
     chosen = []
     add = ReplayMemory.add_task
@@ -264,14 +303,11 @@ def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_number
     def run(checkpoint):
         trained.clear()
         chosen.clear()
-        return dict(
-            continual.run(
-                setting, "uniform", made, setting.betas, "cpu", 6, FullyConnected, checkpoint
-            )
-        )
+        return dict(continual.run(row, Job(0, row.trials.values), made, checkpoint))
 
     torch.manual_seed(0)
-    ((_, whole),), epochs = run(None).items(), 6 if "end" in method else 18
+    ((_, whole),) = run(None).items()
+    epochs = 6 if at_end else 18
     assert len(trained) == epochs
     folder = tmp_path / "state"
     start = tmp_path / "start.pt"
@@ -281,10 +317,10 @@ def test_a_run_that_was_cut_off_in_its_first_training_goes_on_to_the_same_number
         run(Cut(folder, 2, start, left=cuts))
     assert not start.exists()
     assert len(trained) == 2 * cuts
-    torch.manual_seed(99 if "end" in method else 0)  # another process
+    torch.manual_seed(99 if at_end else 0)  # another process
     ((_, found),) = run(Checkpoint(folder, 2, start)).items()
     assert len(trained) == epochs - 2 * cuts
-    assert len(chosen) == (0 if "end" in method else 3)  # what was chosen before is read
+    assert len(chosen) == (0 if at_end else 3)  # what was chosen before is read
     assert (found["test"], found["held"]) == (whole["test"], whole["held"])
     assert [path for path in tmp_path.rglob("*") if path.suffix not in (".pt", ".lock")] == []
 
@@ -308,10 +344,20 @@ def test_directions_of_an_embedding_have_no_length():
     np.testing.assert_allclose(found[1], found[0] / lengths[:, None])
 
 
+def plan(table, key):
+    """How a row on CIFAR-10 finds its β."""
+    (found,) = (one for one in every_plan() if (one.table, one.row.key) == (Table(table), key))
+    return found
+
+
+def row_of(experiment, key):
+    return next(row for row in EXPERIMENTS[experiment].rows() if row.key == key)
+
+
 def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cifar, "CHOSEN", tmp_path / "chosen.json")
-    assert np.isnan(cifar.beta_of("continual", "Coreset"))
-    assert cifar.penalty("Coreset, λ by the proxy") == 1e-3
+    assert np.isnan(plan("continual", "Coreset").beta)
+    assert plan("continual", "Coreset, λ by the proxy").penalty == 1e-3
     assert main(["choose", "--records", str(tmp_path)]) == 2
     assert (
         main(
@@ -331,7 +377,13 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     assert "Coreset, seed 0: it has no β yet" in capsys.readouterr().err
 
     def tell(experiment, method, beta, held, tested):
-        key = {"dataset": cifar.DATASET, "method": method, "memory": 200, "beta": beta, "seed": 0}
+        key = {
+            "dataset": SPLIT_CIFAR.name,
+            "method": method,
+            "memory": 200,
+            "beta": beta,
+            "seed": 0,
+        }
         Records(experiment, tmp_path).write(
             key, {"test": [tested], "held": [held], "seconds": 1.0, "quick": False}
         )
@@ -343,7 +395,7 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     tell("cifar-stream-betas", "Reservoir", 1.0, 0.9, 0.9)  # of several
     for value, loss in ((1e-4, 0.7), (1e-2, 0.6)):
         key = {
-            "dataset": cifar.DATASET,
+            "dataset": SPLIT_CIFAR.name,
             "method": "Coreset",
             "memory": 100,
             "penalty": value,
@@ -353,29 +405,25 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
             key, {"held_loss": [loss, 0.5], "seconds": 1.0, "quick": False}
         )
     assert main(["choose", "--records", str(tmp_path)]) == 0
-    assert cifar.penalty("Coreset, λ by the proxy") == 1e-2
-    assert cifar.penalty("Coreset") == 1e-3
-    assert cifar.beta_of("continual", "Coreset") == 1
-    assert (
-        cifar.beta_of("continual", "Coreset, normalised network, its embedding as the proxy") == 1
-    )
-    assert np.isnan(cifar.beta_of("continual", "Uniform sampling"))
-    assert cifar.beta_of("imbalanced", "CBRS") == 100
-    assert np.isnan(cifar.beta_of("imbalanced", "Reservoir"))
-    assert cifar.beta_of("streaming", "Streaming coreset") == 10
-    assert np.isnan(cifar.beta_of("streaming", "Streaming coreset RBF"))
-    assert cifar.tried("continual", "Uniform sampling, train at the end") == ()
-    assert cifar.tried("continual", "FRCL's selection") == (0.1, 1.0, 10.0, 100.0)  # published: 1
-    assert cifar.tried("continual", "k-means of grads") == (
-        1.0,
-        10.0,
-        100.0,
-        1000.0,
-    )  # published: 100
-    assert cifar.tried("streaming", "Reservoir sampling") == (1.0, 10.0, 100.0)
-    assert cifar.betas_of("continual", "Coreset") == (1.0, 100.0)
-    assert cifar.betas_of("imbalanced", "CBRS") == (100.0,)
-    assert cifar.tried("continual", "Coreset, normalised network, its embedding as the proxy") == ()
+    embedding = plan("continual", "Coreset, normalised network, its embedding as the proxy")
+    assert plan("continual", "Coreset, λ by the proxy").penalty == 1e-2
+    assert plan("continual", "Coreset").penalty == 1e-3
+    assert plan("continual", "Coreset").beta == 1
+    assert embedding.beta == 1
+    assert np.isnan(plan("continual", "Uniform sampling").beta)
+    assert plan("imbalanced", "CBRS").beta == 100
+    assert np.isnan(plan("imbalanced", "Reservoir").beta)
+    assert plan("streaming", "Streaming coreset").beta == 10
+    assert np.isnan(plan("streaming", "Streaming coreset RBF").beta)
+    assert plan("continual", "Uniform sampling, train at the end").searched == ()
+    # published: 1
+    assert plan("continual", "FRCL's selection").searched == (0.1, 1.0, 10.0, 100.0)
+    # published: 100
+    assert plan("continual", "k-means of grads").searched == (1.0, 10.0, 100.0, 1000.0)
+    assert plan("streaming", "Reservoir sampling").searched == (1.0, 10.0, 100.0)
+    assert plan("continual", "Coreset").made().betas == (1.0, 100.0)
+    assert plan("imbalanced", "CBRS").made().betas == (100.0,)
+    assert embedding.searched == ()
     assert "| Coreset | 0.01 | 0.5500 |" in table(
         "cifar-penalty", gathered("cifar-penalty", tmp_path)
     )
@@ -388,33 +436,21 @@ def data_folder(path):
     return path / "data"
 
 
-def test_flows_on_cifar_are_those_of_the_protocol():
-    def flow(experiment, method, monkeypatch):
-        seen = []
-        monkeypatch.setattr(streaming, "run", lambda *given, **_: seen.append(given[5]) or iter(()))
-        group = next(
-            group for group in EXPERIMENTS[experiment].groups(0) if group.setting.method == method
-        )
-        group.run(group.setting, [], [1.0], "cpu", False)
-        return seen[0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        assert flow("cifar-imbalanced", "Coreset", patch) == streaming.Flow(
-            150, slots=1, penalty=1e-3, fresh=True
-        )
-        assert flow("cifar-imbalanced", "Coreset, one optimiser", patch) == streaming.Flow(
-            150, slots=1, penalty=1e-3
-        )
-        assert flow("cifar-streaming", "Streaming coreset", patch) == streaming.Flow(
-            40, slots=10, penalty=1e-3, fresh=True
-        )
-        assert flow("cifar-stream-betas", "Coreset", patch) == streaming.Flow(
-            50, slots=1, penalty=1e-3, fresh=True
-        )
-        assert flow("streaming", "Streaming coreset", patch) == streaming.Flow()
-        assert flow(
-            "streaming-fresh", "Streaming coreset, fresh optimiser", patch
-        ) == streaming.Flow(fresh=True)
+@pytest.mark.parametrize(
+    ("experiment", "key", "steps", "slots", "optimiser"),
+    [
+        ("cifar-imbalanced", "Coreset", 150, 1, Optimiser.FRESH),
+        ("cifar-imbalanced", "Coreset, one optimiser", 150, 1, Optimiser.LASTING),
+        ("cifar-streaming", "Streaming coreset", 40, 10, Optimiser.FRESH),
+        ("cifar-stream-betas", "Coreset", 50, 1, Optimiser.FRESH),
+        ("streaming", "Streaming coreset", 40, 10, Optimiser.LASTING),
+        ("streaming-fresh", "Streaming coreset, fresh optimiser", 40, 10, Optimiser.FRESH),
+    ],
+)
+def test_streams_are_those_of_the_protocol(experiment, key, steps, slots, optimiser):
+    row = row_of(experiment, key)
+    assert (row.steps, row.slots, row.optimiser) == (steps, slots, optimiser)
+    assert (row.batch, row.penalty) == (125, 1e-3)
 
 
 def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_weights():
@@ -423,27 +459,26 @@ def test_a_balanced_reservoir_is_rehearsed_in_equal_parts_and_a_coreset_by_its_w
     x = rng.normal(size=(200, 1, 28, 28)).astype(np.float32)
     buffer = ClassBalancedReservoir(10, 0)
     buffer.update(x, y)
-    equal = streaming._rows(buffer, "cpu")
-    told = streaming._rows(buffer, "cpu", "CBRS, weights of the stream")
+    equal = streaming.rehearsed(buffer, Weighting.EQUAL, "cpu")
+    told = streaming.rehearsed(buffer, Weighting.SHARE, "cpu")
     torch.testing.assert_close(equal.weight, torch.full((10,), 0.1))
     assert float(told.weight[told.y == 1].sum()) == pytest.approx(0.9)
     slots = MergeReduce(as_selector("uniform"), 6, 2, "equal", 0)
     for _ in range(3):
         slots.update(x[:50], y[:50])
-    share = streaming._rows(slots, "cpu").weight
-    counted = streaming._rows(slots, "cpu", "Any, slots by their batches", 3).weight
+    share = streaming.rehearsed(slots, Weighting.SHARE, "cpu").weight
+    counted = streaming.rehearsed(slots, Weighting.BATCHES, "cpu", 3).weight
     assert len(set(share.tolist())) == 2  # a slot of two batches, one of one
     assert float(share.sum()) == pytest.approx(1)
     torch.testing.assert_close(counted, 3 * share)
     waiting = MergeReduce(as_selector("uniform"), 100, 1, "equal", 0)
     waiting.update(x[:50], y[:50])  # not yet enough for a slot
-    assert float(
-        streaming._rows(waiting, "cpu", "Any, slots by their batches", 1).weight.sum()
-    ) == pytest.approx(1)
+    counted = streaming.rehearsed(waiting, Weighting.BATCHES, "cpu", 1).weight
+    assert float(counted.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
+@pytest.mark.parametrize("optimiser", Optimiser)
+def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(optimiser):
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(24, 1, 28, 28)).astype(np.float32)
@@ -456,8 +491,17 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
         def forward(self, x):
             return self.eval().head(self.body(x))
 
-    setting = streaming.setting_of("PermMNIST", "Reservoir sampling", 24, 0, (2.0,))
-    flow = streaming.Flow(steps=3, rows=12, fresh=fresh)
+    row = stream_row(
+        PERM_MNIST,
+        24,
+        "Any",
+        RESERVOIR,
+        network=Architecture(Plain, Plain),
+        optimiser=optimiser,
+        steps=3,
+        batch=12,
+        epochs=1,
+    )
     with pytest.MonkeyPatch.context() as patch:
         made = []
         patch.setattr(
@@ -465,16 +509,16 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
             "scores",
             lambda network, *_: made.append(network) or {"test": [0.0], "held": [0.0]},
         )
-        list(streaming.run(setting, "reservoir", [task], (2.0,), "cpu", flow, 1, Plain))
+        list(streaming.run(row, Job(0, (2.0,)), [task]))
     network = build(Plain, 0, "cpu")
-    optimiser = torch.optim.Adam(network.parameters(), 5e-4)
+    adam = torch.optim.Adam(network.parameters(), 5e-4)
     for number in range(2):
-        if fresh:
-            optimiser = torch.optim.Adam(network.parameters(), 5e-4)
+        if optimiser is Optimiser.FRESH:
+            adam = torch.optim.Adam(network.parameters(), 5e-4)
         rows = slice(12 * number, 12 * number + 12)
         kept = slice(0, 12 * number)
         for _ in range(3):
-            optimiser.zero_grad()
+            adam.zero_grad()
             loss = nn.functional.cross_entropy(
                 network(torch.from_numpy(x[rows])), torch.from_numpy(y[rows])
             )
@@ -483,7 +527,7 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
                     network(torch.from_numpy(x[kept])), torch.from_numpy(y[kept])
                 )
             loss.backward()
-            optimiser.step()
+            adam.step()
     for ours, plain in zip(made[0].parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
@@ -491,16 +535,12 @@ def test_a_stream_is_a_plain_loop_with_or_without_a_fresh_optimiser(fresh):
 def test_a_run_that_begins_with_a_kept_network_ends_in_the_same_numbers(tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 2, 40)
-    setting = continual.setting_of("SplitMNIST", "uniform", 6, 0)
     found = []
     for start in (None, tmp_path / "start.pt", tmp_path / "start.pt"):
         torch.manual_seed(0)
         checkpoint = Checkpoint(tmp_path / "state", 100, start)
-        found.append(
-            dict(
-                continual.run(setting, "uniform", made, [1.0], "cpu", 6, FullyConnected, checkpoint)
-            )[1.0]["test"]
-        )
+        results = dict(continual.run(learning(UNIFORM), Job(0, [1.0]), made, checkpoint))
+        found.append(results[1.0]["test"])
         continual.started.cache_clear()
     assert found[0] == found[1] == found[2]
 
@@ -508,10 +548,10 @@ def test_a_run_that_begins_with_a_kept_network_ends_in_the_same_numbers(tmp_path
 def test_the_state_of_every_row_has_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path))
     seen = []
-    monkeypatch.setattr(continual, "run", lambda *given: seen.append(given[7]) or iter(()))
+    monkeypatch.setattr(continual, "run", lambda *given: seen.append(given[3]) or iter(()))
     for name in ("cifar-continual", "cifar-betas"):
-        for group in EXPERIMENTS[name].groups(0):
-            group.run(group.setting, [], [1.0], "cpu", False)
+        for row in EXPERIMENTS[name].rows():
+            row.run(Job(0, [1.0]), [])
     assert {state.folder.parent for state in seen} == {tmp_path}  # "w/o" is no folder
     assert len({state.folder for state in seen}) == len(seen)
     # of the tables, of those that look for β, of the normalised network
@@ -535,7 +575,7 @@ def test_the_residual_network_is_post_activation_with_plain_shortcuts():
 
 
 def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
-    recipe = summary.RECIPES["CIFAR-10"]
+    recipe = summary.CIFAR
     assert (recipe.rows * recipe.epochs, recipe.batch, recipe.rate, recipe.decay) == (
         360_000,
         64,
@@ -544,8 +584,12 @@ def test_a_summary_on_cifar_is_trained_as_long_whatever_its_size():
     )
     rng = np.random.default_rng(0)
     points = Part(rng.normal(size=(7, 3, 32, 32)).astype(np.float32), np.arange(7))
-    small = replace(recipe, network=lambda: ResNet18(width=2), rows=20, batch=8)
-    learner = summary._learner(small, points, np.ones(7), 0, "cpu")
+    row = replace(
+        row_of("cifar-summary", "Uniform"),
+        recipe=replace(recipe, rows=20, batch=8),
+        network=Architecture(lambda: ResNet18(width=2), ResNet18),
+    )
+    learner = summary._learner(row, Job(0, ()), points, np.ones(7))
     assert learner.sizes == [8, 8, 4]
     assert learner.y.tolist() == [*range(7), *range(7), *range(6)]
     assert learner.optimiser.param_groups[0]["weight_decay"] == 1e-4
@@ -555,20 +599,20 @@ def test_choices_with_fewer_seeds_do_not_win():
     given = [record("Coreset", 100.0, seed, 0.9, 0.5) for seed in range(5)] + [
         record("Coreset", 1000.0, 0, 0.95, 0.6)
     ]
-    (row,) = rows("continual", given)
-    assert (row.chosen, row.seeds, row.choices) == (100.0, 5, 1)
+    (cell,) = cells("continual", given)
+    assert (cell.chosen, cell.seeds, cell.choices) == (100.0, 5, 1)
     mixed = [{**one, "lambda": 1e-3 if one["seed"] else 1e-4} for one in given]
     with pytest.raises(RecordError, match="several λ"):
-        rows("continual", mixed)
+        cells("continual", mixed)
 
 
 def test_one_seed_has_no_spread():
-    (row,) = rows("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
-    assert "| 50.00 |" in told([row])
-    (row,) = rows(
+    (cell,) = cells("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
+    assert "| 50.00 |" in told([cell])
+    (cell,) = cells(
         "continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)]
     )
-    assert "| 50.50 ± 0.50 |" in told([row])
+    assert "| 50.50 ± 0.50 |" in told([cell])
 
 
 def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
@@ -579,21 +623,11 @@ def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
         lambda word, **options: seen.update({word: options}) or as_selector(word, **options),
     )
     monkeypatch.setattr(cifar, "_chosen", lambda: {"continual": {"Gradient matching": 7.0}})
-    group = next(
-        one
-        for one in EXPERIMENTS["cifar-continual"].groups(0)
-        if one.setting.method == "Gradient matching, normalised"
-    )
-    assert group.setting.betas == (7.0,)
-    assert all(
-        one.setting.method != group.setting.method for one in EXPERIMENTS["cifar-betas"].groups(0)
-    )
-    data = Data(None, True)
-    next(
-        iter(
-            group.run(replace(group.setting, memory=8), data.tasks(group.tasks), [7.0], "cpu", True)
-        )
-    )
+    row = row_of("cifar-continual", "Gradient matching, normalised")
+    assert row.betas == (7.0,)
+    assert all(one.key != row.key for one in EXPERIMENTS["cifar-betas"].rows())
+    toy = replace(row.toy(), memory=8)
+    next(iter(toy.run(Job(0, [7.0]), Data(None, True).tasks(toy.problem))))
     assert seen == {"gradient-matching": {"normalise": True}}
 
 
@@ -616,13 +650,12 @@ def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
     x[:, 0] += 3 * y
     inner = Dataset(x[:40] @ x[:40].T, y[:40])
     outer = Dataset(x[40:] @ x[:40].T, y[40:])
-    setting = replace(penalties.setting_of(cifar.DATASET), memory=8)
-    told = {value: penalties.held_out_loss(inner, outer, value, setting) for value in (1e-3, 1e3)}
+    told = {value: penalties.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
     assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
     assert told[1e-3] < told[1e3]
     # the coreset never saw them: only its judgement changes
     wrong = Dataset(outer.x, 1 - np.asarray(outer.y))
-    assert penalties.held_out_loss(inner, wrong, 1e-3, setting) > 1
+    assert penalties.held_out_loss(inner, wrong, 1e-3, 8) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -691,11 +724,11 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
         for beta, values in tests.items()
         for seed, value in enumerate(values)
     ]
-    (row,) = rows("continual", given)
-    assert (row.chosen, row.best_chosen, row.seeds) == (1.0, 10.0, 3)
-    assert row.mean == pytest.approx(91.0)
-    assert row.best_mean == pytest.approx(94.0)
-    assert row.std == pytest.approx(100 * np.std(tests[1.0]))
+    (cell,) = cells("continual", given)
+    assert (cell.chosen, cell.best_chosen, cell.seeds) == (1.0, 10.0, 3)
+    assert cell.mean == pytest.approx(91.0)
+    assert cell.best_mean == pytest.approx(94.0)
+    assert cell.std == pytest.approx(100 * np.std(tests[1.0]))
     paper = PAPER["continual_learning"]["Coreset"]["SplitMNIST"]
     ours = 100 * np.std(tests[1.0], ddof=1)
     theirs = paper["std"] * (5 / 4) ** 0.5
@@ -703,7 +736,7 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     freedom = (ours**2 / 3 + theirs**2 / 5) ** 2 / (
         (ours**2 / 3) ** 2 / 2 + (theirs**2 / 5) ** 2 / 4
     )
-    assert row.difference == pytest.approx(
+    assert cell.difference == pytest.approx(
         (91.0 - paper["mean"], stats.t.ppf(0.975, freedom) * error)
     )
 
@@ -733,7 +766,6 @@ def test_a_ranking_of_two_seeds_needs_the_interval_of_two_seeds(gap, told):
 def test_means_in_another_order_than_the_papers_are_named(gap, ours, told):
     """Deviations of 1 over five seeds: the gap's standard error is 1/√2, twice it 1.41."""
     blank = {
-        "dataset": "A",
         "memory": 1,
         "seeds": 5,
         "chosen": 1.0,
@@ -742,15 +774,21 @@ def test_means_in_another_order_than_the_papers_are_named(gap, ours, told):
         "best_mean": 0.0,
         "best_std": 0.0,
     }
-    rows = [
-        Row(method=method, mean=mean, paper={"mean": mean_there, "std": 1.0}, choices=1, **blank)
-        for method, mean, mean_there in (
+    found = [
+        Cell(
+            row=row_of("continual", key),
+            mean=mean,
+            paper={"mean": mean_there, "std": 1.0},
+            choices=1,
+            **blank,
+        )
+        for key, mean, mean_there in (
             ("Coreset", 50 + ours, 50 + gap),
             ("Uniform sampling", 50.0, 50.0),
         )
     ]
     assert (
-        page._agreement(rows[0], rows).removeprefix(
+        page._agreement(found[0], found).removeprefix(
             " Rows that the paper tells apart from it by two standard errors: "
         )
         == told
@@ -781,21 +819,20 @@ def test_rows_with_another_network_are_compared_with_each_other():
     )
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("word", ["reservoir", "cbrs", "coreset-rbf", "gss"])
-def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_path):
+@pytest.mark.parametrize("optimiser", Optimiser)
+@pytest.mark.parametrize(
+    "store", [RESERVOIR, BALANCED_RESERVOIR, Slots(RBF_CORESET), GSS], ids=repr
+)
+def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(store, optimiser, tmp_path):
     train, test = load(None)
     made = split(train, test[:60], 2, 50)
-    setting = streaming.setting_of("SplitMNIST", f"Any{streaming.COUNTED}", 12, 0)
-    flow = streaming.Flow(steps=2, rows=10, slots=3, fresh=fresh)
+    facts = {"optimiser": optimiser, "steps": 2, "batch": 10, "slots": 3}
+    row = flowing(store, 12, weighting=Weighting.BATCHES, **facts)
+    job = Job(0, [0.1, 10.0])
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(
-            streaming.run(
-                setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, checkpoint
-            )
-        )
+        return dict(streaming.run(row, job, made, checkpoint))
 
     whole = run(None)
     folder = tmp_path / "state"
@@ -809,11 +846,7 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
         folder / "state.pt",
     )
     torch.manual_seed(99)  # another process
-    found = dict(
-        streaming.run(
-            setting, word, made, [0.1, 10.0], "cpu", flow, 1, FullyConnected, Checkpoint(folder, 3)
-        )
-    )
+    found = dict(streaming.run(row, job, made, Checkpoint(folder, 3)))
     for beta in whole:
         assert found[beta]["test"] == whole[beta]["test"]
         assert found[beta]["held"] == whole[beta]["held"]
@@ -823,10 +856,11 @@ def test_a_stream_that_was_cut_off_goes_on_to_the_same_numbers(word, fresh, tmp_
 
 
 @pytest.mark.parametrize(
-    ("words", "totals"), [("", [1, 1, 1, 1]), (streaming.COUNTED, [1, 2, 3, 4])]
+    ("weighting", "totals"),
+    [(Weighting.SHARE, [1, 1, 1, 1]), (Weighting.BATCHES, [1, 2, 3, 4])],
 )
 def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(
-    words, totals, monkeypatch
+    weighting, totals, monkeypatch
 ):
     train, test = load(None)
     made = split(train, test[:60], 2, 20)
@@ -834,17 +868,13 @@ def test_rehearsed_weights_of_a_stream_add_up_to_one_or_to_the_batches_seen(
     monkeypatch.setattr(
         Learner, "rehearse", lambda self, memory: found.append(float(memory.weight.sum()))
     )
-    setting = streaming.setting_of("SplitMNIST", f"Any{words}", 6, 0)
-    dict(
-        streaming.run(
-            setting, "coreset-rbf", made, [1.0], "cpu", streaming.Flow(1, 10, 3), 1, FullyConnected
-        )
-    )
+    row = flowing(Slots(RBF_CORESET), 6, weighting=weighting, steps=1, batch=10, slots=3)
+    dict(streaming.run(row, Job(0, [1.0]), made))
     assert found == pytest.approx(totals)
 
 
-@pytest.mark.parametrize(("word", "memories"), [("uniform", 1), ("hardest", 2)])
-def test_networks_that_choose_rehearse_what_they_have_chosen(word, memories, monkeypatch):
+@pytest.mark.parametrize(("picker", "memories"), [(UNIFORM, 1), (NOISY, 2)])
+def test_networks_that_choose_rehearse_what_they_have_chosen(picker, memories, monkeypatch):
     """And where none is looked at, all rehearse the same."""
     train, test = load(None)
     found = {}
@@ -862,12 +892,8 @@ def test_networks_that_choose_rehearse_what_they_have_chosen(word, memories, mon
         lambda self, memory: found.update({self.beta: memory.x}) or rehearse(self, memory),
     )
     torch.manual_seed(0)
-    setting = continual.setting_of("SplitMNIST", word, 6, 0)
-    dict(
-        continual.run(
-            setting, word, split(train, test[:60], 2, 40), [0.0, 100.0], "cpu", 6, FullyConnected
-        )
-    )
+    made = split(train, test[:60], 2, 40)
+    dict(continual.run(learning(picker), Job(0, [0.0, 100.0]), made))
     held = list(dict.fromkeys(held))
     assert len(held) == memories
     for which, beta in enumerate((0.0, 100.0)):
@@ -879,52 +905,41 @@ def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
     """But those that look for λ, which train no network. More than once a task, however short."""
     seen = []
 
-    def caught(*given, checkpoint=None):
-        seen.append(
-            next((one for one in (*given, checkpoint) if isinstance(one, Checkpoint)), None)
-        )
+    def caught(row, job, tasks, checkpoint):
+        seen.append(checkpoint)
         return iter(())
 
     for module in (continual, streaming, summary):
         monkeypatch.setattr(module, "run", caught)
     names = [name for name in EXPERIMENTS if name.startswith("cifar-") and name != "cifar-penalty"]
-    groups = [
-        group
+    runs = [
+        (row, seed)
         for name in names
-        for seed in range(2)
-        for group in EXPERIMENTS[name].groups(seed)
-        if group.source is None
+        for seed in EXPERIMENTS[name].seeds(2)
+        for row in EXPERIMENTS[name].rows()
+        if row.source is None
     ]
-    for group in groups:
-        group.run(
-            group.setting,
-            [Task(*(Part(np.zeros((1, 1)), np.zeros(1)),) * 3)] * 2,
-            group.setting.betas,
-            "cpu",
-            False,
-        )
-    assert len(seen) == len(groups) > 100
-    assert len({one.folder for one in seen}) == len(groups)
+    for row, seed in runs:
+        row.run(Job(seed, row.trials.values), [])
+    assert len(seen) == len(runs) > 100
+    assert len({one.folder for one in seen}) == len(runs)
     kept = {
-        one.every for one, group in zip(seen, groups, strict=True) if group.tasks == "SplitCIFAR-10"
+        one.every for one, (row, _) in zip(seen, runs, strict=True) if row.problem == SPLIT_CIFAR
     }
-    assert kept == {cifar.BETA_EPOCHS // 4, training.EPOCHS // 4, BATCHES}
+    assert kept == {BETA_EPOCHS // 4, training.EPOCHS // 4, BATCHES}
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     train, test = load(None)
     task = Task(train[:200], test[:60], train[200:260])
-    everything = train[260:500]
-    recipe = summary.Recipe((10, 20), 9, 1e-4, 1, False, FullyConnected, cnn, rows=40)
-    setting = summary.setting_of("Uniform", 0)
+    tasks = [task, replace(task, train=train[260:500])]
+    recipe = summary.Recipe((10, 20), 9, 1e-4, 1, False, rows=40)
+    row = replace(summary_rows(MNIST_POOL, recipe)[0], network=SMALL)
+    job = Job(0, (10.0, 20.0))
 
     def run(checkpoint):
         torch.manual_seed(0)
-        return dict(
-            summary.run(
-                setting, "uniform", [task], (10.0, 20.0), "cpu", everything, recipe, checkpoint
-            )
-        )
+        return dict(summary.run(row, job, tasks, checkpoint))
 
     whole = run(None)
     folder = tmp_path / "state"
@@ -934,18 +949,7 @@ def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):
     assert state["place"]["epochs"] == 2
     torch.save({**state, "place": {**state["place"], "seconds": 5000.0}}, folder / "state.pt")
     torch.manual_seed(99)  # another process
-    found = dict(
-        summary.run(
-            setting,
-            "uniform",
-            [task],
-            (10.0, 20.0),
-            "cpu",
-            everything,
-            recipe,
-            Checkpoint(folder, 2),
-        )
-    )
+    found = dict(summary.run(row, job, tasks, Checkpoint(folder, 2)))
     for size in whole:
         assert found[size]["test"] == whole[size]["test"]
         assert found[size]["held"] == whole[size]["held"]
@@ -994,9 +998,8 @@ def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
             return x.flatten(1)[:, :2]
 
     switches = []
-    monkeypatch.setattr(training, "FAST", fast)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    accuracy(Seen(), [Part(np.zeros((3, 1, 2, 2), np.float32), np.zeros(3))], "cpu")
+    accuracy(Seen(), [Part(np.zeros((3, 1, 2, 2), np.float32), np.zeros(3))], "cpu", fast)
     assert switches == [fast]
     assert torch.backends.cudnn.allow_tf32
 
@@ -1029,16 +1032,15 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
     torch.set_num_threads(1)
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     shown = capsys.readouterr()
-    paths = sorted((tmp_path / name).glob("*.json"))
-    groups = [group for group in EXPERIMENTS[name].groups(0) if group.source is None]
-    assert len(paths) == len(groups) * (2 if name.endswith("summary") else 1)
-    for path in paths:
-        kept = json.loads(path.read_text())
+    records = list(Records(name, tmp_path).all())
+    rows = [row for row in EXPERIMENTS[name].rows() if row.source is None]
+    assert len(records) == sum(len(row.trials.toy) for row in rows)
+    for kept in records:
         assert kept["quick"]
         assert kept["seconds"] > 0
         assert all(0 <= value <= 1 for value in kept.get("test", []) + kept.get("held", []))
-    for group in groups:
-        assert group.setting.method in shown.out
+    for row in rows:
+        assert row.title in shown.out
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     assert "runs in" not in capsys.readouterr().err
     assert main(["table", name, "--records", str(tmp_path)]) == 0
@@ -1063,12 +1065,8 @@ def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path
     assert found[0] == found[1]
     assert len(found[0]) == 2
     records = Records("continual", tmp_path / "c")
-    setting = next(
-        group.setting
-        for group in EXPERIMENTS["continual"].groups(0)
-        if group.setting.method == "Uniform sampling"
-    )
-    key = replace(setting, memory=10).key(setting.quick[0])
+    row = row_of("continual", "Uniform sampling").toy()
+    key = row.configuration(0, row.trials.toy[0])
     capsys.readouterr()
     with records.claim(key) as mine:
         assert mine
@@ -1115,29 +1113,19 @@ def test_workers_share_the_runs(tmp_path, capfd):
     assert shown.out.count("| SplitMNIST |") == 2
 
 
-def test_a_damaged_record_is_named(tmp_path, capfd):
-    key = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "seed": 0}
-    Records("imbalanced", tmp_path).write(
-        key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
-    )
-    path = next((tmp_path / "imbalanced").glob("*.json"))
-    path.write_text(path.read_text()[:40])
-    assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2
-    assert f"{path} is not a whole record" in capfd.readouterr().err
-
-
 def test_tables_borrow_runs_that_another_experiment_holds(tmp_path):
     for name, method in (("continual", "Coreset"), ("streaming", "Reservoir sampling")):
         key = {"dataset": "SplitMNIST", "method": method, "memory": 100, "beta": 1.0, "seed": 0}
         Records(name, tmp_path).write(
             key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
         )
-    found = rows("memory", gathered("memory", tmp_path))
-    assert [(row.method, row.memory, row.mean) for row in found] == [
+    found = cells("memory", gathered("memory", tmp_path))
+    assert [(cell.title, cell.memory, cell.mean) for cell in found] == [
         ("CL coreset", 100, 50.0),
         ("Streaming reservoir sampling", 100, 50.0),
     ]
-    assert [row.method for row in rows("proxy", gathered("proxy", tmp_path))] == ["CL Coreset CNTK"]
+    (cell,) = cells("proxy", gathered("proxy", tmp_path))
+    assert cell.title == "CL Coreset CNTK"
 
 
 def test_the_merge_reduce_figure_comes_from_a_live_buffer(tmp_path):
@@ -1167,15 +1155,207 @@ def test_toy_images_have_the_size_of_mnist():
     assert train_part.x.shape[1:] == test.x.shape[1:] == (1, 28, 28)
 
 
-def test_records_are_whole_files_named_after_their_configuration(tmp_path):
-    records = Records("proxy", tmp_path)
-    key = {"dataset": "SplitMNIST", "method": "k-means of grads", "beta": 0.01, "seed": 3}
-    assert not records.has(key)
-    records.write(key, {"test": [0.5], "seconds": 1.0})
-    assert records.has(key)
-    assert not records.has({**key, "seed": 4})
-    assert next(iter(records.all()))["method"] == "k-means of grads"
-    assert [path.suffix for path in (tmp_path / "proxy").iterdir()] == [".json"]
+KEY = {"dataset": "SplitMNIST", "method": "CBRS", "memory": 100, "beta": 1.0, "seed": 0}
+RESULT = {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
+
+
+def test_records_are_found_by_their_configuration_and_the_last_one_counts(tmp_path):
+    records = Records("imbalanced", tmp_path)
+    assert not records.has(KEY)
+    assert list(records.all()) == []
+    records.write({**KEY, "seed": 3}, {"test": [0.5]})
+    assert records.has({**KEY, "seed": 3})
+    assert not records.has(KEY)
+    other = Records("imbalanced", tmp_path)  # of another process
+    other.write(KEY, {"test": [0.6]})
+    other.write({**KEY, "seed": 3}, {"test": [0.7]})
+    assert records.has(KEY)
+    assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
+    assert len(records.path.read_text().splitlines()) == 3
+    records.tidy()
+    assert [json.loads(line)["seed"] for line in records.path.open()] == [0, 3]
+    assert [(one["seed"], one["test"]) for one in records.all()] == [(0, [0.6]), (3, [0.7])]
+    assert [path.name for path in tmp_path.iterdir()] == ["imbalanced.jsonl"]
+
+
+def test_records_have_the_order_of_numbers(tmp_path):
+    records = Records("vcl", tmp_path)
+    for penalty in (0.3, 0.001, 10.0, 1.0):
+        records.write(
+            {"dataset": "A", "method": "B", "memory": 20, "penalty": penalty, "seed": 0}, {}
+        )
+    records.write({"dataset": "A", "method": "B", "memory": 9, "seed": 0}, {})
+    found = [(one["memory"], one.get("penalty")) for one in records.all()]
+    assert found == [(9, None), (20, 0.001), (20, 0.3), (20, 1.0), (20, 10.0)]
+
+
+@pytest.mark.parametrize("cut", [1, 40, -1])
+def test_a_torn_line_is_named_and_passed_over_and_what_follows_it_is_kept(cut, tmp_path, capfd):
+    records = Records("imbalanced", tmp_path)
+    for seed in range(2):
+        records.write({**KEY, "seed": seed}, RESULT)
+    first, last = records.path.read_bytes().splitlines()
+    records.path.write_bytes(first + b"\n" + last[:cut])
+    with pytest.warns(TornLine, match=r"imbalanced\.jsonl, line 2, is not a whole record"):
+        assert not records.has({**KEY, "seed": 1})
+    with pytest.warns(TornLine):
+        assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 0
+    assert "| CBRS | 100 | 1 |" in capfd.readouterr().out
+    records.write({**KEY, "seed": 2}, RESULT)
+    with pytest.warns(TornLine):
+        assert [one["seed"] for one in Records("imbalanced", tmp_path).all()] == [0, 2]
+    with pytest.warns(TornLine):
+        records.tidy()
+    assert [one["seed"] for one in Records("imbalanced", tmp_path).all()] == [0, 2]
+
+
+@pytest.mark.parametrize("line", ["<<<<<<< HEAD", "[1, 2]", '{"test": [0.5]}'])
+def test_a_line_that_is_no_record_is_refused_by_its_number(line, tmp_path, capfd):
+    records = Records("imbalanced", tmp_path)
+    records.write(KEY, RESULT)
+    records.path.write_text(records.path.read_text() + line + "\n")
+    before = records.path.read_bytes()
+    assert main(["table", "imbalanced", "--records", str(tmp_path)]) == 2
+    assert f"{records.path}, line 2, is not a record of a run" in capfd.readouterr().err
+    with pytest.raises(RecordError):
+        records.tidy()
+    assert records.path.read_bytes() == before
+
+
+def record_many(folder, who, count):
+    """As a process of its own: lines of ten thousand characters, tidied up now and then."""
+    records = Records("vcl", folder)
+    for number in range(count):
+        key = {"dataset": "A", "method": "B", "memory": who, "beta": float(number), "seed": 0}
+        records.write(key, {"picks": [number] * 3000})
+        if number % 4 == 0:
+            records.tidy()
+
+
+def test_several_processes_record_and_tidy_up_at_the_same_time(tmp_path):
+    count = 16
+    forked = multiprocessing.get_context("fork")
+    writers = [forked.Process(target=record_many, args=(tmp_path, who, count)) for who in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    found = list(Records("vcl", tmp_path).all())
+    assert [(one["memory"], one["beta"]) for one in found] == [
+        (who, float(number)) for who in range(4) for number in range(count)
+    ]
+    assert all(one["picks"] == [one["beta"]] * 3000 for one in found)
+
+
+def test_records_of_another_machine_are_collected(tmp_path, capsys):
+    here = Records("imbalanced", tmp_path / "here")
+    there = Records("imbalanced", tmp_path / "there")
+    here.write(KEY, RESULT)
+    there.collect(here.all())  # as it was sent out
+    there.write({**KEY, "seed": 1}, RESULT)
+    here.write({**KEY, "seed": 2}, RESULT)
+    words = ["collect", str(tmp_path / "there"), "--records", str(tmp_path / "here")]
+    for new in (1, 0):
+        assert main(words) == 0
+        assert capsys.readouterr().out == f"imbalanced: {new} new\n"
+        assert [json.loads(line)["seed"] for line in here.path.open()] == [0, 1, 2]
+    there.write(KEY, {**RESULT, "test": [0.9]})
+    assert main(words) == 0
+    assert [one["test"] for one in here.all()] == [[0.9], [0.5], [0.5]]
+    assert main(["collect", str(tmp_path)]) == 2
+    assert "holds no records" in capsys.readouterr().err
+
+
+def test_only_what_is_missing_is_run_again(tmp_path, capsys, monkeypatch):
+    found = {"picks": [1], "classes_in_first_ten": 1, "eights": 0, "ones": 1, "seconds": 1.0}
+    ran = []
+    monkeypatch.setattr(picks, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)]))
+    words = ["run", "picks", "--quick", "--records", str(tmp_path)]
+    assert main(words) == 0
+    assert ran == ["Coreset", "Coreset, squared error"]
+    records = Records("picks", tmp_path)
+    lines = records.path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2
+    records.path.write_bytes(lines[0] + lines[1][:50])  # killed while it wrote
+    ran.clear()
+    with pytest.warns(TornLine):
+        assert main(words) == 0
+    assert ran == ["Coreset, squared error"]
+    assert records.path.read_bytes().splitlines(keepends=True) == lines
+    ran.clear()
+    assert main(words) == 0
+    assert ran == []
+
+
+def test_the_records_that_are_kept_are_in_order_and_of_known_experiments():
+    paths = sorted((SOURCE / "records").glob("*.jsonl"))
+    assert {path.stem.removesuffix("-float32") for path in paths} == set(EXPERIMENTS)
+    for path in paths:
+        records = Records(path.stem)
+        kept = [json.loads(line) for line in path.open()]
+        assert kept == list(records.all())
+        assert {record["experiment"] for record in kept} == {path.stem}
+
+
+def test_titles_decide_nothing(monkeypatch):
+    """With every row under another title the same runs are made, found and compared."""
+
+    def facts():
+        return {
+            name: [replace(row, title="") for row in experiment.rows()]
+            for name, experiment in EXPERIMENTS.items()
+        }
+
+    def states(seen):
+        for name in EXPERIMENTS:
+            for row in EXPERIMENTS[name].rows():
+                for one in (row, row.toy()):
+                    one.run(Job(0, one.trials.values), [])
+        return [(replace(row, title=""), job, place) for row, job, place in seen]
+
+    def caught():
+        seen = []
+        for module in (continual, streaming, summary, variational, penalties, picks, runtime):
+            monkeypatch.setattr(
+                module,
+                "run",
+                lambda row, job, tasks, place=None: seen.append((row, job, place)) or iter(()),
+            )
+        return states(seen)
+
+    plain = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
+    written = page._verdicts("continual", gathered("continual"))
+    numbers = iter(range(10**6))
+
+    def renamed(rows):
+        return [replace(row, title=f"Row {next(numbers)}, train at the end") for row in rows()]
+
+    for name, experiment in EXPERIMENTS.items():
+        monkeypatch.setitem(
+            EXPERIMENTS, name, replace(experiment, rows=partial(renamed, experiment.rows))
+        )
+    again = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
+    assert again == plain
+    shown = page._verdicts("continual", gathered("continual"))
+    assert "Coreset" not in shown
+    assert shown.count("Short of the paper") == written.count("Short of the paper")
+    assert shown.count(" is ") == written.count(" is ")
+
+
+def test_no_code_takes_a_title_apart():
+    """Titles are shown; what compares or cuts words works on something else."""
+    words = {"startswith", "endswith", "removesuffix", "removeprefix", "split", "lower", "find"}
+    for path in SOURCE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                compared = [node.left, *node.comparators]
+            elif isinstance(node, ast.Attribute) and node.attr in words:
+                compared = [node.value]
+            else:
+                continue
+            for one in compared:
+                assert not (isinstance(one, ast.Attribute) and one.attr == "title"), path.name
 
 
 def test_the_gradients_by_hand_of_all_convolutions_are_those_of_autograd():

@@ -91,7 +91,9 @@ def tasks(seed=0):
         yield (rng.normal(size=(120, 6)) * 0.6 + 3 * np.eye(6)[y]).astype(np.float32), y
 
 
-def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
+@pytest.fixture(scope="module")
+def learnt():
+    """A learner that has seen two tasks, and the rows of every fit of its posterior."""
     import experiments.vcl as vcl
 
     seen = []
@@ -102,26 +104,28 @@ def test_coresets_are_withheld_from_training_and_refined_on(monkeypatch):
             seen.append({tuple(row) for row in x.numpy().round(5).tolist()})
         return plain(network, x, *rest, bound=bound)
 
-    monkeypatch.setattr(vcl, "fit", watched)
-    training = Training(150, 64, 1e-2)
-    learner, without = (
-        VariationalLearner([6, 20, 4], selector, 8, training) for selector in (KCenter(), None)
-    )
+    learner = VariationalLearner([6, 20, 4], KCenter(), 8, Training(150, 64, 1e-2))
     parts = list(tasks())
-    for x, y in parts:
-        learner.add_task(x, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vcl, "fit", watched)
+        for x, y in parts:
+            learner.add_task(x, y)
+        before = learner.network.layers[0].mean.detach().clone()
+        scores = [float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) for x, y in parts]
+    return learner, parts, seen, before, scores
+
+
+def test_coresets_are_withheld_from_training_and_refined_on(learnt):
+    learner, parts, seen, _, scores = learnt
     held = [{tuple(row) for row in rows.numpy().round(5).tolist()} for rows, _ in learner.coresets]
-    assert [len(rows) for rows in seen] == [112, 112]
+    assert [len(rows) for rows in seen] == [112, 112, 16]
     assert not (seen[0] & held[0]) | (seen[1] & held[1])
-    learner.predict(parts[0][0])
     assert seen[2] == held[0] | held[1]
+    without = VariationalLearner([6, 20, 4], None, 8, Training(150, 64, 1e-2))
     for x, y in parts:
         without.add_task(x, y)
-    scores = [
-        float((one.predict(parts[0][0])[0].argmax(1).numpy() == parts[0][1]).mean())
-        for one in (learner, without)
-    ]
-    assert scores[0] > scores[1] + 0.05
+    x, y = parts[0]
+    assert scores[0] > float((without.predict(x)[0].argmax(1).numpy() == y).mean()) + 0.05
 
 
 def test_copies_train_as_each_would_alone(monkeypatch):
@@ -157,16 +161,9 @@ def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
         VariationalLearner([6, 20, 4], KCenter(), coreset_size=120).add_task(*next(iter(tasks())))
 
 
-def test_refining_leaves_the_posterior_alone():
-    learner = VariationalLearner(
-        [6, 20, 4], KCenter(), coreset_size=8, training=Training(150, 64, 1e-2)
-    )
-    parts = list(tasks())
-    for x, y in parts:
-        learner.add_task(x, y)
+def test_refining_leaves_the_posterior_alone(learnt):
+    learner, parts, _, before, scores = learnt
     assert [len(coreset[0]) for coreset in learner.coresets] == [8, 8]
-    before = learner.network.layers[0].mean.detach().clone()
-    scores = [float((learner.predict(x)[0].argmax(1).numpy() == y).mean()) for x, y in parts]
     assert torch.equal(before, learner.network.layers[0].mean)
     assert min(scores) > 0.8
     torch.manual_seed(5)

@@ -1,0 +1,130 @@
+"""What a row of a table is: a title for people, and every fact by which its runs are made.
+
+Nothing is decided by a title. Each experiment has a kind of row of its own, which knows what it
+tries, how it is run and what it looks like as a toy.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from experiments.problems import Problem
+from experiments.tasks import Task
+
+#: What a toy has less of: rows of memory.
+QUICK_SHARE = 10
+#: A mean of the paper and its standard deviation.
+Number = dict[str, float]
+#: What came out, by what was tried.
+Results = Iterator[tuple[float, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Values that a row tries or varies, those of its toy, and what they are called in a record.
+
+    Most are β; VCL tries weights of its divergence, and where the size itself varies it takes the
+    memory's place. Without a name there is nothing to try.
+    """
+
+    values: tuple[float, ...] = (0.0,)
+    toy: tuple[float, ...] = (0.0,)
+    name: str | None = None
+
+    @classmethod
+    def of_beta(cls, betas: Sequence[float]) -> Trials:
+        """A toy has the first; it needs one even where none has been chosen."""
+        first = 1.0 if math.isnan(betas[0]) else betas[0]
+        return cls(tuple(betas), (first,), "beta")
+
+    def recorded(self, value: float) -> dict[str, Any]:
+        """A value as a record has it."""
+        if self.name is None:
+            return {}
+        return {self.name: int(value) if self.name == "memory" else value}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs of a row that go side by side: their seed, what they try, where they are computed, and
+    whether products may use fewer bits there."""
+
+    seed: int
+    values: Sequence[float]
+    device: str = "cpu"
+    fast: bool = True
+
+
+@dataclass(frozen=True)
+class Source:
+    """The experiment, and the key, under which the runs of a row are recorded already."""
+
+    experiment: str
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(ABC):
+    """``key`` is what its records call the method, ``title`` what people read: the same words,
+    unless another title is given.
+
+    ``paper`` is the published number, ``source`` where its runs are if another table has them, and
+    a ``reference`` is the paper's own method, with which the other rows are compared.
+    """
+
+    problem: Problem
+    key: str
+    memory: int
+    title: str = ""
+    paper: Number | None = None
+    source: Source | None = None
+    reference: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.key)
+
+    @property
+    @abstractmethod
+    def trials(self) -> Trials:
+        """What is tried."""
+
+    @property
+    def normalised(self) -> bool:
+        """Whether its network is: such rows are compared with each other alone."""
+        return False
+
+    @abstractmethod
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        """The result of every value of the job, as they come."""
+
+    def toy(self) -> Self:
+        """The same row at a size that runs in seconds; nothing is kept in the middle of it."""
+        return replace(
+            self, memory=toy_memory(self.memory), problem=replace(self.problem, long=False)
+        )
+
+    def configuration(self, seed: int, value: float) -> dict[str, Any]:
+        """Of one run: by this its record is found."""
+        return {
+            "dataset": self.problem.name,
+            "method": self.key,
+            "memory": self.memory,
+            **self.trials.recorded(value),
+            "seed": seed,
+        }
+
+    def variant(self, key: str, **facts: Any) -> Self:
+        """A row that differs in these facts."""
+        return replace(self, key=key, title=key, **facts)
+
+    def borrowed(self, experiment: str, key: str) -> Self:
+        """This row of an experiment as a row of another table, under another key."""
+        return self.variant(key, source=Source(experiment, self.key))
+
+
+def toy_memory(memory: int) -> int:
+    return max(4, memory // QUICK_SHARE)

@@ -1,0 +1,108 @@
+"""What a stream is remembered in: the buffers of the tables' rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from bicore import MergeReduce
+from bicore.memory import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from experiments.problems import Problem
+from experiments.selectors import LAMBDA, Picker
+
+#: GSS sees the stream in batches of its own.
+GSS_BATCH = 10
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a buffer is made for: a problem, so many rows, so many slots where it has some, the λ of
+    a proxy, and a seed."""
+
+    problem: Problem
+    memory: int
+    slots: int
+    seed: int
+    device: str = "cpu"
+    penalty: float = LAMBDA
+
+
+class Store(ABC):
+    """A kind of buffer."""
+
+    #: Whether it looks at the network in training, so that every β needs one of its own.
+    looks = False
+
+    @property
+    def penalised(self) -> bool:
+        """Whether what it keeps is chosen with a proxy that has a λ."""
+        return False
+
+    @abstractmethod
+    def buffer(self, room: Room) -> Buffer:
+        """An empty one."""
+
+    @abstractmethod
+    def load(self, path: Path, room: Room) -> Buffer:
+        """One as it was written."""
+
+    def batch(self, rows: int) -> int:
+        """Rows it sees at a time, where batches of the stream have so many."""
+        return rows
+
+    def place(self, device: str) -> str:
+        """Where it works."""
+        return device
+
+
+@dataclass(frozen=True)
+class Sampled(Store):
+    """A buffer that needs a size and a seed and nothing else."""
+
+    kind: type[Buffer]
+
+    def buffer(self, room: Room) -> Buffer:
+        return self.kind(room.memory, room.seed)
+
+    def load(self, path: Path, room: Room) -> Buffer:
+        return self.kind.load(path)
+
+
+@dataclass(frozen=True)
+class ByGradients(Sampled):
+    """Gradient-based sample selection, in batches of its own."""
+
+    kind: type[Buffer] = GradientSampling
+    looks = True
+
+    def batch(self, rows: int) -> int:
+        return GSS_BATCH
+
+
+@dataclass(frozen=True)
+class Slots(Store):
+    """Merge and reduce, with what the ``picker`` chooses."""
+
+    picker: Picker
+
+    @property
+    def penalised(self) -> bool:
+        return self.picker.penalised
+
+    def buffer(self, room: Room) -> Buffer:
+        selector = self.picker.selector(room.problem, room.device, room.penalty)
+        slots = min(room.slots, room.memory)
+        return MergeReduce(selector, room.memory, slots, self.picker.kept, room.seed)
+
+    def load(self, path: Path, room: Room) -> Buffer:
+        return MergeReduce.load(path, self.picker.selector(room.problem, room.device, room.penalty))
+
+    def place(self, device: str) -> str:
+        return self.picker.place(device)
+
+
+RESERVOIR = Sampled(Reservoir)
+BALANCED_RESERVOIR = Sampled(ClassBalancedReservoir)
+PROTOTYPES = Sampled(Prototypes)
+GSS = ByGradients()
