@@ -20,7 +20,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import device_seconds, machine
 from bicore.errors import InputError
-from experiments import training
 from experiments.networks import ResNet18
 from experiments.training import Cohort, Learner, Memory, build, products
 
@@ -113,17 +112,15 @@ def _rows(repeats: int) -> Iterator[dict[str, Any]]:
             4,
         ),
     ):
-        training.FAST = fast
-        learners = [_learner(searched) for _ in range(count)]
+        learners = [_learner(searched, fast) for _ in range(count)]
         seconds = _recorded(learners, repeats) if recorded else _launched(learners[0], repeats)
         yield {"setting": name, "seconds_a_step": seconds}
-    training.FAST = True
 
 
-def _learner(searched: bool) -> Learner:
+def _learner(searched: bool, fast: bool) -> Learner:
     network = build(ResNet18, 0, "cuda")
     network.searched = searched
-    learner = Learner(network, 1.0, BATCH * BATCHES, MEMORY, EPOCHS)
+    learner = Learner(network, 1.0, BATCH * BATCHES, MEMORY, EPOCHS, fast=fast)
     draw = torch.Generator().manual_seed(1)
 
     def points(count: int) -> tuple[Tensor, Tensor]:
@@ -147,7 +144,7 @@ def _recorded(learners: list[Learner], repeats: int) -> float:
 def _launched(learner: Learner, repeats: int) -> float:
     def epoch() -> None:
         learner.shuffle(1)
-        with products(training.FAST, learner.searched):
+        with products(learner.fast, learner.searched):
             learner.epoch()
 
     epoch()

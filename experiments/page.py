@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 CAUSES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("causes.json").read_text())
 INTRODUCTION = """# The paper, reproduced
 
-Every number here comes from a record under `experiments/records`, one file a run; `python -m experiments page` writes the page.
+Every number here comes from a record under `experiments/records`, one line a run; `python -m experiments page` writes the page.
 Percent of test points, mean over tasks, mean ± standard deviation (over n, as in the paper) over seeds 0 … 4, which were fixed in
 advance; all runs of the rows shown are kept, but where a note says otherwise. **The number we stand by** is the one whose β was
 chosen on held-out training points; the next column chooses β on the test set, as the paper did. The difference is ours (held-out)

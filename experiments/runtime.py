@@ -63,9 +63,7 @@ def _selection_seconds(data: Dataset, size: int, candidates: int | None) -> floa
         inner_reg=PerPoint(1e-3),
         candidates=candidates,
     )
-    info = selector.select(data, size, context=on_the_host()).info
-    seconds: float = info["seconds"] - info["preparation_seconds"]
-    return seconds
+    return selector.select(data, size, context=on_the_host()).provenance.selection_seconds
 
 
 def _kernel_seconds(kernel: Any, images: torch.Tensor, device: str) -> float:
