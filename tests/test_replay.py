@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from bicore import RBF, BilevelSelector, Coreset, InputError
+from bicore.coreset import Status
 from bicore.memory.replay import ReplayMemory
 from bicore.selectors import InducingPoints, Uniform
 from bicore.selectors.base import finished
@@ -273,19 +274,17 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
 
 
 def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
-    whole = Coreset(
-        np.arange(3), status="stopped by max_seconds during the exchanges: all points, less refined"
-    )
+    whole = Coreset(np.arange(3), status=Status.LESS_REFINED)
     assert finished(whole) is whole
-    with pytest.raises(InputError, match="half-made"):
-        finished(Coreset(np.arange(2), status="stopped by max_seconds after 2 of 3 points"))
+    part = Coreset(
+        np.arange(2),
+        status=Status.OUT_OF_TIME,
+        message="stopped by max_seconds after 2 of 3 points",
+    )
+    with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* half-made"):
+        finished(part)
     with pytest.raises(KeyboardInterrupt):
-        finished(
-            Coreset(
-                np.arange(3),
-                status="interrupted before the points were refined: all points, less refined",
-            )
-        )
+        finished(Coreset(np.arange(3), status=Status.INTERRUPTED))
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])

@@ -13,6 +13,7 @@ import torch
 import typer
 
 from bicore.cli.options import (
+    EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
@@ -38,7 +39,6 @@ from bicore.sources.opening import open_source
 
 #: Rows of the matrix computed between two notes of progress on disk.
 ROWS = 500
-INTERRUPTED = 130
 
 
 def kernel(
@@ -83,7 +83,7 @@ def kernel(
             "done).",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     print(
         f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, "
         f"{seconds:.1f} s)"
@@ -101,8 +101,9 @@ def _compute(
     clock = Clock()
     part = _part(out)
     note = _part(out).with_suffix(".json")
-    # the data stay with the host
-    points = as_tensor(x).to(runtime.torch_dtype)
+    points = as_tensor(x).to(
+        runtime.torch_dtype
+    )  # they stay with the host, blocks go to the device
     device = runtime.torch_device
     n = len(points)
     done = _done(part, note, job)

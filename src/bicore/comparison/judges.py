@@ -192,7 +192,7 @@ class RidgeJudge(Judge):
         centre = (weight / weight.sum()) @ targets
         shift = torch.diag(RIDGE * gram.diagonal().mean() / weight)
         alpha = torch.linalg.solve(gram + shift, targets - centre)
-        parts = test.x.split(KERNEL_ROWS)
+        parts = _parts(test.x, KERNEL_ROWS)
         predicted = torch.cat([kernel.evaluate(part.double(), x) @ alpha for part in parts])
         return _score(predicted + centre, test)
 
@@ -351,6 +351,11 @@ class NetworkJudge(Judge):
             optimiser.step()
 
 
+def _parts(x: Tensor, rows: int) -> list[Tensor]:
+    """So many rows at a time."""
+    return [x[start : start + rows] for start in range(0, len(x), rows)]
+
+
 def _stacked_scores(
     template: nn.Module, parameters: dict[str, Tensor], test: Sample
 ) -> list[float]:
@@ -362,7 +367,7 @@ def _stacked_scores(
     )
     plain = {name: value.detach() for name, value in parameters.items()}
     with torch.no_grad():
-        parts = [predict(plain, part) for part in test.x.split(TEST_BATCH)]
+        parts = [predict(plain, part) for part in _parts(test.x, TEST_BATCH)]
     return [_score(one, test) for one in torch.cat(parts, 1)]
 
 

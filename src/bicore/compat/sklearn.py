@@ -19,7 +19,6 @@ from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
 
-
 __all__ = ["CoresetSampler"]
 
 
@@ -195,6 +194,8 @@ def _selected(
     selector: BilevelSelector, data: Dataset, size: Any, seed: int, context: Context
 ) -> Coreset:
     if size == "auto":
+        from bicore.selectors.quality_curve import auto_sized
+
         return auto_sized(selector, data, rng=seed, context=context)
     return selector.select(data, size, rng=seed, context=context)
 

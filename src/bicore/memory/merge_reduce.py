@@ -177,6 +177,23 @@ class MergeReduce(Buffer):
         shares = picked.weights if self.weighting == "learnt" else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))
 
+    def unlike(self, other: MergeReduce) -> list[str]:
+        """The parameters in which another buffer was built differently.
+
+        Parameters
+        ----------
+        other : MergeReduce
+            The other one.
+
+        Returns
+        -------
+        list of str
+            Their names; empty where two buffers could go on for each other.
+        """
+        own = self._configuration()
+        others = other._configuration()
+        return [name for name in own if own[name] != others[name]]
+
     def merge(
         self, other: MergeReduce, *, offset: int | None = None, context: Context | None = None
     ) -> Self:
@@ -233,9 +250,7 @@ class MergeReduce(Buffer):
             raise InputError(
                 f"other is a {type(other).__name__}; a MergeReduce built like this one is needed."
             )
-        own = self._configuration()
-        others = other._configuration()
-        changed = [name for name in own if name != "seed" and own[name] != others[name]]
+        changed = [name for name in self.unlike(other) if name != "seed"]
         if changed:
             raise InputError(
                 f"other has another {', '.join(changed)}; two buffers merge when they are built "

@@ -143,11 +143,10 @@ def _main_directions(features: Array) -> Array:
     x = features.reshape(len(features), -1).astype(np.float64)
     centred = x - x.mean(0)
     if x.shape[1] == 1:
-        return np.c_[centred[:, 0], np.zeros(len(x))]
+        return np.hstack([centred, np.zeros((len(x), 1))])
     spaced = centred[:: max(1, len(x) // DIRECTION_ROWS)]
     _, _, directions = np.linalg.svd(spaced, full_matrices=False)
-    flat: Array = centred @ directions[:2].T
-    return flat
+    return np.asarray(centred @ directions[:2].T)
 
 
 def _colours(labels: Array | None, count: int) -> Array:
@@ -155,5 +154,4 @@ def _colours(labels: Array | None, count: int) -> Array:
     if labels is None:
         return np.zeros(count, int)
     _, codes = np.unique(labels, return_inverse=True)
-    first: Array = codes.reshape(count, -1)[:, 0]
-    return first
+    return np.asarray(codes.reshape(count, -1)[:, 0])
