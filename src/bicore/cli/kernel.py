@@ -32,7 +32,7 @@ from bicore.cli.progress import bar
 from bicore.data import as_tensor
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.runtime import Clock, Runtime, Step
 from bicore.selectors.names import as_kernel
 from bicore.sources.opening import open_source
@@ -66,7 +66,7 @@ def kernel(
     )
     runtime = Runtime(device, dtype, None, threads)
     fitted = as_kernel(kernel).fitted(opened.data.x)
-    if isinstance(fitted, Precomputed):
+    if fitted.precomputed:
         raise InputError("--kernel precomputed has nothing to compute; name a kernel.")
     job = {
         "fingerprint": opened.data.fingerprint(),

@@ -35,13 +35,14 @@ from bicore.cli.progress import bar
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.kernels.classical import Nystrom
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.names import as_kernel
+from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
@@ -53,6 +54,8 @@ CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
 #: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory
 #: limit.
 LANDMARKS = 1000
+#: How far above the full model's loss a size that is found may end, where nothing else is said.
+TOLERANCE = 0.02
 #: How many classes and rows a report lists.
 MOST_CLASSES = 20
 MOST_ROWS = 15
@@ -184,6 +187,8 @@ def select(
     outputs = Outputs(out, picture, as_json, quiet)
     outputs.check(force)
     count = read_size(size)
+    share = TOLERANCE if tolerance is None else tolerance
+    check_tolerance(share)
     regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
     opened = open_source(
@@ -196,15 +201,15 @@ def select(
         limit=limit,
     )
     outputs.check_rows(opened)
-    notes = list(opened.notes)
-    options = _options(method, given, regulariser, opened, runtime, notes)
+    options, more = _options(method, given, regulariser, opened, runtime)
+    notes = [*opened.notes, *more]
     if not quiet:
         _say(opened, notes)
     selector = as_selector(method, **options)
     begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
-        coreset = _selected(method, selector, opened.data, count, begun, seed, context)
+        coreset = _selected(selector, opened.data, count, share, begun, seed, context)
     _finish(opened, coreset, notes, outputs)
 
 
@@ -233,6 +238,8 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
     """Options that mean nothing to the method, or contradict its name, are mistakes."""
     build, fixed = METHODS[method]
     known = {"exact", *getattr(build, "__dataclass_fields__", {})}
+    if build is BilevelSelector:
+        known.add("tolerance")  # of the search for a size, which goes on around the selector
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
         if not _ours(method) or name not in known:
@@ -245,44 +252,38 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
 
 
 def _options(
-    method: str,
-    given: dict[str, Any],
-    regulariser: Any,
-    source: Source,
-    runtime: Runtime,
-    notes: list[str],
-) -> dict[str, Any]:
-    """The parameters of the selector; a note is added where another kernel stands in for one."""
+    method: str, given: dict[str, Any], regulariser: Any, source: Source, runtime: Runtime
+) -> tuple[dict[str, Any], list[str]]:
+    """The parameters of the selector, and what there is to say about them."""
     if not _ours(method):
-        return {}
-    options = dict(given)
-    exact = options.pop("exact", False)
-    named = as_kernel(options.get("kernel", "ntk"))
-    options["kernel"], note = _affordable(named, source, runtime, exact)
+        return {}, []
+    around = ("exact", "tolerance")  # what the selector itself knows nothing of
+    options = {name: value for name, value in given.items() if name not in around}
+    exact = given.get("exact", False)
+    named = as_kernel(given.get("kernel", "ntk"))
+    options["kernel"], notes = _affordable(named, source, runtime, exact)
     options["inner_reg"] = regulariser
-    if note is not None:
-        notes.append(note)
-    return options
+    return options, notes
 
 
 def _affordable(
     kernel: Kernel, source: Source, runtime: Runtime, exact: bool
-) -> tuple[Kernel, str | None]:
+) -> tuple[Kernel, list[str]]:
     """The kernel itself, or Nyström features where its Gram matrix is beyond the memory limit."""
     n = len(source.data)
     stored = n * n * runtime.itemsize
     limit = runtime.memory_bytes()
-    # of these two no matrix is made
-    small = isinstance(kernel, Precomputed) or kernel.name.startswith("linear")
+    # a precomputed matrix is there already, and a linear kernel has features of its own
+    small = kernel.precomputed or kernel.name.startswith("linear")
     if exact or small or stored <= limit:
-        return kernel, None
+        return kernel, []
     landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))
     words = (
         f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are "
         f"allowed, so {landmarks} Nyström landmarks stand in for it (--exact computes it block by "
         "block instead)"
     )
-    return Nystrom(kernel, landmarks), words
+    return Nystrom(kernel, landmarks), [words]
 
 
 def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
@@ -313,20 +314,18 @@ def _command() -> str:
 
 
 def _selected(
-    method: str,
     selector: Selector,
     data: Dataset,
-    size: Any,
+    size: int | float | str,
+    tolerance: float,
     begun: Coreset | tuple[int, ...],
     seed: int,
     context: Context,
 ) -> Coreset:
     try:
-        if size == "auto" and METHODS[method][0] is BilevelSelector:
-            from bicore.selectors.quality_curve import auto_sized
-
-            return auto_sized(selector, data, initial=begun, rng=seed, context=context)
-        return selector.select(data, size, initial=begun, rng=seed, context=context)
+        return select_sized(
+            selector, data, size, tolerance, initial=begun, rng=seed, context=context
+        )
     except KeyboardInterrupt:
         print(
             "bicore: interrupted before the first point; there is nothing to keep.",
@@ -376,8 +375,8 @@ def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> Non
     if path.suffix.lower() != ".npz":
         write_rows(path, source.table, coreset.indices, coreset.weights)
         return
-    told = (*notes, *coreset.provenance.notes, f"To make it again: {_command()}")
-    coreset.told({"notes": told}, source=source.name, scale=source.scale).save(path)
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {_command()}")
+    coreset.told({"notes": every}, source=source.name, scale=source.scale).save(path)
 
 
 def _continuation(kept: Path) -> str:

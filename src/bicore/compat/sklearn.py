@@ -12,12 +12,12 @@ from sklearn.base import BaseEstimator
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightOptimiser
-from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError
 from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.quality_curve import check_tolerance, select_sized
 
 __all__ = ["CoresetSampler"]
 
@@ -158,12 +158,15 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         size = options.pop("size")
         state = options.pop("random_state")
         runtime = options.pop("runtime")
-        if options["optimiser"] is None:
-            del options["optimiser"]
+        tolerance = options.pop("tolerance")
+        check_tolerance(tolerance)
         data = Dataset(X, y, sample_weight)
         options["quotas"], size = _quotas(options.pop("sampling_strategy"), size, data)
         context = Context(runtime=runtime or Runtime())
-        self.coreset_ = _selected(BilevelSelector(**options), data, size, _seed(state), context)
+        selector = BilevelSelector(**options)
+        self.coreset_ = select_sized(
+            selector, data, size, tolerance, rng=_seed(state), context=context
+        )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
         self.n_features_in_ = int(data.x[0].size)
@@ -188,16 +191,6 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         """
         self.fit(X, y, sample_weight)
         return _rows(X, self.sample_indices_), _rows(y, self.sample_indices_)
-
-
-def _selected(
-    selector: BilevelSelector, data: Dataset, size: Any, seed: int, context: Context
-) -> Coreset:
-    if size == "auto":
-        from bicore.selectors.quality_curve import auto_sized
-
-        return auto_sized(selector, data, rng=seed, context=context)
-    return selector.select(data, size, rng=seed, context=context)
 
 
 def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
