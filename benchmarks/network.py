@@ -22,7 +22,7 @@ from torch import nn
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.kernels import cnn, fully_connected
-from bicore.networks.problem import ConjugateGradients, NeumannSeries, Stochastic
+from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
 from bicore.selectors import NetworkSelector, Selector, Uniform
 from bicore.sources import mnist
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from bicore import Context, Dataset, InputError, NumericalError, Runtime
+from bicore.coreset import Status
 from bicore.networks.observe import Observed, observe
 from bicore.selectors import (
     METHODS,
@@ -23,10 +24,12 @@ from bicore.selectors import (
     KCenter,
     KMeansPlusPlus,
     MaxEntropy,
+    NetworkSelector,
     Stratified,
     Uniform,
     as_selector,
 )
+from bicore.selectors.base import finished
 from bicore.selectors.baselines.batchbald import Joint
 from bicore.selectors.baselines.sparse_sums import non_negative_least_squares
 
@@ -132,20 +135,13 @@ def test_outputs_belong_to_labels_whatever_rows_count():
     outputs = rng.normal(size=(12, 3))
     y = np.arange(12) % 3
     weight = np.where(y == 2, 0.0, 1.0)
-    zero_based = (
-        Hardest().select(Dataset(np.zeros((12, 1)), y, weight), 4, context=seen(outputs)).indices
-    )
-    one_based = (
+    zero_based, one_based, named = (
         Hardest()
-        .select(Dataset(np.zeros((12, 1)), y + 1, weight), 4, context=seen(outputs))
-        .indices
+        .select(Dataset(np.zeros((12, 1)), labels, weight), 4, context=seen(outputs))
+        .indices.tolist()
+        for labels in (y, y + 1, np.array(["a", "b", "c"])[y])
     )
-    text = Dataset(np.zeros((12, 1)), np.array(["a", "b", "c"])[y], weight)
-    assert (
-        zero_based.tolist()
-        == one_based.tolist()
-        == Hardest().select(text, 4, context=seen(outputs)).indices.tolist()
-    )
+    assert zero_based == one_based == named
     part = Dataset(np.zeros((8, 1)), np.array(["a", "b"])[np.arange(8) % 2])
     with pytest.raises(InputError, match="Context"):
         Hardest().select(part, 2, context=seen(outputs[:8]))
@@ -216,10 +212,8 @@ def test_class_balanced_takes_turns_and_fills_up_from_classes_that_have_points()
         assert sorted(order[:3]) == [0, 1, 2]
         assert sorted(order[3:5]) == [0, 1]
         assert order[5:].tolist() == [0, 0, 0]
-    assert (
-        labels[ClassBalanced().select(data, 4, initial=[0, 1], rng=0).indices[2:]].tolist().count(0)
-        == 0
-    )
+    continued = ClassBalanced().select(data, 4, initial=[0, 1], rng=0)
+    assert not (labels[continued.indices[2:]] == 0).any()
 
 
 def test_hardest_takes_the_highest_loss():
@@ -227,23 +221,18 @@ def test_hardest_takes_the_highest_loss():
     data = Dataset(np.zeros((4, 1)), [0, 0, 0, 1])
     assert Hardest().select(data, 4, context=seen(outputs)).indices.tolist() == [2, 3, 1, 0]
     targets = Dataset(np.zeros((3, 1)), [1.0, 5.0, -2.0])
-    assert Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]])).indices.tolist() == [
-        1,
-        2,
-        0,
-    ]
+    picked = Hardest().select(targets, 3, context=seen([[1.5], [1.0], [0.0]]))
+    assert picked.indices.tolist() == [1, 2, 0]
 
 
 def test_max_entropy_takes_the_least_certain():
     outputs = [[4.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.0, 2.0]]
-    assert MaxEntropy().select(
-        Dataset(np.zeros((4, 1))), 3, context=seen(outputs)
-    ).indices.tolist() == [2, 1, 3]
+    picked = MaxEntropy().select(Dataset(np.zeros((4, 1))), 3, context=seen(outputs))
+    assert picked.indices.tolist() == [2, 1, 3]
 
 
 def ccs_budget(sizes: list[int], budget: int) -> list[int]:
-    """The budget rule of the CCS paper: from the smallest stratum on, an equal share of what is
-    left, or all of it."""
+    """The budget rule of the CCS paper: from the smallest stratum on, a share of what is left."""
     result = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=lambda k: sizes[k])
     left = len(order)
@@ -401,7 +390,7 @@ def test_facility_location_is_the_plain_greedy_and_near_the_best(memory):
 def test_facility_location_per_class_counts_whom_each_point_serves():
     x = np.array([0.0, 1.0, 2.0, 10.0, 0.5, 9.0])
     data = Dataset(x[:, None], [0, 0, 0, 0, 1, 1], weight=[1, 1, 1, 1, 1, 3.0])
-    picked = FacilityLocation(per_class=True, weights="counts").select(data, 3)
+    picked = FacilityLocation(per_class=True, counted=True).select(data, 3)
     # The largest distance within a class is 10. First gains: 10·4 − (1 + 0 + 1 + 9) = 29 for the
     # second point, and with weights (10 − 8.5)·1 + 10·3 = 31.5 for the last one.
     assert picked.indices.tolist() == [5, 1, 3]
@@ -477,17 +466,8 @@ def test_herding_is_algorithm_four_of_icarl_in_each_class_by_turns():
     unit = embedding / np.linalg.norm(embedding, axis=1, keepdims=True)
     zeros = herd_by_definition(unit[:12], 5)
     ones = [12 + k for k in herd_by_definition(unit[12:], 4)]
-    assert picked.tolist() == [
-        zeros[0],
-        ones[0],
-        zeros[1],
-        ones[1],
-        zeros[2],
-        ones[2],
-        zeros[3],
-        ones[3],
-        zeros[4],
-    ]
+    assert picked[0::2].tolist() == zeros
+    assert picked[1::2].tolist() == ones
 
 
 def test_a_class_with_one_sample_gives_it_and_leaves_its_turns_to_others():
@@ -522,7 +502,7 @@ def test_weighted_matching_reports_its_error_and_comes_down(form):
     target = (weight / weight.mean()) @ x
     errors = []
     for size in (2, 5, 8):
-        picked = GradientMatching("features", weights=form).select(data, size)
+        picked = GradientMatching("features", weighting=form).select(data, size)
         left = (
             np.linalg.norm(target - picked.weights @ x[picked.indices]) ** 2
             / np.linalg.norm(target) ** 2
@@ -536,35 +516,35 @@ def test_pursuit_fits_the_best_weights_for_its_points_and_stops_when_nothing_is_
     from scipy.optimize import nnls
 
     x = np.random.default_rng(8).normal(size=(30, 6)) + 0.5
-    picked = GradientMatching("features", weights="pursuit").select(Dataset(x), 4)
+    picked = GradientMatching("features", weighting="pursuit").select(Dataset(x), 4)
     best, _ = nnls(x[picked.indices].T, x.sum(0))
     np.testing.assert_allclose(picked.weights, best, rtol=1e-6)
-    exact = GradientMatching("features", weights="pursuit").select(
+    exact = GradientMatching("features", weighting="pursuit").select(
         Dataset(np.repeat(np.eye(3), 4, axis=0)), 9
     )
     assert len(exact) == 3
     assert exact.weights.tolist() == pytest.approx([4, 4, 4])
-    assert "no other point" in exact.status
+    assert exact.status is Status.FEWER
+    assert "no other point" in exact.message
 
 
 @pytest.mark.parametrize("form", ["pursuit", "frank-wolfe"])
 def test_points_without_a_gradient_are_never_taken(form):
     for seed in range(30):
         x = np.r_[np.zeros((2, 2)), np.random.default_rng(seed).normal(size=(4, 2))]
-        picked = GradientMatching("features", weights=form).select(Dataset(x), 6)
+        picked = GradientMatching("features", weighting=form).select(Dataset(x), 6)
         assert (picked.weights > 0).all()
         assert not np.isin(picked.indices, [0, 1]).any()
     with pytest.raises(NumericalError, match="nothing to match"):
-        GradientMatching("features", weights=form).select(Dataset(np.zeros((5, 2))), 2)
+        GradientMatching("features", weighting=form).select(Dataset(np.zeros((5, 2))), 2)
 
 
 def test_frank_wolfe_comes_back_to_points_it_has():
-    """With three points asked of a cloud it goes on until the third is needed: the error after two
-    is below that of one visit each."""
+    """It goes on with the points it has until another is needed, so that the error comes down."""
     x = np.abs(np.random.default_rng(3).normal(size=(40, 5)))
-    picked = GradientMatching("features", weights="frank-wolfe").select(Dataset(x), 12)
+    picked = GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), 12)
     again = [
-        GradientMatching("features", weights="frank-wolfe").select(Dataset(x), size).objective
+        GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), size).objective
         for size in (2, 12)
     ]
     assert picked.objective <= again[1] + 1e-12 < again[0]
@@ -572,11 +552,10 @@ def test_frank_wolfe_comes_back_to_points_it_has():
 
 def test_frank_wolfe_first_steps_by_hand():
     x = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
-    picked = GradientMatching("features", weights="frank-wolfe").select(Dataset(x), 1)
+    picked = GradientMatching("features", weighting="frank-wolfe").select(Dataset(x), 1)
     norms = np.linalg.norm(x, axis=1)
-    assert picked.indices.tolist() == [
-        2
-    ]  # the direction of the sum (2, 3) is nearest that of (1, 1)
+    # the direction of the sum (2, 3) is nearest that of (1, 1)
+    assert picked.indices.tolist() == [2]
     assert picked.weights[0] == pytest.approx(norms.sum() / norms[2])
 
 
@@ -676,8 +655,8 @@ def test_dropout_keeps_the_mean_whole_channels_and_a_mask_for_each_use():
 
     masks = _Masks(0)
     masks.start(0)
-    shown = masks.apply(nn.Dropout(0.25), None, torch.ones(2, 20_000))
-    assert shown.mean().item() == pytest.approx(1, abs=0.02)
+    thinned = masks.apply(nn.Dropout(0.25), None, torch.ones(2, 20_000))
+    assert thinned.mean().item() == pytest.approx(1, abs=0.02)
     channels = masks.apply(nn.Dropout2d(0.5), None, torch.ones(2, 50, 3, 3))
     assert (channels.flatten(2).std(2) == 0).all()
     layer = nn.Dropout(0.5)
@@ -698,8 +677,7 @@ def problem_data(seed=0, n=25):
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_glister_scores_are_products_of_gradients_without_an_inverse(loss):
-    """In features the gradient of point k is g_k φ_kᵀ; the score is its inner product with the mean
-    outer gradient."""
+    """The gradient of point k is g_k φ_kᵀ; its score is the product with the mean outer one."""
     data = problem_data()
     outer = problem_data(1, 18)
     selector = BilevelSelector(kernel="linear", loss=loss, inner_reg=0.3, rule="first-order")
@@ -811,7 +789,51 @@ def test_interrupting_and_time_limits_keep_a_prefix():
 
     stopped = KCenter().select(data, 20, context=Context(runtime=Runtime(progress=stop)))
     assert len(stopped) == 4
-    assert stopped.status == "interrupted after 4 of 20 points"
+    assert stopped.status is Status.INTERRUPTED
+    assert stopped.message == "interrupted after 4 of 20 points"
     late = KCenter().select(data, 20, context=Context(runtime=Runtime(max_seconds=1e-9)))
     assert len(late) == 1
-    assert late.status.startswith("stopped by max_seconds")
+    assert late.status is Status.OUT_OF_TIME
+    assert late.message == "stopped by max_seconds after 1 of 20 points"
+
+
+def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_what_it_is_part_of():
+    """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
+    data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
+    limited = Context(runtime=Runtime(max_seconds=1e-9))
+    late = InducingPoints("features").select(data, 5, context=limited)
+    assert len(late) == 5
+    assert late.status is Status.LESS_REFINED
+    assert late.message == (
+        "stopped by max_seconds after 0 of 1000 proposals: all points, less refined"
+    )
+    assert finished(late) is late
+
+    def stop(step):
+        if step.done == 4:
+            raise KeyboardInterrupt
+
+    stopping = Context(runtime=Runtime(progress=stop))
+    stopped = InducingPoints("features").select(data, 5, context=stopping)
+    assert stopped.status is Status.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt):
+        finished(stopped)
+    with pytest.raises(InputError, match="stopped by max_seconds after 1 of 5 points"):
+        finished(KCenter().select(data, 5, context=limited))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_model_said_does_for_all_but_those_that_draw_networks(name):
+    selector = as_selector(name)
+    assert selector.fits_model == (name == "batchbald")
+    assert selector.needs_model or not selector.fits_model
+    assert NetworkSelector().fits_model
+
+
+def test_methods_that_draw_or_fit_networks_refuse_what_a_model_said():
+    data = problem_data()
+    said = seen(np.random.default_rng(0).normal(size=(25, 3)))
+    with pytest.raises(InputError, match="draws networks by dropout and needs the module itself"):
+        BatchBALD().select(data, 2, context=said)
+    with pytest.raises(InputError, match="needs the module itself, which it fits"):
+        NetworkSelector().select(data, 2, context=said)

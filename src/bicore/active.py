@@ -8,22 +8,20 @@ labelled ones, predict all of it best.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, ended
 from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError
 from bicore.kernels.averaged import Averaged, Transformation
 from bicore.kernels.classical import Nystrom
+from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.names import as_kernel
 
 
 def query(
@@ -39,19 +37,49 @@ def query(
     seed: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """The ``batch_size`` points of the pool to label next; ``indices`` are rows of ``x_pool`` in
-    the order of selection.
+    """Choose the points of a pool to label next.
 
     Parameters
     ----------
-    x_labelled, y_labelled : what is labelled so far, at least one point of two classes. x_pool :
-    the points without labels. pseudo_labels : a guess for every point of the pool, or a function of
-    ``x_pool`` that gives them (``model.predict``). Default:
-        the proxy's own guess, a kernel model fitted on the labelled points.
-    selector : kernel, loss and regulariser; default: ``BilevelSelector()``. landmarks : see the
-    kernel through Nyström features of so many points: for pools of more than some ten thousands.
-    augmentations : transformations a point is seen through, such as ``bicore.kernels.shifts(1)``;
-    the kernel of their mean is used.
+    x_labelled, y_labelled : array
+        What is labelled so far, at least one point of two classes.
+    x_pool : array
+        The points without labels.
+    batch_size : int
+        How many to label next.
+    pseudo_labels : array or callable, optional
+        A guess for every point of the pool, or a function of ``x_pool`` that gives them
+        (``model.predict``). Default: the proxy's own guess, a kernel model fitted on the labelled
+        points.
+    selector : BilevelSelector, optional
+        Kernel, loss and regulariser.
+    landmarks : int, optional
+        See the kernel through Nyström features of so many points: for pools of more than some ten
+        thousands.
+    augmentations : sequence of callable
+        Transformations a point is seen through, such as ``bicore.kernels.shifts(1)``; the kernel of
+        their mean is used.
+    seed : int
+        Of whatever is drawn.
+    runtime : Runtime, optional
+        Device and limits.
+
+    Returns
+    -------
+    Coreset
+        Whose ``indices`` are rows of ``x_pool`` in the order of selection.
+
+    Raises
+    ------
+    InputError
+        Where the arrays do not fit each other, or one class only is labelled.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(60, 2))
+    >>> y = (x[:, 0] > 0).astype(int)
+    >>> query(x[:6], y[:6], x[6:], 3, selector=BilevelSelector("rbf", inner_reg=0.1)).indices.shape
+    (3,)
     """
     labelled = as_features(x_labelled, "x_labelled")
     pool = as_features(x_pool, "x_pool")
@@ -61,41 +89,52 @@ def query(
             f"x_labelled has rows of shape {labelled.shape[1:]} and x_pool of {pool.shape[1:]}; "
             "they must match."
         )
-    if not isinstance(batch_size, Integral) or not 1 <= batch_size <= len(pool):
-        raise InputError(
-            f"batch_size={batch_size!r} is outside 1 … {len(pool)}, the size of the pool; give a "
-            "whole number."
-        )
+    words = (
+        f"batch_size={batch_size!r} is outside 1 … {len(pool)}, the size of the pool; give a whole "
+        "number."
+    )
+    if whole_number(batch_size, 1, words) > len(pool):
+        raise InputError(words)
     chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, seed)
     context = Context(runtime=runtime or Runtime())
     guessed = _guesses(pseudo_labels, chooser, labelled, known, pool, context, seed)
     count = len(labelled)
-    both = joined(
-        Dataset(labelled, known), Dataset(pool, guessed, ids=np.arange(count, count + len(pool)))
+    numbers = np.arange(count, count + len(pool))
+    both = joined(Dataset(labelled, known), Dataset(pool, guessed, ids=numbers))
+    wanted = count + int(batch_size)
+    first = list(range(count))
+    coreset = chooser.select(both, wanted, initial=first, rng=seed, context=context)
+    return _of_the_pool(coreset, count, len(pool), int(batch_size))
+
+
+def _of_the_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:
+    """The part of a coreset of both that lies in the pool, with rows counted from its start."""
+    new = coreset.indices >= labelled
+    rows = coreset.indices[new] - labelled
+    message = coreset.message
+    if not coreset.status.whole:
+        message = ended(coreset.status, len(rows), wanted)
+    begun = coreset.provenance.empty_objective
+    if len(coreset.objectives) >= labelled:
+        begun = float(coreset.objectives[labelled - 1])
+    story = replace(
+        coreset.provenance,
+        method="bilevel query",
+        rows=pool,
+        empty_objective=begun,
+        fingerprint=None,  # this and the next are of both parts together
+        configuration=None,
     )
-    coreset = chooser.select(
-        both, count + int(batch_size), initial=list(range(count)), rng=seed, context=context
+    return Coreset(
+        rows,
+        coreset.weights[new],
+        rows,
+        coreset.objectives[new],
+        coreset.status,
+        message,
+        story,
+        {**coreset.details, "labelled": labelled},
     )
-    new = coreset.indices >= count
-    rows = coreset.indices[new] - count
-    begun = (
-        float(coreset.objectives[count - 1])
-        if len(coreset.objectives) >= count
-        else coreset.info["empty_objective"]
-    )
-    info = {
-        **coreset.info,
-        "labelled": count,
-        "n": len(pool),
-        "method": "bilevel query",
-        "empty_objective": begun,
-    }
-    for stale in ("fingerprint", "configuration"):  # they are of both parts together
-        info.pop(stale, None)
-    status = re.sub(
-        r"after \d+ of \d+ points", f"after {len(rows)} of {batch_size} points", coreset.status
-    )
-    return Coreset(rows, coreset.weights[new], rows, coreset.objectives[new], status, info)
 
 
 def _with_kernel(
@@ -109,12 +148,12 @@ def _with_kernel(
             f"selector={selector!r} is no BilevelSelector; other methods select from the pool by "
             "themselves."
         )
-    kernel = as_kernel(selector.kernel)
+    kernel = selector.kernel
     if landmarks is not None:
         kernel = Nystrom(kernel, landmarks, seed)
-    return replace(
-        selector, kernel=Averaged(kernel, tuple(augmentations)) if augmentations else kernel
-    )
+    if augmentations:
+        kernel = Averaged(kernel, tuple(augmentations))
+    return replace(selector, kernel=kernel)
 
 
 def _guesses(

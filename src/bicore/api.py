@@ -1,9 +1,10 @@
-"""The one-liners: arrays in, an answer out. Strings are looked up here and nowhere deeper."""
+"""The one-liners: arrays in, an answer out. Here people write names, and sizes such as "auto"."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.registry import as_selector
 
 
@@ -29,21 +31,48 @@ def select(
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: Any = None,
+    tolerance: float = 0.02,
     **options: Any,
 ) -> Coreset:
-    """Choose the ``size`` points of (x, y) that train a model almost as well as all of them.
+    """Choose the points of (x, y) that train a model almost as well as all of them.
 
     Parameters
     ----------
-    x, y : features and labels (or targets), row by row; or a :class:`Dataset` as x. size : how many
-    points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of the full model
-    (bilevel). weight : how much each row counts in the objective. outer : a separate set (x, y) or
-    (x, y, weight) on which the objective is measured. initial : points or a coreset to continue.
-    seed : of whatever is drawn at random. runtime : device, precision, memory, threads, progress,
-    time limit. method : a method's name (``bicore.selectors.METHODS``: "bilevel", "uniform",
-    "k-center-embedding", "icarl", …) or a selector. model : the current network, for methods that
-    look at one.
-    **options : parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights, rule, candidates, …
+    x, y : array
+        Features and labels (or targets), row by row; or a :class:`Dataset` as x.
+    size : int, float or "auto"
+        How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
+        the full model (bilevel).
+    weight : array, optional
+        How much each row counts in the objective.
+    outer : tuple or Dataset, optional
+        A separate set (x, y) or (x, y, weight) on which the objective is measured.
+    initial : Coreset or sequence of int
+        Points to continue.
+    seed : int or numpy.random.Generator
+        Of whatever is drawn at random.
+    runtime : Runtime, optional
+        Device, precision, memory, threads, progress, time limit.
+    method : str or Selector
+        A method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding",
+        "icarl", …) or a selector.
+    model : torch.nn.Module, optional
+        The current network, for methods that look at one.
+    tolerance : float
+        With ``size="auto"``: how far above the full model's loss on held-out points, as a share.
+    **options
+        Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
+        rule, candidates, …
+
+    Returns
+    -------
+    Coreset
+        The points in the order of selection.
+
+    Raises
+    ------
+    InputError
+        Where the request cannot be right; the message names the mend.
 
     Examples
     --------
@@ -52,13 +81,20 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
+    check_tolerance(tolerance)
     selector = _selector(options) if method == "bilevel" else as_selector(method, **options)
-    if isinstance(x, Dataset) and isinstance(y, (int, float, np.integer, np.floating)):
-        y, size = None, y  # select(data, 100)
-    data = _dataset(x, y, weight)
-    context = Context(model, runtime or Runtime())
-    return selector.select(
-        data, size, outer=_outer(outer), initial=initial, rng=seed, context=context
+    if isinstance(x, Dataset) and isinstance(y, Real):
+        size = y  # type: ignore[assignment]  # select(data, 100)
+        y = None
+    return select_sized(
+        selector,
+        _dataset(x, y, weight),
+        size,
+        tolerance,
+        outer=_outer(outer),
+        initial=initial,
+        rng=seed,
+        context=Context(model, runtime or Runtime()),
     )
 
 
@@ -74,19 +110,51 @@ def reweight(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Coreset:
-    """Learn weights for points chosen by any means; ``reweight(data, indices=…)`` and ``reweight(x,
-    y, indices)`` both work."""
+    """Learn weights for points chosen by any means.
+
+    Parameters
+    ----------
+    x, y : array
+        Features and labels (or targets); or a :class:`Dataset` as x.
+    indices : sequence of int
+        Row numbers of the points.
+    weight : array, optional
+        How much each row counts in the objective.
+    outer : tuple or Dataset, optional
+        A separate set on which the objective is measured.
+    start : array, optional
+        Weights to start from; 1 by default.
+    seed : int
+        Of an automatic regulariser.
+    runtime : Runtime, optional
+        Device and limits.
+    **options
+        Parameters of :class:`BilevelSelector`.
+
+    Returns
+    -------
+    Coreset
+        With learnt weights; its objective is never above that of the starting ones.
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> found = bicore.reweight(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1)
+    >>> found.objective <= found.details["start_objective"]
+    True
+    """
     selector = _selector(options)
-    context = Context(runtime=runtime or Runtime())
     if isinstance(x, Dataset) and y is not None and not len(indices):
-        y, indices = None, y
+        indices = y  # reweight(data, indices)
+        y = None
     return selector.reweight(
         _dataset(x, y, weight),
         indices,
         outer=_outer(outer),
         start=start,
         seed=seed,
-        context=context,
+        context=Context(runtime=runtime or Runtime()),
     )
 
 
@@ -101,14 +169,47 @@ def influence(
     runtime: Runtime | None = None,
     **options: Any,
 ) -> Array:
-    """How much a little more weight on each point would lower the outer objective of the model
-    fitted on ``coreset``."""
+    """How much a little more weight on each point would lower the objective of a coreset's model.
+
+    Parameters
+    ----------
+    x, y : array
+        Features and labels (or targets); or a :class:`Dataset` as x.
+    coreset : Coreset or sequence of int
+        What the model is fitted on.
+    weight : array, optional
+        How much each row counts in the objective.
+    outer : tuple or Dataset, optional
+        A separate set on which the objective is measured.
+    seed : int
+        Of an automatic regulariser.
+    runtime : Runtime, optional
+        Device and limits.
+    **options
+        Parameters of :class:`BilevelSelector`.
+
+    Returns
+    -------
+    array
+        One number for each row; the largest would help most.
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> bicore.influence(x, x[:, 0] > 0, [3, 8, 21], kernel="rbf", inner_reg=0.1).shape
+    (50,)
+    """
     selector = _selector(options)
     if isinstance(x, Dataset) and y is not None and not len(coreset):
-        y, coreset = None, y
-    context = Context(runtime=runtime or Runtime())
+        coreset = y  # influence(data, coreset)
+        y = None
     return selector.influence(
-        _dataset(x, y, weight), coreset, outer=_outer(outer), seed=seed, context=context
+        _dataset(x, y, weight),
+        coreset,
+        outer=_outer(outer),
+        seed=seed,
+        context=Context(runtime=runtime or Runtime()),
     )
 
 

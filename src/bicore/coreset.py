@@ -98,6 +98,21 @@ class Provenance:
     classes: tuple[Any, ...] | None = None
     notes: tuple[str, ...] = ()
 
+    def same_problem(self, other: Provenance) -> bool:
+        """Whether two coresets share the problem, so that their objectives can be compared.
+
+        Parameters
+        ----------
+        other : Provenance
+            Of the other coreset.
+
+        Returns
+        -------
+        bool
+            False also where one of them has no problem that is known.
+        """
+        return self.configuration is not None and self.configuration == other.configuration
+
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Provenance:
         """What a file holds; names of later versions are passed over."""
@@ -213,7 +228,7 @@ class Coreset:
 
     @property
     def gains(self) -> Array:
-        """How much each point lowered the outer objective; negative where a binary step raised it."""
+        """How much each point lowered the outer objective; negative where one raised it."""
         if not len(self.objectives):
             return np.empty(0)
         start = self.provenance.empty_objective

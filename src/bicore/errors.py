@@ -10,31 +10,85 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+__all__ = [
+    "BicoreError",
+    "ConvergenceError",
+    "DamagedFileError",
+    "InputError",
+    "MemoryLimitError",
+    "NumericalError",
+]
+
 
 class BicoreError(Exception):
-    """Base of every error that bicore raises on purpose."""
+    """Base of every error that bicore raises on purpose.
+
+    Examples
+    --------
+    >>> from bicore import BicoreError, Dataset
+    >>> try:
+    ...     Dataset([[0.0], [1.0]], ["a"])
+    ... except BicoreError as error:
+    ...     print(error)
+    y has 1 rows and x has 2; they must have the same length, row by row.
+    """
 
 
 class InputError(BicoreError, ValueError):
-    """A request that cannot be right: the message says which argument to change, and how."""
+    """A request that cannot be right: the message says which argument to change, and how.
+
+    Examples
+    --------
+    >>> from bicore import Runtime
+    >>> Runtime(threads=0)
+    Traceback (most recent call last):
+    bicore.errors.InputError: threads=0 is below 1; give at least 1, or None ...
+    """
 
 
 class DamagedFileError(InputError):
-    """A file that was whole when it was written and is not any more: truncated, or with bits that
-    changed."""
+    """A file that was whole when it was written and is not any more: truncated, or bits changed.
+
+    Examples
+    --------
+    >>> from bicore.errors import DamagedFileError, InputError
+    >>> issubclass(DamagedFileError, InputError)
+    True
+    """
 
 
 class MemoryLimitError(BicoreError, MemoryError):
-    """The smallest way to do the work needs more bytes than the memory limit allows."""
+    """The smallest way to do the work needs more bytes than the memory limit allows.
+
+    Examples
+    --------
+    >>> from bicore import MemoryLimitError
+    >>> issubclass(MemoryLimitError, MemoryError)
+    True
+    """
 
 
 class NumericalError(BicoreError, ArithmeticError):
-    """Arithmetic produced something no answer can be built on (not finite, not positive
-    semi-definite)."""
+    """Arithmetic gave nothing to build on: not finite, or not positive semi-definite.
+
+    Examples
+    --------
+    >>> from bicore.kernels import CallableKernel
+    >>> CallableKernel(lambda a, b: a @ b.T / 0)([[1.0], [2.0]])
+    Traceback (most recent call last):
+    bicore.errors.NumericalError: kernel=<lambda> returned a value that is not finite ...
+    """
 
 
 class ConvergenceError(NumericalError):
-    """A solver stopped before it reached its tolerance."""
+    """A solver stopped before it reached its tolerance.
+
+    Examples
+    --------
+    >>> from bicore import ConvergenceError, NumericalError
+    >>> issubclass(ConvergenceError, NumericalError)
+    True
+    """
 
 
 def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputError:

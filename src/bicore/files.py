@@ -10,8 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside ``path`` to write to; synced and renamed when the block ends well, removed when
-    it does not."""
+    """A path beside ``path`` to write to.
+
+    It is synced and renamed when the block ends well, and removed when it does not.
+    """
     target = Path(path)
     beside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
     try:

@@ -7,10 +7,13 @@ own structure.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,35 +22,151 @@ from torch import Tensor
 from bicore.data import Targets
 from bicore.errors import InputError, NumericalError
 
+__all__ = [
+    "Blocks",
+    "CrossEntropy",
+    "Curvature",
+    "CurvatureKind",
+    "CustomLoss",
+    "Isotropic",
+    "Logistic",
+    "Loss",
+    "Softmax",
+    "SquaredError",
+    "encoded",
+]
+
 #: A Hessian may dip below zero by rounding; past this share of its largest entry it is refused.
 CURVATURE_TOLERANCE = 1e-7
 
 
+class CurvatureKind(Enum):
+    """The structures that direct factors know how to use.
+
+    Examples
+    --------
+    >>> from bicore import CrossEntropy, SquaredError
+    >>> zeros = torch.zeros(1, 3)
+    >>> [loss.curvature(zeros, zeros).kind.value for loss in (SquaredError(), CrossEntropy())]
+    ['isotropic', 'softmax']
+    """
+
+    ISOTROPIC = "isotropic"
+    SOFTMAX = "softmax"
+    GENERAL = "general"
+
+
 class Curvature(ABC):
-    """Symmetric positive semi-definite C×C blocks A_i, one a row."""
+    """Symmetric positive semi-definite C×C blocks A_i, one a row.
+
+    Examples
+    --------
+    >>> from bicore import SquaredError
+    >>> curvature = SquaredError().curvature(torch.zeros(2, 3), torch.zeros(2, 3))
+    >>> curvature.scaled(torch.tensor([1.0, 0.5])).apply(torch.ones(2, 3)).tolist()
+    [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
+    """
+
+    kind: ClassVar[CurvatureKind] = CurvatureKind.GENERAL
 
     @abstractmethod
     def scaled(self, weights: Tensor) -> Curvature:
-        """The blocks w_i A_i."""
+        """The blocks w_i A_i.
+
+        Parameters
+        ----------
+        weights : Tensor
+            One number a row.
+
+        Returns
+        -------
+        Curvature
+            Of the same kind.
+        """
 
     @abstractmethod
     def apply(self, rows: Tensor) -> Tensor:
-        """A_i times row i, for every i."""
+        """A_i times row i, for every i.
+
+        Parameters
+        ----------
+        rows : Tensor
+            Of shape (m, C).
+
+        Returns
+        -------
+        Tensor
+            Of the same shape.
+        """
 
     @abstractmethod
     def typical(self) -> Tensor:
-        """The mean eigenvalue of each block on the space it acts on, for preconditioning."""
+        """The mean eigenvalue of each block on the space it acts on, for preconditioning.
+
+        Returns
+        -------
+        Tensor
+            One number a row.
+        """
 
     @abstractmethod
     def blocks(self, outputs: int) -> Tensor:
-        """The blocks written out, (m, C, C)."""
+        """The blocks written out.
+
+        Parameters
+        ----------
+        outputs : int
+            C.
+
+        Returns
+        -------
+        Tensor
+            Of shape (m, C, C).
+        """
+
+    @abstractmethod
+    def separate(self) -> Tensor:
+        """The part of each block that ties no two outputs together.
+
+        Returns
+        -------
+        Tensor
+            Its diagonal, (m, C), or (m, 1) where all outputs share it.
+        """
+
+    def direct_limit(self, largest: int) -> float:
+        """Up to how many rows direct factors are cheaper than iterations.
+
+        Parameters
+        ----------
+        largest : int
+            Up to how many C + 1 factors of that size are.
+
+        Returns
+        -------
+        float
+            Rows; infinity where direct factors always are.
+        """
+        return largest
 
 
 @dataclass(frozen=True, eq=False)
 class Isotropic(Curvature):
-    """A_i = a_i I."""
+    """A_i = a_i I.
+
+    Parameters
+    ----------
+    scale : Tensor
+        The numbers a_i.
+
+    Examples
+    --------
+    >>> Isotropic(torch.tensor([2.0])).blocks(2).tolist()
+    [[[2.0, 0.0], [0.0, 2.0]]]
+    """
 
     scale: Tensor
+    kind = CurvatureKind.ISOTROPIC
 
     def scaled(self, weights: Tensor) -> Isotropic:
         return Isotropic(self.scale * weights)
@@ -59,17 +178,38 @@ class Isotropic(Curvature):
         return self.scale
 
     def blocks(self, outputs: int) -> Tensor:
-        return self.scale[:, None, None] * torch.eye(
-            outputs, dtype=self.scale.dtype, device=self.scale.device
-        )
+        identity = torch.eye(outputs, dtype=self.scale.dtype, device=self.scale.device)
+        return self.scale[:, None, None] * identity
+
+    def separate(self) -> Tensor:
+        return self.scale[:, None]
+
+    def direct_limit(self, largest: int) -> float:
+        # One factor serves all outputs.
+        return math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Curvature):
-    """A_i = w_i (diag p_i − p_i p_iᵀ); ``weighted`` holds w_i p_i."""
+    """A_i = w_i (diag p_i − p_i p_iᵀ).
+
+    Parameters
+    ----------
+    probabilities : Tensor
+        The rows p_i.
+    weighted : Tensor
+        The rows w_i p_i.
+
+    Examples
+    --------
+    >>> half = torch.tensor([[0.5, 0.5]])
+    >>> Softmax(half, half).blocks(2).tolist()
+    [[[0.25, -0.25], [-0.25, 0.25]]]
+    """
 
     probabilities: Tensor
     weighted: Tensor
+    kind = CurvatureKind.SOFTMAX
 
     def scaled(self, weights: Tensor) -> Softmax:
         return Softmax(self.probabilities, self.weighted * weights[:, None])
@@ -87,10 +227,24 @@ class Softmax(Curvature):
         outer = self.weighted[:, :, None] * self.probabilities[:, None, :]
         return torch.diag_embed(self.weighted) - outer
 
+    def separate(self) -> Tensor:
+        return self.weighted
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Curvature):
-    """Any blocks, stored."""
+    """Any blocks, stored.
+
+    Parameters
+    ----------
+    values : Tensor
+        Of shape (m, C, C).
+
+    Examples
+    --------
+    >>> Blocks(torch.tensor([[[3.0, 1.0], [1.0, 1.0]]])).typical().tolist()
+    [2.0]
+    """
 
     values: Tensor
 
@@ -106,35 +260,157 @@ class Blocks(Curvature):
     def blocks(self, outputs: int) -> Tensor:
         return self.values
 
+    def separate(self) -> Tensor:
+        return self.values.diagonal(dim1=1, dim2=2)
+
+    def direct_limit(self, largest: int) -> float:
+        # One factor of size m·C, which costs more than C + 1 of size m.
+        return largest // 4
+
 
 class Loss(ABC):
-    """A loss ℓ(h, t) of a prediction h and a prepared target t, twice differentiable and convex in
-    h."""
+    """A loss ℓ(h, t) of a prediction h and a prepared target t.
+
+    It must be twice differentiable and convex in h.
+
+    Examples
+    --------
+    >>> from bicore import CrossEntropy
+    >>> prediction, target = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])
+    >>> CrossEntropy().value(prediction, target).tolist()
+    [0.6931471824645996]
+    >>> CrossEntropy().gradient(prediction, target).tolist()
+    [[-0.5, 0.5]]
+    """
 
     name: str
+    #: Squared error: closed forms hold.
+    quadratic: ClassVar[bool] = False
+    #: Cross-entropy over a softmax.
+    softmax: ClassVar[bool] = False
 
     @abstractmethod
     def outputs(self, targets: Targets) -> int:
-        """How many numbers a prediction has for these targets."""
+        """How many numbers a prediction has.
+
+        Parameters
+        ----------
+        targets : Targets
+            Labels or targets of the data.
+
+        Returns
+        -------
+        int
+            C.
+
+        Raises
+        ------
+        InputError
+            Where the loss is not made for such targets.
+        """
 
     @abstractmethod
     def prepare(
         self, targets: Targets, reference: Targets, weights: Tensor, like: Tensor
     ) -> Tensor:
-        """Targets as a tensor; ``reference`` and its ``weights`` are the training data (for
-        centring)."""
+        """Targets as the other methods read them.
+
+        Parameters
+        ----------
+        targets : Targets
+            What is to be prepared.
+        reference : Targets
+            Those of the training data, for centring.
+        weights : Tensor
+            Of the training data.
+        like : Tensor
+            Of the dtype and on the device that is wanted.
+
+        Returns
+        -------
+        Tensor
+            One row a point.
+        """
 
     @abstractmethod
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """ℓ_i(h_i), one number a row."""
+        """The losses ℓ_i(h_i).
+
+        Parameters
+        ----------
+        prediction : Tensor
+            Of shape (rows, C).
+        target : Tensor
+            Prepared.
+
+        Returns
+        -------
+        Tensor
+            One number a row.
+        """
 
     @abstractmethod
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """∇ℓ_i(h_i), (rows, C)."""
+        """The gradients ∇ℓ_i(h_i).
+
+        Parameters
+        ----------
+        prediction : Tensor
+            Of shape (rows, C).
+        target : Tensor
+            Prepared.
+
+        Returns
+        -------
+        Tensor
+            Of shape (rows, C).
+        """
 
     @abstractmethod
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
-        """∇²ℓ_i(h_i)."""
+        """The Hessians ∇²ℓ_i(h_i).
+
+        Parameters
+        ----------
+        prediction : Tensor
+            Of shape (rows, C).
+        target : Tensor
+            Prepared.
+
+        Returns
+        -------
+        Curvature
+            One block a row.
+        """
+
+    def uncentred(self) -> Loss:
+        """The same loss without centring.
+
+        Returns
+        -------
+        Loss
+            Itself where it has none.
+        """
+        return self
+
+    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+        """Predictions with what :meth:`prepare` took off the targets put back.
+
+        Parameters
+        ----------
+        predictions : Tensor
+            Of a model that was fitted to prepared targets.
+        targets : Targets
+            As they were.
+        prepared : Tensor
+            What became of them.
+
+        Returns
+        -------
+        Tensor
+            Of the shape of the predictions.
+        """
+        return predictions
 
 
 def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> int:
@@ -152,16 +428,46 @@ def _needs_classes(name: str, targets: Targets, exactly: int | None = None) -> i
 
 
 def encoded(targets: Targets, like: Tensor) -> Tensor:
-    """One-hot rows for labels, the numbers themselves for regression."""
+    """One-hot rows for labels, the numbers themselves for regression.
+
+    Parameters
+    ----------
+    targets : Targets
+        Labels or targets.
+    like : Tensor
+        Of the dtype and on the device that is wanted.
+
+    Returns
+    -------
+    Tensor
+        One row a point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.data import read_targets
+    >>> encoded(read_targets(np.array(["b", "a"])), torch.empty(0)).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
     values = torch.from_numpy(targets.values)
-    return (values if targets.classes is None else F.one_hot(values, len(targets.classes))).to(like)
+    if targets.classes is not None:
+        values = F.one_hot(values, len(targets.classes))
+    return values.to(like)
 
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """Softmax cross-entropy, −log p_y with p = softmax(h): ∇ = p − e_y, ∇² = diag p − p pᵀ."""
+    """Softmax cross-entropy, −log p_y with p = softmax(h): ∇ = p − e_y, ∇² = diag p − p pᵀ.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector, CrossEntropy
+    >>> BilevelSelector(loss=CrossEntropy()).loss.name
+    'cross-entropy'
+    """
 
     name = "cross-entropy"
+    softmax = True
 
     def outputs(self, targets: Targets) -> int:
         return _needs_classes(self.name, targets)
@@ -185,15 +491,29 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class SquaredError(Loss):
-    """‖h − t‖²: ∇ = 2(h − t), ∇² = 2I. Labels become one-hot rows; any number of regression
-    targets.
+    """Squared error, ‖h − t‖²: ∇ = 2(h − t), ∇² = 2I.
 
-    ``centre`` subtracts the (weighted) mean of the training targets first: a constant intercept
-    that costs no point.
+    Labels become one-hot rows; there may be any number of regression targets.
+
+    Parameters
+    ----------
+    centre : bool
+        Subtract the (weighted) mean of the training targets first: a constant intercept that costs
+        no point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore import SquaredError
+    >>> from bicore.data import read_targets
+    >>> y = read_targets(np.array([1.0, 3.0]))
+    >>> SquaredError().prepare(y, y, torch.ones(2), torch.empty(0)).tolist()
+    [[-1.0], [1.0]]
     """
 
     centre: bool = True
     name = "squared"
+    quadratic = True
 
     def outputs(self, targets: Targets) -> int:
         return targets.outputs
@@ -216,10 +536,26 @@ class SquaredError(Loss):
     def curvature(self, prediction: Tensor, target: Tensor) -> Curvature:
         return Isotropic(torch.full_like(prediction[:, 0], 2.0))
 
+    def uncentred(self) -> Loss:
+        return SquaredError(centre=False) if self.centre else self
+
+    def undone(self, predictions: Tensor, targets: Targets, prepared: Tensor) -> Tensor:
+        # Every row lost the same mean; the first one shows it.
+        return predictions + (encoded(targets, prepared) - prepared)[:1]
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """Two classes, one output: log(1 + exp(−s h)), s = ±1 (the second class in sorted order is +1)."""
+    """Two classes, one output: log(1 + exp(−s h)), s = ±1.
+
+    The second class in sorted order is +1.
+
+    Examples
+    --------
+    >>> from bicore import Logistic
+    >>> Logistic().gradient(torch.zeros(1, 1), torch.ones(1, 1)).tolist()
+    [[-0.5]]
+    """
 
     name = "logistic"
 
@@ -246,16 +582,34 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class CustomLoss(Loss):
-    """A loss given as a function of one prediction (C,) and one target; derivatives by
-    ``torch.func``.
+    """A loss given as a function of one prediction and one target; derivatives by ``torch.func``.
 
-    The target is a one-hot vector (classes,) for labels and a vector (targets,) for regression. The
-    function must be written in torch operations that ``torch.func`` can transform, twice
-    differentiable and convex in the prediction.
+    Parameters
+    ----------
+    function : callable
+        Takes a prediction (C,) and a target, a one-hot vector (classes,) for labels and a vector
+        (targets,) for regression, and returns a number. It must be written in torch operations that
+        ``torch.func`` can transform, twice differentiable and convex in the prediction.
+    name : str
+        What errors and reports call it.
+    output_count : int, optional
+        C; default: as many as classes, or targets.
+
+    Raises
+    ------
+    InputError
+        Where the function returns more than one number.
+    NumericalError
+        Where its Hessian is not positive semi-definite.
 
     Examples
     --------
-    >>> huber = CustomLoss(lambda h, t: (torch.sqrt(1 + (h - t) ** 2) - 1).sum(), name="pseudo-huber")
+    >>> from bicore import CustomLoss
+    >>> def pseudo_huber(h, t):
+    ...     return (torch.sqrt(1 + (h - t) ** 2) - 1).sum()
+    >>> huber = CustomLoss(pseudo_huber, name="pseudo-huber")
+    >>> huber.gradient(torch.tensor([[0.0], [9.0]]), torch.zeros(2, 1)).round(decimals=2).tolist()
+    [[0.0], [0.9900000095367432]]
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -296,7 +650,7 @@ class CustomLoss(Loss):
         if not smallest >= -CURVATURE_TOLERANCE * blocks.abs().max().clamp_min(1):
             raise NumericalError(
                 f"loss={self.name!r} has a Hessian that is not positive semi-definite (smallest "
-                f"eigenvalue {smallest:.3g}); "
-                "the inner problem needs a loss that is convex in the prediction."
+                f"eigenvalue {smallest:.3g}); the inner problem needs a loss that is convex in the "
+                "prediction."
             )
         return Blocks(blocks)

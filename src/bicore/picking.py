@@ -25,7 +25,7 @@ def whole_number(value: Any, least: int, words: str) -> int:
     return int(value)
 
 
-def as_size(size: int | float, n: int) -> int:
+def as_size(size: Any, n: int) -> int:
     """A count within 1 … n, or a fraction of n."""
     if size == "auto":
         raise InputError(
@@ -37,14 +37,15 @@ def as_size(size: int | float, n: int) -> int:
             f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 "
             "and 1."
         )
+    value = float(size)
     if not isinstance(size, Integral):  # 1.0 is all of them, 20.0 a count that came as a float
-        if 0 < size <= 1:
-            return max(1, round(float(size) * n))
-        if not float(size).is_integer():
+        if 0 < value <= 1:
+            return max(1, round(value * n))
+        if not value.is_integer():
             raise InputError(
                 f"size={size} is neither a whole count nor a fraction between 0 and 1."
             )
-    count = int(size)
+    count = int(value)
     if not 1 <= count <= n:
         raise InputError(
             f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for "
@@ -57,7 +58,8 @@ def as_seed(rng: int | np.random.Generator) -> int:
     """One number from which every step derives its own generator, so that a run can be continued
     at any step."""
     if isinstance(rng, np.random.Generator):
-        return int(rng.integers(2**62))
+        drawn: int = rng.integers(2**62).item()
+        return drawn
     return whole_number(rng, 0, f"seed={rng!r} is not a whole number >= 0 or a NumPy generator.")
 
 

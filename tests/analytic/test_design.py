@@ -1,5 +1,4 @@
-"""Experimental design: the paper's propositions, each against expectations, differences or all
-subsets."""
+"""Experimental design: the paper's propositions, against expectations, differences, all subsets."""
 
 from itertools import combinations
 
@@ -8,13 +7,14 @@ import pytest
 import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
-from bicore.bilevel.solvers.projection import capped
+from bicore.numerics.projection import capped
 from bicore.kernels import Linear
 from bicore.selectors import ADesign, VDesign
 from bicore.selectors.baselines.relaxation import evaluated, relax
 
-# σ² and λ
+#: σ²
 NOISE = 0.3
+#: λ
 PRIOR = 0.7
 
 
@@ -119,8 +119,7 @@ def test_closed_forms_are_the_expectations_of_the_propositions(kind):
 
 
 def test_with_growing_data_the_summary_objective_is_v_design_plus_half_the_noise():
-    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n, which vanishes as n grows while S
-    stays."""
+    """E g − g_V − σ²/2 = −σ² tr(X_S(X_SᵀX_S + λσ²I)⁻¹X_Sᵀ)/n vanishes as n grows and S stays."""
     rng = np.random.default_rng(4)
     gaps = []
     start = points(6, 3, seed=5)
@@ -147,16 +146,12 @@ def moments(x):
 
 
 def hessian_of(features, moment, weights):
-    """Lemma 8: σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), a product of two positive semi-definite matrices entry
-    by entry."""
-    inverse = torch.linalg.inv(
-        features.T @ (weights[:, None] * features) + NOISE * torch.eye(features.shape[1]).double()
-    )
-    return (
-        NOISE
-        * (features @ inverse @ features.T)
-        * (features @ inverse @ moment @ inverse @ features.T)
-    )
+    """Lemma 8: σ² (ΦF⁻¹Φᵀ) ∘ (ΦF⁻¹MF⁻¹Φᵀ), entry by entry; both factors are semi-definite."""
+    identity = torch.eye(features.shape[1]).double()
+    inverse = torch.linalg.inv(features.T @ (weights[:, None] * features) + NOISE * identity)
+    first = features @ inverse @ features.T
+    second = features @ inverse @ moment @ inverse @ features.T
+    return NOISE * first * second
 
 
 def frank_wolfe(features, moment, size, steps):
@@ -237,7 +232,7 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     size = 10
     best = relax(features, moment, NOISE, size, tolerance=1e-8)
     zero = torch.zeros(60, dtype=torch.float64)
-    # the Hessian only falls as w grows
+    # the Hessian only falls as w grows, so that it is largest at zero
     curvature = float(hessian_of(features, moment, zero).trace()) * 2 * size
     values = []
     for steps in (1, 4, 16, 64, 256):
@@ -250,8 +245,7 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
     assert best.objective - best.bound <= 1e-8 * best.objective
     assert float(best.weights.sum()) == pytest.approx(size)
     # With one point the vertex is the point of the steepest gradient, which is what matching
-    # pursuit takes.
-    # where noise drowns curvature
+    # pursuit takes, and the design too where noise drowns curvature.
     first = VDesign(Linear() * (1 / PRIOR), 1e6).select(Dataset(points(60, 5, seed=7)), 1)
     assert int(evaluated(features, moment, 1e6, zero)[1].argmin()) == first.indices[0]
 

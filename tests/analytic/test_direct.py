@@ -1,5 +1,4 @@
-"""Bilevel selection on a module itself: against closed forms, refits, dense solves, and the kernel
-engine on the same problem."""
+"""Bilevel selection on a module itself, against closed forms, refits, dense solves and kernels."""
 
 import numpy as np
 import pytest
@@ -8,9 +7,10 @@ from torch import nn
 
 from bicore import BilevelSelector, Context, Dataset, InputError, NumericalError
 from bicore.kernels import Linear
-from bicore.networks.problem import (
+from bicore.networks import (
     ConjugateGradients,
     FlatModule,
+    InverseHessian,
     NetworkProblem,
     NeumannSeries,
     QuasiNewton,
@@ -183,6 +183,28 @@ def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
         for size in (None, 9, 2)
     )
     assert whole.indices.tolist() == drawn.indices.tolist() != few.indices.tolist()
+
+
+def test_an_inverse_of_ones_own_sees_the_whole_coreset_unless_it_says_how_much():
+    class Identity(InverseHessian):
+        def __init__(self):
+            self.products = []
+
+        def solve(self, product, gradient):
+            self.products.append(product(gradient, 0))
+            return gradient
+
+    class Few(Identity):
+        mini_batch = 2
+
+    given = blobs(30, classes=3, features=3)
+    whole = Identity()
+    few = Few()
+    for inverse in (whole, few):
+        selector = NetworkSelector(inner_reg=0.05, training=QuasiNewton(5), inverse=inverse)
+        selector.select(given, 4, context=Context(linear(3, 3)))
+    same = [torch.equal(*pair) for pair in zip(whole.products, few.products, strict=True)]
+    assert same == [True, True, False]
 
 
 @pytest.mark.parametrize("options", [{}, {"candidates": 12}])

@@ -6,6 +6,7 @@ import torch
 
 from bicore import CrossEntropy, CustomLoss, InputError, Logistic, NumericalError, SquaredError
 from bicore.data import read_targets
+from bicore.losses import CurvatureKind
 from tests.helpers import HUBER, softmax_loss
 
 LABELS = read_targets(np.array([0, 2, 1, 2, 0]))
@@ -77,3 +78,33 @@ def test_centring_subtracts_the_weighted_mean_of_the_training_targets():
     rows = SquaredError().prepare(NUMBERS, NUMBERS, weights, like)
     values = torch.from_numpy(NUMBERS.values)
     torch.testing.assert_close(rows, values - (values[0] + 3 * values[4]) / 4)
+
+
+@pytest.mark.parametrize(("loss", "targets"), CASES)
+def test_members_that_engines_read(loss, targets):
+    h, t = prepared(loss, targets)
+    curvature = loss.curvature(h, t)
+    plain = loss.uncentred()
+    assert plain == plain.uncentred()
+    assert (loss.quadratic, loss.softmax) == (
+        loss.name == "squared",
+        loss.name == "cross-entropy",
+    )
+    # What prepare took off comes back: undone targets are the targets themselves.
+    if loss.quadratic:
+        whole, bare = plain.prepare(targets, targets, torch.ones(5), t), loss.undone(t, targets, t)
+        torch.testing.assert_close(bare, whole)
+    else:
+        assert loss.undone(h, targets, t) is h
+    assert (
+        curvature.direct_limit(64)
+        in {
+            CurvatureKind.ISOTROPIC: (np.inf,),
+            CurvatureKind.SOFTMAX: (64,),
+            CurvatureKind.GENERAL: (16,),
+        }[curvature.kind]
+    )
+    # A block is its separate part less a rank-one term at most (softmax), or that part itself.
+    if curvature.kind is not CurvatureKind.SOFTMAX:
+        shares = curvature.blocks(h.shape[1]).diagonal(dim1=1, dim2=2)
+        torch.testing.assert_close(curvature.separate().expand_as(shares), shares)

@@ -7,7 +7,7 @@ import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
 from bicore.bilevel.engines.ridge import RidgeForward
-from bicore.bilevel.solvers.projection import capped
+from bicore.numerics.projection import capped
 from bicore.bilevel.strategies.sparse_weights import Sparsity
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.runtime import Clock

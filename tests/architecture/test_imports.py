@@ -13,7 +13,7 @@ LAYERS = [
     ["_version", "errors", "files"],
     ["runtime", "data"],
     ["coreset", "losses", "sources", "state"],
-    ["picking"],
+    ["picking", "numerics"],
     ["kernels", "networks"],
     ["bilevel"],
     ["selectors"],

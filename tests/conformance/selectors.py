@@ -12,7 +12,7 @@ from torch import nn
 
 import bicore
 from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
-from bicore.networks.problem import ConjugateGradients, QuasiNewton
+from bicore.networks import ConjugateGradients, QuasiNewton
 from bicore.selectors import (
     ADesign,
     BatchBALD,
@@ -111,7 +111,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     },
     FacilityLocation: {
         "facility location": FacilityLocation(),
-        "craig": FacilityLocation("gradients", per_class=True, weights="counts"),
+        "craig": FacilityLocation("gradients", per_class=True, counted=True),
         "facility location, predictions": FacilityLocation("predictions"),
     },
     InducingPoints: {"frcl": InducingPoints(proposals=50)},
@@ -123,8 +123,8 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     GradientMatching: {
         "gradient matching": GradientMatching(),
         "gradient matching, normalised": GradientMatching(normalise=True),
-        "gradient matching, pursuit": GradientMatching(weights="pursuit"),
-        "gradient matching, frank-wolfe": GradientMatching(weights="frank-wolfe"),
+        "gradient matching, pursuit": GradientMatching(weighting="pursuit"),
+        "gradient matching, frank-wolfe": GradientMatching(weighting="frank-wolfe"),
     },
     BatchBALD: {"batchbald": BatchBALD(draws=6, configurations=100)},
 }

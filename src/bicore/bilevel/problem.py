@@ -1,25 +1,94 @@
 """The paper's two equations and nothing else.
 
 inner   α*(w) = argmin_α  Σ_{i∈S} w_i ℓ_i(h_i) + ρ tr(αᵀ K_SS α),     h = K[:, S] α
-outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, scaled to sum 1)
+outer   G(w)  = Σ_j v_j ℓ_j(h_j)                                       (v: data weights, sum 1)
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from bicore.bilevel.solvers.choice import Solvers
+from bicore.data import Array
 from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import Loss
 
 
+class Regulariser(ABC):
+    """How much the inner problem is held back: a form of ρ, known or to be found from the data."""
+
+    #: Whether ρ is the same for every size: prefixes and rank-one updates need that.
+    constant: ClassVar[bool] = True
+    #: Whether the data chooses it before the first point.
+    automatic: ClassVar[bool] = False
+
+    @abstractmethod
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        """The regulariser to work with, once the problem is known.
+
+        Parameters
+        ----------
+        problem : Problem
+            Of the training data alone.
+        eligible : array of int
+            The points that may be drawn, in the order of their ids.
+        solvers : Solvers
+            To fit them with.
+        seed : int
+            Of what is drawn.
+
+        Returns
+        -------
+        Known
+            Itself, unless it is automatic.
+        """
+
+
+class Known(Regulariser):
+    """A regulariser that is a number."""
+
+    value: float
+
+    @abstractmethod
+    def rho(self, size: int) -> float:
+        """ρ of a coreset.
+
+        Parameters
+        ----------
+        size : int
+            How many points it has.
+
+        Returns
+        -------
+        float
+            The factor of ‖h‖².
+        """
+
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        return self
+
+
 @dataclass(frozen=True)
-class Constant:
-    """ρ is the same for every coreset size: the plain sum of the paper. Prefixes and rank-one
-    updates need this form."""
+class Constant(Known):
+    """ρ is the same for every coreset size: the plain sum of the paper.
+
+    Parameters
+    ----------
+    value : float
+        ρ, above 0.
+
+    Examples
+    --------
+    >>> Constant(0.1).rho(50)
+    0.1
+    """
 
     value: float
 
@@ -34,11 +103,25 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class PerPoint:
-    """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it. Published λ
-    belong to this form."""
+class PerPoint(Known):
+    """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it.
+
+    Published λ belong to this form.
+
+    Parameters
+    ----------
+    value : float
+        λ, above 0.
+
+    Examples
+    --------
+    >>> PerPoint(0.01).rho(50)
+    0.5
+    """
 
     value: float
+
+    constant = False
 
     def __post_init__(self) -> None:
         _check_regulariser(self.value)
@@ -50,14 +133,11 @@ class PerPoint:
         return f"PerPoint({self.value:g})"
 
 
-Regulariser = Constant | PerPoint
-
-
 def _check_regulariser(value: float) -> None:
-    if not 0 < value < float("inf"):
+    if not 0 < value < math.inf:
         raise InputError(
-            f"inner_reg={value} is not a positive number; the inner problem needs a regulariser > "
-            "0."
+            f"inner_reg={value} is not a positive number; the inner problem needs a "
+            "regulariser > 0."
         )
 
 
@@ -73,24 +153,33 @@ class Problem:
     outer_targets: Tensor
     outer_weights: Tensor
     outputs: int
-    regulariser: Regulariser
+    regulariser: Known
 
     @property
     def size(self) -> int:
+        """How many points there are to choose from."""
         return self.train.shape[1]
+
+    @property
+    def same(self) -> bool:
+        """Whether the outer set is the training set."""
+        return self.cross is self.train
 
     def outer_value(self, predictions: Tensor) -> float:
         """G at these predictions of the outer set."""
         losses = self.outer_loss.value(predictions, self.outer_targets)
-        value = float(torch.dot(losses.double(), self.outer_weights.double()))
-        if value != value or value in (float("inf"), float("-inf")):
-            raise NumericalError(
-                f"the outer objective became {value}; use float64, a larger inner_reg, or scale x."
-            )
-        return value
+        return finite_objective(float(torch.dot(losses.double(), self.outer_weights.double())))
 
     def outer_gradient(self, predictions: Tensor) -> Tensor:
         """R: row j is v_j ∇ℓ_j(h_j)."""
-        return (
-            self.outer_loss.gradient(predictions, self.outer_targets) * self.outer_weights[:, None]
+        slopes = self.outer_loss.gradient(predictions, self.outer_targets)
+        return slopes * self.outer_weights[:, None]
+
+
+def finite_objective(value: float) -> float:
+    """The outer objective itself; an error in words where it is no number."""
+    if not math.isfinite(value):
+        raise NumericalError(
+            f"the outer objective became {value}; use float64, a larger inner_reg, or scale x."
         )
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,13 @@ import numpy as np
 
 from bicore.data import Array, Targets
 from bicore.errors import InputError
+from bicore.picking import whole_number
 
 
 @dataclass(frozen=True, eq=False)
 class Quotas:
-    """``codes`` is the class of every row; ``caps`` the most points of each, or None for one of
-    every class a round."""
+    """Quotas of one data set: ``codes`` is the class of every row, ``caps`` the most points of
+    each class, or None for one of every class a round."""
 
     codes: Array
     caps: Array | None
@@ -34,34 +36,54 @@ class Quotas:
         return free & least[self.codes]
 
 
-def as_quotas(value: Any, targets: Targets) -> Quotas | None:
-    """Quotas of these labels: None, "balanced", or the most points of each class by its label."""
-    if value is None:
-        return None
+class QuotaRule(ABC):
+    """A wish about classes, before it is known which there are."""
+
+    @abstractmethod
+    def of(self, targets: Targets) -> Quotas:
+        """The quotas of these labels."""
+
+
+@dataclass(frozen=True)
+class Balanced(QuotaRule):
+    """One point of every class a round."""
+
+    def of(self, targets: Targets) -> Quotas:
+        return Quotas(_codes(targets), None)
+
+
+@dataclass(frozen=True)
+class AtMost(QuotaRule):
+    """The most points of each class, by its label; classes that are not named have no limit."""
+
+    counts: Mapping[Any, int]
+
+    def __post_init__(self) -> None:
+        for label, count in self.counts.items():
+            whole_number(
+                count,
+                0,
+                f"quotas[{label!r}]={count!r} is not a count >= 0; give the most points this class "
+                "may have.",
+            )
+
+    def of(self, targets: Targets) -> Quotas:
+        codes = _codes(targets)
+        known = np.asarray(targets.classes).tolist()
+        caps = np.full(len(known), len(codes), dtype=np.int64)
+        for label, count in self.counts.items():
+            if label not in known:
+                raise InputError(
+                    f"quotas names {label!r}, which is no class of y ({known[:10]}); name classes "
+                    "that occur."
+                )
+            caps[known.index(label)] = count
+        return Quotas(codes, caps)
+
+
+def _codes(targets: Targets) -> Array:
     if targets.classes is None:
         raise InputError(
             "quotas are for classes, and y holds targets; leave them out, or give labels."
         )
-    codes = np.asarray(targets.values).reshape(-1)
-    if value == "balanced":
-        return Quotas(codes, None)
-    if not isinstance(value, Mapping):
-        raise InputError(
-            f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for "
-            f"example {{'spam': 20}}."
-        )
-    known = targets.classes.tolist()
-    caps = np.full(len(known), len(codes), dtype=np.int64)
-    for label, count in value.items():
-        if label not in known:
-            raise InputError(
-                f"quotas names {label!r}, which is no class of y ({known[:10]}); name classes that "
-                "occur."
-            )
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
-            raise InputError(
-                f"quotas[{label!r}]={count!r} is not a count >= 0; give the most points this class "
-                "may have."
-            )
-        caps[known.index(label)] = count
-    return Quotas(codes, caps)
+    return np.asarray(targets.values).reshape(-1)

@@ -16,15 +16,13 @@ objective lies within 1% of
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import Tensor
 
-from bicore.bilevel.engines.implicit import ImplicitForward
-from bicore.bilevel.problem import Constant, Problem
-from bicore.bilevel.solvers.inner import InnerSolver
-from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
+from bicore.bilevel.solvers.choice import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
 
@@ -36,45 +34,58 @@ EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
 SLACK = 0.01
 
 
-def automatic(
-    problem: Problem, eligible: Tensor, inner: InnerSolver, linear: LinearSolver, seed: int
-) -> Constant:
-    """The regulariser of the rule above; ``eligible`` are the points that may be drawn."""
-    scale = float(problem.train.diagonal().double().mean()) or 1.0
-    points = eligible.cpu().numpy()
-    size = min(SUBSET_SIZE, max(1, len(points) // 2))
-    values = np.zeros(len(EXPONENTS))
-    slopes = np.zeros(len(EXPONENTS))
-    rng = np.random.default_rng((seed, 0x5EED))
-    usable = len(EXPONENTS)
-    for _ in range(SUBSETS):
-        subset = np.sort(rng.choice(points, size, replace=False)).tolist()
-        state = ImplicitForward(problem, size, inner, linear)
-        for place, exponent in enumerate(EXPONENTS[:usable]):
-            try:
-                found = _evaluated(
-                    state, subset, replace(problem, regulariser=Constant(scale * 10.0**exponent))
-                )
-            except NumericalError:
-                if place == 0:
-                    raise
-                # this precision cannot solve the problem with so small a ρ: the grid ends before it
-                usable = place
-                break
-            values[place] += found[0] / SUBSETS
-            slopes[place] += found[1] / SUBSETS
-    places = np.array(EXPONENTS[:usable], dtype=float)
-    return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
+@dataclass(frozen=True)
+class Automatic(Regulariser):
+    """The ρ under which small random subsets of the training data predict the rest best.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector().inner_reg
+    Automatic()
+    """
+
+    automatic = True
+
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        scale = float(problem.train.diagonal().double().mean()) or 1.0
+        size = min(SUBSET_SIZE, max(1, len(eligible) // 2))
+        values = np.zeros(len(EXPONENTS))
+        slopes = np.zeros(len(EXPONENTS))
+        rng = np.random.default_rng((seed, 0x5EED))
+        usable = len(EXPONENTS)
+        for _ in range(SUBSETS):
+            subset = np.sort(rng.choice(eligible, size, replace=False)).tolist()
+            found = _along_the_grid(problem, subset, solvers, scale, usable)
+            usable = len(found)
+            for place, (value, slope) in enumerate(found):
+                values[place] += value / SUBSETS
+                slopes[place] += slope / SUBSETS
+        places = np.array(EXPONENTS[:usable], dtype=float)
+        return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
 
 
-def _evaluated(state: ImplicitForward, subset: list[int], problem: Problem) -> tuple[float, float]:
-    """G of the subset under this problem's regulariser, and its derivative in log₁₀ ρ."""
-    state.problem = problem
-    if state.indices:
-        state.fit()
-    else:
-        state.extend(subset, [1.0] * len(subset))
-    return state.objective, state.rho_gradient() * state.rho * math.log(10)
+def _along_the_grid(
+    problem: Problem, subset: list[int], solvers: Solvers, scale: float, usable: int
+) -> list[tuple[float, float]]:
+    """G of the subset and its derivative in log₁₀ ρ for every ρ of the grid, warm-started; it ends
+    before a ρ that is too small for this precision to solve the problem with."""
+    engine = ImplicitEngine(problem, len(subset), solvers)
+    found: list[tuple[float, float]] = []
+    for exponent in EXPONENTS[:usable]:
+        engine.problem = replace(problem, regulariser=Constant(scale * 10.0**exponent))
+        try:
+            if engine.chosen:
+                engine.fit()
+            else:
+                engine.extend(subset, [1.0] * len(subset))
+            slope = engine.rho_gradient() * engine.rho * math.log(10)
+        except NumericalError:
+            if not found:
+                raise
+            break
+        found.append((engine.objective, slope))
+    return found
 
 
 def _largest_good(places: Array, values: Array, slopes: Array) -> float:

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -35,8 +36,7 @@ Pairs = Iterator[tuple[Tensor, Tensor]]
 
 @dataclass
 class State:
-    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first layer with
-    weights.
+    """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first weights.
 
     ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second),
     rows then columns: the tensors hold the pairs where both lie inside their images.
@@ -50,30 +50,125 @@ class State:
         return State(self.nngp.clone(), None if self.ntk is None else self.ntk.clone(), self.shift)
 
 
+class LayerVisitor(Protocol):
+    """Has a method for every layer of this module, and one for those it does not know.
+
+    ``place`` is whatever the visitor itself passes to :meth:`Layer.visit`.
+    """
+
+    def conv(self, layer: Conv, place: int) -> None: ...
+    def dense(self, layer: Dense, place: int) -> None: ...
+    def relu(self, layer: ReLU, place: int) -> None: ...
+    def flatten(self, layer: Flatten, place: int) -> None: ...
+    def residual(self, layer: Residual, place: int) -> None: ...
+    def other(self, layer: Layer, place: int) -> None: ...
+
+
 class Layer(ABC):
-    """One step of a network."""
+    """One step of a network: how it maps covariances at infinite width.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Conv, Dense
+    >>> [(layer.spatial, layer.thinning) for layer in (Conv(3, stride=2), Dense())]
+    [(True, 2), (False, 1)]
+    """
+
+    #: Whether it ends the positions by keeping them apart.
+    flattens: ClassVar[bool] = False
+    #: Whether it ends the positions by averaging over them.
+    averages: ClassVar[bool] = False
+    #: Whether it is a rectifier, whose output is not Gaussian.
+    rectifies: ClassVar[bool] = False
+    #: Whether it has weights of its own, which no other layer may share.
+    weighted: ClassVar[bool] = False
+    #: Whether it may follow an average over positions: a linear map that needs no norms.
+    follows_average: ClassVar[bool] = False
 
     @abstractmethod
     def variance(self, state: State, notes: Notes) -> State:
-        """Map (v, θ) of single images; a ReLU appends √v to ``notes``."""
+        """Map (v, θ) of single images.
+
+        Parameters
+        ----------
+        state : State
+            The variances before the layer.
+        notes : list of Tensor
+            A ReLU appends √v.
+
+        Returns
+        -------
+        State
+            The variances after it.
+        """
 
     @abstractmethod
     def covariance(self, state: State, notes: Pairs) -> State:
-        """Map (Σ, Θ) of pairs; may overwrite ``state``. A ReLU takes the two √v of its place from
-        ``notes``."""
+        """Map (Σ, Θ) of pairs of images.
+
+        Parameters
+        ----------
+        state : State
+            The covariances before the layer; they may be overwritten.
+        notes : iterator of pairs of Tensor
+            A ReLU takes the two √v of its place.
+
+        Returns
+        -------
+        State
+            The covariances after it.
+        """
 
     @property
     def spatial(self) -> bool:
         """Whether it needs images rather than vectors."""
         return False
 
+    @property
+    def thinning(self) -> int:
+        """By how much it thins positions out: one of so many a side is kept."""
+        return 1
+
+    @property
+    def rectifiers(self) -> int:
+        """How many ReLUs it holds, and so how many notes it makes."""
+        return 0
+
+    @property
+    def uneven(self) -> bool:
+        """Whether it adds branches that thin positions out differently."""
+        return False
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether what comes in is also added, as it is, to what goes out."""
+        return False
+
+    @property
+    def convolution(self) -> Conv | None:
+        """The layer itself where it is a convolution."""
+        return None
+
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        """Call the visitor's method for this kind of layer.
+
+        Parameters
+        ----------
+        visitor : LayerVisitor
+            One method a kind of layer; kinds of which it does not know go to its ``other``.
+        place : int
+            Handed on to that method.
+        """
+        visitor.other(self, place)
+
 
 class _Affine(Layer):
-    """A layer whose map on covariances is linear plus a bias: the same for single images and for
-    pairs.
+    """A linear map on covariances plus a bias, the same for single images and for pairs.
 
     One that is not ``trained`` passes the tangent kernel on and adds nothing to it.
     """
+
+    weighted = True
 
     sigma_w: float
     sigma_b: float
@@ -81,7 +176,7 @@ class _Affine(Layer):
 
     @abstractmethod
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
-        """The mean over the window (an identity for a dense layer), without the weight's variance."""
+        """The mean over the window (a dense layer has none), without the weight's variance."""
 
     def _shifted(self, shift: tuple[int, int]) -> tuple[int, int]:
         return shift
@@ -94,9 +189,8 @@ class _Affine(Layer):
         elif ntk is None:
             ntk = torch.zeros_like(nngp)
         ntk.mul_(self.sigma_w**2).add_(self.sigma_b**2 if self.trained else 0.0)
-        return State(
-            nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2), ntk, self._shifted(state.shift)
-        )
+        nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2)
+        return State(nngp, ntk, self._shifted(state.shift))
 
     def variance(self, state: State, notes: Notes) -> State:
         return self._map(state)
@@ -107,7 +201,23 @@ class _Affine(Layer):
 
 @dataclass(frozen=True)
 class Dense(_Affine):
-    """A fully connected layer: Σ ← σ_w² Σ + σ_b², Θ ← Σ_new + σ_w² Θ."""
+    """A fully connected layer: Σ ← σ_w² Σ + σ_b², Θ ← Σ_new + σ_w² Θ.
+
+    Parameters
+    ----------
+    sigma_w, sigma_b : float
+        Weights have variance σ_w²/fan-in, biases σ_b².
+    trained : bool
+        Whether its weights move in training; if not, the tangent kernel passes through.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, TangentKernel
+    >>> TangentKernel([Dense(sigma_w=2.0)])([[1.0], [3.0]]).tolist()
+    [[4.0, 12.0], [12.0, 36.0]]
+    """
+
+    follows_average = True
 
     sigma_w: float = 1.0
     sigma_b: float = 0.0
@@ -116,13 +226,36 @@ class Dense(_Affine):
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         return values
 
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        visitor.dense(self, place)
+
 
 @dataclass(frozen=True)
 class Conv(_Affine):
     """A convolution with a square window.
 
-    ``padding``: "same" as XLA pads (at stride 2 unevenly), "valid", or a number of zeros on both
-    sides as in torch.
+    Parameters
+    ----------
+    window, stride : int
+        The side of the window, and how far it moves.
+    padding : "same", "valid" or int
+        "same" as XLA pads (at stride 2 unevenly), "valid", or a number of zeros on both sides as in
+        torch.
+    sigma_w, sigma_b : float
+        Weights have variance σ_w²/fan-in, biases σ_b².
+    trained : bool
+        Whether its weights move in training; if not, the tangent kernel passes through.
+
+    Raises
+    ------
+    InputError
+        For a window or stride below 1, and a padding that is none of these.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Conv
+    >>> Conv(window=3, stride=2).extent(8), Conv(window=3, padding="valid").extent(8)
+    ((4, 0), (6, 0))
     """
 
     window: int = 3
@@ -137,10 +270,8 @@ class Conv(_Affine):
             raise InputError(
                 f"window={self.window}, stride={self.stride}; both must be at least 1."
             )
-        if not (
-            self.padding in ("same", "valid")
-            or (isinstance(self.padding, int) and self.padding >= 0)
-        ):
+        number = isinstance(self.padding, int) and self.padding >= 0
+        if not (number or self.padding in ("same", "valid")):
             raise InputError(
                 f"padding={self.padding!r} is not known; it is 'same', 'valid' or a number of "
                 "zeros >= 0."
@@ -149,6 +280,17 @@ class Conv(_Affine):
     @property
     def spatial(self) -> bool:
         return True
+
+    @property
+    def thinning(self) -> int:
+        return self.stride
+
+    @property
+    def convolution(self) -> Conv:
+        return self
+
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        visitor.conv(self, place)
 
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         rows = self._window_sum(values, 0, abs(shift[0]))
@@ -160,7 +302,23 @@ class Conv(_Affine):
         return int(shift[0] / self.stride), int(shift[1] / self.stride)
 
     def extent(self, size: int) -> tuple[int, int]:
-        """Length of the output and the zeros before the first position."""
+        """What becomes of one side of an image.
+
+        Parameters
+        ----------
+        size : int
+            Positions along that side.
+
+        Returns
+        -------
+        tuple of int
+            Length of the output, and the zeros before the first position.
+
+        Raises
+        ------
+        InputError
+            Where the window does not fit in.
+        """
         if self.padding == "same":
             length = -(-size // self.stride)
             total = max((length - 1) * self.stride + self.window - size, 0)
@@ -175,8 +333,9 @@ class Conv(_Affine):
         return length, low
 
     def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:
-        # The overlap of two images that are ``shift`` apart begins where one of them does and ends
-        # that much before its end.
+        """The sums over windows along one axis, for images that are ``shift`` apart."""
+        # The overlap of the two images begins where one of them does and ends ``shift`` before its
+        # end.
         size = values.shape[axis]
         length, low = self.extent(size + shift)
         length -= shift // self.stride
@@ -189,31 +348,44 @@ class Conv(_Affine):
             first = max(0, -(offset // self.stride))
             last = min(length - 1, (size - 1 - offset) // self.stride)
             if last >= first:
-                count = last - first + 1
-                source = slice(
-                    first * self.stride + offset, last * self.stride + offset + 1, self.stride
-                )
-                result.narrow(axis, first, count).add_(
-                    values[source] if axis == 0 else values[:, source]
-                )
+                begin = first * self.stride + offset
+                source = slice(begin, last * self.stride + offset + 1, self.stride)
+                part = values[source] if axis == 0 else values[:, source]
+                result.narrow(axis, first, last - first + 1).add_(part)
         return result
 
 
 @dataclass(frozen=True)
 class ReLU(Layer):
-    """The rectifier."""
+    """The rectifier: Σ ← √(v v') κ1/2, Θ ← Θ κ0/2.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, ReLU, TangentKernel
+    >>> TangentKernel([Dense(), ReLU(), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
+    [[2.0, 0.0], [0.0, 0.5]]
+    """
+
+    rectifies = True
+
+    @property
+    def rectifiers(self) -> int:
+        return 1
+
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        visitor.relu(self, place)
 
     def variance(self, state: State, notes: Notes) -> State:
         notes.append(state.nngp.sqrt())
         return State(state.nngp.div(2), None if state.ntk is None else state.ntk.div(2))
 
     def covariance(self, state: State, notes: Pairs) -> State:
+        # In place throughout: the tensors are as large as a tile, and the cache holds few of them.
         left, right = overlap(*next(notes), state.shift)
         cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
         turned = torch.acos(cosine).neg_().add_(math.pi)
-        nngp = (
-            torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_().addcmul_(turned, cosine)
-        )
+        sine = torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_()
+        nngp = sine.addcmul_(turned, cosine)
         nngp.mul_(left).mul_(right / (2 * math.pi))
         ntk = None if state.ntk is None else state.ntk.mul_(turned.mul_(1 / (2 * math.pi)))
         return State(nngp, ntk, state.shift)
@@ -240,12 +412,24 @@ def _ones(like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """The read-out that keeps every position apart: the mean over positions of the covariance at
-    equal positions."""
+    """The read-out that keeps positions apart: the mean of the covariances at equal positions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.kernels import Conv, Dense, Flatten, TangentKernel
+    >>> TangentKernel([Conv(1), Flatten(), Dense()], kind="nngp")(np.ones((1, 2, 2))).tolist()
+    [[1.0]]
+    """
+
+    flattens = True
 
     @property
     def spatial(self) -> bool:
         return True
+
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        visitor.flatten(self, place)
 
     def _map(self, state: State) -> State:
         return State(state.nngp.mean((0, 1)), None if state.ntk is None else state.ntk.mean((0, 1)))
@@ -259,12 +443,21 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class GlobalAverage(Layer):
-    """The read-out that averages over positions: the mean over all pairs of positions of the
-    covariance.
+    """The read-out that averages over positions: the mean covariance of all pairs of positions.
 
     A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the
     displacements up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.kernels import Conv, Dense, GlobalAverage, TangentKernel
+    >>> image = np.array([[[1.0, -1.0], [1.0, -1.0]]])
+    >>> TangentKernel([Conv(1), GlobalAverage(), Dense()], kind="nngp")(image).tolist()
+    [[0.0]]
     """
+
+    averages = True
 
     @property
     def spatial(self) -> bool:
@@ -282,7 +475,20 @@ class GlobalAverage(Layer):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """The sum of two branches with independent weights; an empty branch is the identity."""
+    """The sum of two branches with independent weights; an empty branch is the identity.
+
+    Parameters
+    ----------
+    body, shortcut : tuple of Layer
+        The layers of the two branches.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, ReLU, Residual
+    >>> block = Residual((ReLU(), Dense(), ReLU(), Dense()))
+    >>> block.rectifiers, block.bypassed
+    (2, True)
+    """
 
     body: tuple[Layer, ...]
     shortcut: tuple[Layer, ...] = ()
@@ -290,6 +496,25 @@ class Residual(Layer):
     @property
     def spatial(self) -> bool:
         return any(layer.spatial for layer in self.body + self.shortcut)
+
+    @property
+    def thinning(self) -> int:
+        return stride_of(self.body)
+
+    @property
+    def rectifiers(self) -> int:
+        return sum(layer.rectifiers for layer in self.body + self.shortcut)
+
+    @property
+    def uneven(self) -> bool:
+        return stride_of(self.body) != stride_of(self.shortcut)
+
+    @property
+    def bypassed(self) -> bool:
+        return not (self.body and self.shortcut)
+
+    def visit(self, visitor: LayerVisitor, place: int) -> None:
+        visitor.residual(self, place)
 
     def variance(self, state: State, notes: Notes) -> State:
         main = state.copy()
@@ -310,8 +535,12 @@ class Residual(Layer):
         return _sum(main, side)
 
 
+def stride_of(layers: Sequence[Layer]) -> int:
+    """By how much the layers together thin positions out."""
+    return math.prod(layer.thinning for layer in layers)
+
+
 def _sum(first: State, second: State) -> State:
     tangents = [state.ntk for state in (first, second) if state.ntk is not None]
-    return State(
-        first.nngp + second.nngp, sum(tangents[1:], tangents[0]) if tangents else None, first.shift
-    )
+    ntk = sum(tangents[1:], tangents[0]) if tangents else None
+    return State(first.nngp + second.nngp, ntk, first.shift)

@@ -1,5 +1,4 @@
-"""A kernel that sees each point through several transformations of it: data augmentation without
-more data."""
+"""A kernel that sees each point through transformations of it: augmentation without more data."""
 
 from __future__ import annotations
 
@@ -11,18 +10,36 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError
-from bicore.kernels.base import Kernel
+from bicore.kernels.base import Kernel, diagonal_by_blocks
 
 Transformation = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Averaged(Kernel):
-    """The mean of k(s(a), t(b)) over all pairs of transformations s, t: the kernel of the mean of a
-    point's images.
+    """The mean of k(s(a), t(b)) over all pairs of transformations s, t.
 
-    With features Φ it costs one evaluation a transformation, Φ̄(a) = mean Φ(t(a)); otherwise one
-    for every pair.
+    It is the kernel of the mean of a point's images. With features Φ it costs one evaluation a
+    transformation, Φ̄(a) = mean Φ(t(a)); otherwise one for every pair.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of one image.
+    transformations : sequence of callable
+        Each takes a tensor of rows and returns one of the same shape; see :func:`shifts`.
+
+    Raises
+    ------
+    InputError
+        Where there is no transformation.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Averaged, Linear
+    >>> mirrored = Averaged(Linear(), [lambda rows: rows, lambda rows: rows.flip(1)])
+    >>> mirrored([[1.0, 0.0], [0.0, 1.0]]).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
     """
 
     kernel: Kernel
@@ -63,18 +80,14 @@ class Averaged(Kernel):
             return features @ other.T
         left = self._images(a)
         right = self._images(b)
-        return torch.stack(
-            [self.kernel.evaluate(one, other) for one in left for other in right]
-        ).mean(0)
+        found = [self.kernel.evaluate(one, two) for one in left for two in right]
+        return torch.stack(found).mean(0)
 
     def diag(self, a: Tensor) -> Tensor:
         features = self.features(a)
         if features is not None:
             return features.square().sum(1)
-        parts = [
-            self.evaluate(a[k : k + 64], a[k : k + 64]).diagonal() for k in range(0, len(a), 64)
-        ]
-        return torch.cat(parts)
+        return diagonal_by_blocks(self, a)
 
     def features(self, a: Tensor) -> Tensor | None:
         found = [self.kernel.features(image) for image in self._images(a)]
@@ -82,19 +95,42 @@ class Averaged(Kernel):
         return torch.stack(known).mean(0) if len(known) == len(found) else None
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return (
-            self.kernel.bytes_per_pair(itemsize, shape) + itemsize * len(self.transformations) ** 2
-        )
+        kept = itemsize * len(self.transformations) ** 2
+        return self.kernel.bytes_per_pair(itemsize, shape) + kept
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_point(itemsize, shape)
 
 
 def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transformation]:
-    """The identity and moves of an image by ``pixels`` to each of four sides; what moves in is the
-    image's own border.
+    """The identity and moves of an image to each of four sides, for :class:`Averaged`.
 
-    ``shape`` (height, width) is for images that come as flat rows.
+    What moves in is the image's own border.
+
+    Parameters
+    ----------
+    pixels : int
+        How far images move.
+    shape : tuple of int, optional
+        Height and width, for images that come as flat rows.
+
+    Returns
+    -------
+    list of callable
+        Five functions of a tensor of rows.
+
+    Raises
+    ------
+    InputError
+        Where ``pixels`` is below 1; the functions themselves raise it for rows that are no images.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.kernels import shifts
+    >>> row = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> [move(row).tolist() for move in shifts(1, shape=(1, 3))[3:]]
+    [[[1.0, 1.0, 2.0]], [[2.0, 3.0, 3.0]]]
     """
 
     def moved(down: int, right: int) -> Transformation:
@@ -119,7 +155,5 @@ def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transf
 
     if pixels < 1:
         raise InputError(f"pixels={pixels} is below 1; give how far images move.")
-    return [
-        moved(0, 0),
-        *(moved(*step) for step in ((pixels, 0), (-pixels, 0), (0, pixels), (0, -pixels))),
-    ]
+    steps = ((0, 0), (pixels, 0), (-pixels, 0), (0, pixels), (0, -pixels))
+    return [moved(down, right) for down, right in steps]

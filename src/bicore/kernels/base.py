@@ -1,13 +1,12 @@
-"""What a kernel is: k(a, b) for two sets of rows, its diagonal, and sums, products and scalings of
-kernels."""
+"""What a kernel is: k(a, b) for two sets of rows, its diagonal; sums, products and scalings."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +17,10 @@ from bicore.errors import InputError, NumericalError
 
 #: Rows on which a user's callable is checked for symmetry before it is trusted.
 _PROBE_ROWS = 16
+#: How far a callable may be from symmetric and positive, relative to its values: float32 rounding.
 _PROBE_TOLERANCE = 1e-5
+#: Rows whose diagonal is read off a small matrix, where there is no shorter way to it.
+DIAGONAL_ROWS = 64
 
 
 class Kernel(ABC):
@@ -26,32 +28,67 @@ class Kernel(ABC):
 
     ``kernel(a)`` is the Gram matrix of the rows of ``a`` (one half computed, exact on the
     diagonal), ``kernel(a, b)`` the rectangular matrix. NumPy in, NumPy out; tensors in, tensors
-    out.
+    out. Kernels can be added, multiplied by each other and by positive numbers. A kernel of one's
+    own needs :meth:`evaluate`, :meth:`diag` and :attr:`name`.
+
+    Examples
+    --------
+    >>> from bicore import Linear, RBF
+    >>> kernel = 0.5 * Linear() + RBF(gamma=1.0)
+    >>> kernel([[0.0], [2.0]]).round(4).tolist()
+    [[1.0, 0.0183], [0.0183, 3.0]]
+    >>> kernel.name
+    '(0.5 * linear + rbf(gamma=1))'
     """
+
+    #: Whether x itself is the Gram matrix, and there is nothing to evaluate.
+    precomputed: ClassVar[bool] = False
 
     def __call__(self, a: Any, b: Any = None) -> Any:
         kernel = self.fitted(as_features(a, "a")) if b is None else self._ready()
-        rows = _as_tensor(a, "a")
+        rows, returned = _entered(a, "a")
         with torch.no_grad():
-            if b is None:
-                result = kernel.gram(rows)
-            else:
-                columns = _as_tensor(b, "b").to(rows)
-                if columns.shape[1:] != rows.shape[1:]:
-                    raise InputError(
-                        f"a has rows of shape {tuple(rows.shape[1:])} and b of "
-                        f"{tuple(columns.shape[1:])}; they must match."
-                    )
-                result = kernel.evaluate(rows, columns)
-        return result if isinstance(a, Tensor) else result.numpy()
+            result = kernel.gram(rows) if b is None else kernel._rectangle(rows, b)
+        return returned(result)
+
+    def _rectangle(self, rows: Tensor, b: Any) -> Tensor:
+        columns = _entered(b, "b")[0].to(rows)
+        if columns.shape[1:] != rows.shape[1:]:
+            raise InputError(
+                f"a has rows of shape {tuple(rows.shape[1:])} and b of "
+                f"{tuple(columns.shape[1:])}; they must match."
+            )
+        return self.evaluate(rows, columns)
 
     @abstractmethod
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        """The matrix k(a_i, b_j); pure arithmetic on tensors of one dtype and device."""
+        """The matrix k(a_i, b_j); pure arithmetic on tensors of one dtype and device.
+
+        Parameters
+        ----------
+        a, b : Tensor
+            Points, rows first.
+
+        Returns
+        -------
+        Tensor
+            Of shape (len(a), len(b)).
+        """
 
     @abstractmethod
     def diag(self, a: Tensor) -> Tensor:
-        """k(a_i, a_i), exact."""
+        """The values k(a_i, a_i), exact.
+
+        Parameters
+        ----------
+        a : Tensor
+            Points, rows first.
+
+        Returns
+        -------
+        Tensor
+            One value a row.
+        """
 
     @property
     @abstractmethod
@@ -59,25 +96,90 @@ class Kernel(ABC):
         """A short description with the parameters that matter."""
 
     def fitted(self, x: Any) -> Kernel:
-        """The kernel with every parameter that is chosen from the data (a bandwidth) filled in."""
+        """The kernel with every parameter that is chosen from the data (a bandwidth) filled in.
+
+        Parameters
+        ----------
+        x : array
+            The points it is chosen from.
+
+        Returns
+        -------
+        Kernel
+            Itself where nothing is open.
+
+        Examples
+        --------
+        >>> from bicore import RBF
+        >>> RBF().fitted([[0.0], [1.0], [2.0]]).gamma
+        0.5
+        """
         return self
 
     def features(self, a: Tensor) -> Tensor | None:
-        """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ where the kernel has a finite, cheap feature map; otherwise
-        None."""
+        """Φ(a) with k(a, b) = Φ(a)Φ(b)ᵀ, where the kernel has a finite, cheap feature map.
+
+        Parameters
+        ----------
+        a : Tensor
+            Points, rows first.
+
+        Returns
+        -------
+        Tensor or None
+            One row a point; None where there is no such map.
+        """
         return None
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        """Temporaries that evaluating one pair needs, in bytes; decides the size of a block."""
+        """Temporaries that evaluating one pair needs; they decide the size of a block.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of one number.
+        shape : tuple of int
+            Of one point.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         return 3 * itemsize
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        """What a kernel keeps for each point while it works, in bytes."""
+        """What a kernel keeps for each point while it works.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of one number.
+        shape : tuple of int
+            Of one point.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         return 0
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        """The symmetric matrix k(a, a): each half computed once, the diagonal taken from
-        :meth:`diag`."""
+        """The symmetric matrix k(a, a): one half computed, the diagonal taken from :meth:`diag`.
+
+        Parameters
+        ----------
+        a : Tensor
+            Points, rows first.
+        block : int, optional
+            Rows and columns evaluated together; default: all.
+
+        Returns
+        -------
+        Tensor
+            Of shape (len(a), len(a)).
+        """
         n = len(a)
         block = n if block is None else block
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
@@ -103,21 +205,23 @@ class Kernel(ABC):
         return Sum(self, other)
 
     def __mul__(self, other: Kernel | float) -> Kernel:
-        if not isinstance(other, (Kernel, Real)):
-            raise InputError(
-                f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number."
-            )
-        return Product(self, other) if isinstance(other, Kernel) else Scaled(self, float(other))
+        if isinstance(other, Kernel):
+            return Product(self, other)
+        if isinstance(other, Real):
+            return Scaled(self, float(other))
+        raise InputError(
+            f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number."
+        )
 
     __rmul__ = __mul__
 
 
-def _as_tensor(value: Any, name: str) -> Tensor:
+def _entered(value: Any, name: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Points as a tensor of floats, and how a result goes back: in the caller's kind of array."""
     checked = as_features(value, name)
     if isinstance(value, Tensor):
-        return value if value.is_floating_point() else value.double()
-    tensor = torch.from_numpy(np.array(checked))
-    return tensor if tensor.is_floating_point() else tensor.double()
+        return value if value.is_floating_point() else value.double(), lambda result: result
+    return torch.from_numpy(np.array(checked)), Tensor.numpy
 
 
 def mirror(matrix: Tensor, block: int = 512) -> None:
@@ -138,21 +242,34 @@ def flat(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Sum(Kernel):
-    """k₁ + k₂."""
+class _Pair(Kernel):
+    """A kernel made of two, entry by entry."""
 
     first: Kernel
     second: Kernel
 
+    def fitted(self, x: Any) -> Kernel:
+        return replace(self, first=self.first.fitted(x), second=self.second.fitted(x))
+
+    def _ready(self) -> Kernel:
+        return replace(self, first=self.first._ready(), second=self.second._ready())
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        # The first matrix waits while the second is computed.
+        parts = (part.bytes_per_pair(itemsize, shape) for part in (self.first, self.second))
+        return max(parts) + itemsize
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return max(part.bytes_per_point(itemsize, shape) for part in (self.first, self.second))
+
+
+@dataclass(frozen=True)
+class Sum(_Pair):
+    """k₁ + k₂."""
+
     @property
     def name(self) -> str:
         return f"({self.first.name} + {self.second.name})"
-
-    def fitted(self, x: Any) -> Kernel:
-        return Sum(self.first.fitted(x), self.second.fitted(x))
-
-    def _ready(self) -> Kernel:
-        return Sum(self.first._ready(), self.second._ready())
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.first.evaluate(a, b) + self.second.evaluate(a, b)
@@ -165,59 +282,20 @@ class Sum(Kernel):
         second = self.second.features(a)
         return None if first is None or second is None else torch.cat([first, second], 1)
 
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return (
-            max(
-                self.first.bytes_per_pair(itemsize, shape),
-                self.second.bytes_per_pair(itemsize, shape),
-            )
-            + itemsize
-        )
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(
-            self.first.bytes_per_point(itemsize, shape),
-            self.second.bytes_per_point(itemsize, shape),
-        )
-
 
 @dataclass(frozen=True)
-class Product(Kernel):
+class Product(_Pair):
     """k₁ · k₂, entry by entry."""
-
-    first: Kernel
-    second: Kernel
 
     @property
     def name(self) -> str:
         return f"{self.first.name} * {self.second.name}"
-
-    def fitted(self, x: Any) -> Kernel:
-        return Product(self.first.fitted(x), self.second.fitted(x))
-
-    def _ready(self) -> Kernel:
-        return Product(self.first._ready(), self.second._ready())
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.first.evaluate(a, b) * self.second.evaluate(a, b)
 
     def diag(self, a: Tensor) -> Tensor:
         return self.first.diag(a) * self.second.diag(a)
-
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return (
-            max(
-                self.first.bytes_per_pair(itemsize, shape),
-                self.second.bytes_per_pair(itemsize, shape),
-            )
-            + itemsize
-        )
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return max(
-            self.first.bytes_per_point(itemsize, shape),
-            self.second.bytes_per_point(itemsize, shape),
-        )
 
 
 @dataclass(frozen=True)
@@ -262,7 +340,21 @@ class Scaled(Kernel):
 
 @dataclass(frozen=True)
 class Normalised(Kernel):
-    """k(a, b) / √(k(a, a) k(b, b)): unit diagonal. A point of norm zero stays at zero."""
+    """A kernel with unit diagonal: k(a, b) / √(k(a, a) k(b, b)).
+
+    A point of norm zero stays at zero.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to normalise.
+
+    Examples
+    --------
+    >>> from bicore import Linear, Normalised
+    >>> Normalised(Linear())([[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]).round(3).tolist()
+    [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
 
     kernel: Kernel
 
@@ -278,11 +370,8 @@ class Normalised(Kernel):
 
     def _inverse_norm(self, a: Tensor) -> Tensor:
         diagonal = self.kernel.diag(a)
-        return torch.where(
-            diagonal > 0,
-            diagonal.clamp_min(torch.finfo(a.dtype).tiny).rsqrt(),
-            torch.zeros_like(diagonal),
-        )
+        inverse = diagonal.clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
+        return torch.where(diagonal > 0, inverse, torch.zeros_like(diagonal))
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(a, b) * self._inverse_norm(a)[:, None] * self._inverse_norm(b)
@@ -299,7 +388,22 @@ class Normalised(Kernel):
 
 @dataclass(frozen=True)
 class CallableKernel(Kernel):
-    """Any function k(a, b) of two sets of rows that returns the matrix (tensor or array)."""
+    """Any function k(a, b) of two sets of rows that returns the matrix (tensor or array).
+
+    Before it is used on data, it is tried on a few rows: shape, finiteness, symmetry and sign are
+    checked before anything relies on them.
+
+    Parameters
+    ----------
+    function : callable
+        Takes two tensors of rows and returns a matrix with a row and a column for each.
+
+    Examples
+    --------
+    >>> from bicore.kernels import CallableKernel
+    >>> CallableKernel(lambda a, b: (a @ b.T) ** 2)([[1.0], [3.0]]).tolist()
+    [[1.0, 9.0], [9.0, 81.0]]
+    """
 
     function: Callable[[Any, Any], Any]
 
@@ -308,8 +412,6 @@ class CallableKernel(Kernel):
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def fitted(self, x: Any) -> Kernel:
-        """Try the function on a few rows: shape, finiteness, symmetry and sign are checked before
-        anything relies on them."""
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
         if not torch.isfinite(values).all():
@@ -317,9 +419,8 @@ class CallableKernel(Kernel):
                 f"kernel={self.name} returned a value that is not finite on the first {len(probe)} "
                 "rows."
             )
-        gap = (values - values.T).abs().max() / values.abs().max().clamp_min(
-            torch.finfo(values.dtype).tiny
-        )
+        tiny = torch.finfo(values.dtype).tiny
+        gap = (values - values.T).abs().max() / values.abs().max().clamp_min(tiny)
         if gap > _PROBE_TOLERANCE:
             raise InputError(
                 f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} "
@@ -329,8 +430,7 @@ class CallableKernel(Kernel):
         if smallest < -_PROBE_TOLERANCE * float(values.abs().max()) * len(probe):
             raise InputError(
                 f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is "
-                f"{smallest:.6g} "
-                f"on the first {len(probe)} rows."
+                f"{smallest:.6g} on the first {len(probe)} rows."
             )
         return self
 
@@ -345,16 +445,27 @@ class CallableKernel(Kernel):
         return matrix.to(a)
 
     def diag(self, a: Tensor) -> Tensor:
-        rows = [
-            self.evaluate(a[start : start + 64], a[start : start + 64]).diagonal()
-            for start in range(0, len(a), 64)
-        ]
-        return torch.cat(rows)
+        return diagonal_by_blocks(self, a)
+
+
+def diagonal_by_blocks(kernel: Kernel, a: Tensor) -> Tensor:
+    """k(a_i, a_i) off small matrices, for kernels that have no shorter way to it."""
+    parts = torch.split(a, DIAGONAL_ROWS)
+    return torch.cat([kernel.evaluate(part, part).diagonal() for part in parts])
 
 
 @dataclass(frozen=True)
 class Precomputed(Kernel):
-    """The rows of x are already rows of a Gram matrix (scikit-learn's ``kernel="precomputed"``)."""
+    """The rows of x are already rows of a Gram matrix (scikit-learn's ``kernel="precomputed"``).
+
+    Examples
+    --------
+    >>> from bicore.kernels import Precomputed
+    >>> Precomputed().name
+    'precomputed'
+    """
+
+    precomputed = True
 
     @property
     def name(self) -> str:

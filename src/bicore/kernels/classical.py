@@ -1,5 +1,4 @@
-"""Kernels of vectors: linear, polynomial, RBF and Laplace; bandwidths by the median heuristic;
-Nyström features."""
+"""Kernels of vectors: linear, polynomial, RBF, Laplace, and Nyström features of any kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +22,19 @@ NYSTROM_CUTOFF = 1e-10
 
 @dataclass(frozen=True)
 class Linear(Kernel):
-    """aᵀb + bias²."""
+    """The inner product, aᵀb + bias².
+
+    Parameters
+    ----------
+    bias : float
+        The weight of a constant feature.
+
+    Examples
+    --------
+    >>> from bicore import Linear
+    >>> Linear(bias=1.0)([[1.0, 2.0], [3.0, 0.0]]).tolist()
+    [[6.0, 4.0], [4.0, 10.0]]
+    """
 
     bias: float = 0.0
 
@@ -39,16 +50,35 @@ class Linear(Kernel):
 
     def features(self, a: Tensor) -> Tensor:
         rows = flat(a)
-        return (
-            rows
-            if self.bias == 0
-            else torch.cat([rows, rows.new_full((len(rows), 1), self.bias)], 1)
-        )
+        if self.bias == 0:
+            return rows
+        return torch.cat([rows, rows.new_full((len(rows), 1), self.bias)], 1)
 
 
 @dataclass(frozen=True)
 class Polynomial(Kernel):
-    """(γ aᵀb + offset)^degree; γ = 1/number of features when not given."""
+    """The polynomial kernel, (γ aᵀb + offset)^degree.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    gamma : float, optional
+        Default: 1 / number of features.
+    offset : float
+        At least 0; above it, lower degrees count too.
+
+    Raises
+    ------
+    InputError
+        Where degree or offset do not make it positive semi-definite.
+
+    Examples
+    --------
+    >>> from bicore import Polynomial
+    >>> Polynomial(degree=2)([[1.0], [2.0]]).tolist()
+    [[4.0, 9.0], [9.0, 25.0]]
+    """
 
     degree: int = 3
     gamma: float | None = None
@@ -107,9 +137,8 @@ class _Stationary(Kernel):
         pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
         pairs = pairs[pairs > 0]
         # All rows equal (or a single row): every bandwidth gives the same matrix.
-        return replace(
-            self, gamma=self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
-        )
+        gamma = self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
+        return replace(self, gamma=gamma)
 
     def _ready(self) -> Kernel:
         if self.gamma is None:
@@ -130,7 +159,24 @@ class _Stationary(Kernel):
 
 @dataclass(frozen=True)
 class RBF(_Stationary):
-    """exp(−γ‖a − b‖²). Median heuristic: γ = 1/(2 · median of the squared distances)."""
+    """The Gaussian kernel, exp(−γ‖a − b‖²).
+
+    Parameters
+    ----------
+    gamma : float, optional
+        Default: the median heuristic, γ = 1/(2 · median of the squared distances).
+
+    Raises
+    ------
+    InputError
+        Where gamma is not positive, or is missing where there are no data to take it from.
+
+    Examples
+    --------
+    >>> from bicore import RBF
+    >>> RBF(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
+    [[1.0, 0.1353], [0.1353, 1.0]]
+    """
 
     @property
     def name(self) -> str:
@@ -151,7 +197,24 @@ class RBF(_Stationary):
 
 @dataclass(frozen=True)
 class Laplace(_Stationary):
-    """exp(−γ‖a − b‖₁). Median heuristic: γ = 1/median of the distances."""
+    """The Laplace kernel, exp(−γ‖a − b‖₁).
+
+    Parameters
+    ----------
+    gamma : float, optional
+        Default: the median heuristic, γ = 1/median of the distances.
+
+    Raises
+    ------
+    InputError
+        Where gamma is not positive, or is missing where there are no data to take it from.
+
+    Examples
+    --------
+    >>> from bicore import Laplace
+    >>> Laplace(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
+    [[1.0, 0.3679], [0.3679, 1.0]]
+    """
 
     @property
     def name(self) -> str:
@@ -166,11 +229,33 @@ class Laplace(_Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(Kernel):
-    """The kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}, so that n·p numbers stand for
-    n².
+    """A kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}.
 
-    ``landmarks`` rows are drawn from the data with ``seed``. Memory and time grow with n, not with
-    n².
+    n·p numbers stand for n²: memory and time grow with n, not with n².
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel that is approximated.
+    landmarks : int
+        How many rows are drawn from the data.
+    seed : int
+        Of that draw.
+    _rows, _root : Tensor
+        Z and K_ZZ^{−½} once the kernel is fitted; not for callers.
+
+    Raises
+    ------
+    InputError
+        Where ``landmarks`` is below 1, or there are no data to draw them from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore import Nystrom, RBF
+    >>> x = np.linspace(0, 1, 50)[:, None]
+    >>> bool(np.abs(Nystrom(RBF(1.0), landmarks=10)(x) - RBF(1.0)(x)).max() < 1e-4)
+    True
     """
 
     kernel: Kernel

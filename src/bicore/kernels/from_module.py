@@ -1,5 +1,7 @@
-"""Read a network's kernel off a torch module: what it computes is traced, not guessed from the
-order of its parts."""
+"""Read a network's kernel off a torch module.
+
+What the module computes is traced, not guessed from the order of its parts.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,6 @@ from bicore.errors import InputError, unknown_name
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.tangent import TangentKernel
 
-_IGNORED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity)
-_POOLS = (nn.MaxPool2d,)
-_AVERAGES = (nn.AvgPool2d, nn.AdaptiveAvgPool2d)
-
 
 def from_module(
     module: nn.Module,
@@ -30,17 +28,40 @@ def from_module(
     scale: float = 1.0,
     pooling: str = "drop",
 ) -> TangentKernel:
-    """The infinite-width kernel of a module of Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1),
-    Dropout and sums of branches.
+    """The infinite-width kernel of a torch module.
 
-    Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), with ``sigma_w`` and
-    ``sigma_b`` as in the paper's kernels; a layer without a bias has σ_b = 0. The module's own
-    initialisation and widths play no part. Dropout is ignored. ``pooling="drop"`` leaves
-    max-pooling out, with a notice; ``pooling="refuse"`` raises instead.
+    It may hold Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1), Dropout and sums of branches.
+    Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), as in the paper's kernels; a
+    layer without a bias has σ_b = 0. The module's own initialisation and widths play no part.
+    Dropout is ignored.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network; its weights are not read.
+    sigma_w, sigma_b : float
+        Of every layer that has weights, and biases.
+    kind : "ntk" or "nngp"
+        The tangent kernel, or the covariance at initialisation.
+    scale : float
+        A constant factor on the matrix.
+    pooling : "drop" or "refuse"
+        ``"drop"`` leaves max-pooling out, with a notice; ``"refuse"`` raises instead.
+
+    Returns
+    -------
+    TangentKernel
+        Named after the module's class.
+
+    Raises
+    ------
+    InputError
+        Where the module cannot be traced, or holds something that has no such kernel.
 
     Examples
     --------
     >>> from torch import nn
+    >>> from bicore.kernels import from_module
     >>> kernel = from_module(nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2)))
     >>> [type(layer).__name__ for layer in kernel.layers]
     ['Dense', 'ReLU', 'Dense']
@@ -49,28 +70,21 @@ def from_module(
         raise unknown_name("pooling", pooling, ["drop", "refuse"])
     reader = _Reader(module, sigma_w, sigma_b, pooling)
     layers = _read_out(reader.layers())
-    # vectors, or images that a dense layer reads as vectors
-    while layers and isinstance(layers[0], Flatten):
+    # Vectors, or images that a dense layer reads as vectors.
+    while layers and layers[0].flattens:
         layers = layers[1:]
     kernel = TangentKernel(layers, kind, scale, label=type(module).__name__)
-    if any(
-        isinstance(before, ReLU)
-        and isinstance(layer, Residual)
-        and not (layer.body and layer.shortcut)
-        for before, layer in pairwise(kernel.layers)
-    ):
+    if any(before.rectifies and layer.bypassed for before, layer in pairwise(kernel.layers)):
         warnings.warn(
             "an identity shortcut carries the output of a ReLU, which is not Gaussian at infinite "
-            "width: the kernel is an "
-            "approximation there (pre-activation blocks, or a convolution on the shortcut, are "
-            "exact).",
+            "width: the kernel is an approximation there (pre-activation blocks, or a convolution "
+            "on the shortcut, are exact).",
             stacklevel=2,
         )
     if reader.dropped:
         warnings.warn(
             f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left "
-            "out, as in the paper; "
-            "pass pooling='refuse' to make that an error.",
+            "out, as in the paper; pass pooling='refuse' to make that an error.",
             stacklevel=2,
         )
     return kernel
@@ -78,10 +92,10 @@ def from_module(
 
 def _read_out(layers: list[Layer]) -> list[Layer]:
     """After a global average there is one position left, and flattening it changes nothing."""
-    places = [k for k, layer in enumerate(layers) if isinstance(layer, GlobalAverage)]
+    places = [place for place, layer in enumerate(layers) if layer.averages]
     if not places:
         return layers
-    rest = [layer for layer in layers[places[0] + 1 :] if not isinstance(layer, Flatten)]
+    rest = [layer for layer in layers[places[0] + 1 :] if not layer.flattens]
     if any(layer.spatial for layer in rest):
         raise InputError(
             "AdaptiveAvgPool2d(1) is followed by a convolution: average pooling inside a network "
@@ -103,7 +117,8 @@ class _Reader:
         self.seen: set[str] = set()
         try:
             self.graph = fx.symbolic_trace(module).graph
-        except Exception as error:  # torch.fx raises many kinds, all meaning that the code depends on its input's values
+        except Exception as error:
+            # torch.fx raises many kinds, all meaning that the code depends on its input's values.
             raise InputError(
                 f"{type(module).__name__} cannot be traced ({error}); describe it with "
                 "TangentKernel([...])."
@@ -137,8 +152,7 @@ class _Reader:
 
     @staticmethod
     def _branches(node: Any) -> tuple[Any, Any]:
-        """The two terms of a sum, which must be two different parts of the network with weight 1
-        each."""
+        """The terms of a sum, which must be two different parts of the network, each once."""
         terms = list(node.args)
         if node.kwargs or len(terms) != 2 or not all(hasattr(term, "op") for term in terms):
             raise InputError(
@@ -177,61 +191,48 @@ class _Reader:
         behind = [second]
         node = second
         while node.op != "placeholder":
-            node = self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
+            node = self._before(node)
             behind.append(node)
         node = first
         while node not in behind:
-            node = self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
+            node = self._before(node)
         return node
 
+    def _before(self, node: Any) -> Any:
+        """One step back: past a sum to where its branches part."""
+        return self._fork(*self._branches(node)) if self._is_sum(node) else self._source(node)
+
     def _layer(self, node: Any) -> Layer | None:
-        if node.op == "call_module":
-            part = self.modules[node.target]
-            if node.target in self.seen and isinstance(part, (nn.Linear, nn.Conv2d)):
-                raise InputError(
-                    f"{node.target} is used twice; shared weights have no infinite-width kernel "
-                    "here."
-                )
-            self.seen.add(node.target)
-            return self._of_module(part, node.target)
-        name = node.target if isinstance(node.target, str) else node.target.__name__
-        known: dict[str, Callable[[], Layer | None]] = {
-            "relu": ReLU,
-            "relu_": ReLU,
-            "flatten": Flatten,
-            "view": Flatten,
-            "reshape": Flatten,
-            "dropout": lambda: None,
-            "max_pool2d": lambda: self._drop("max_pool2d"),
-            "boolean_dispatch": lambda: self._drop("max_pool2d"),
-        }
+        """What a node of the graph does; None where it leaves the kernel as it is."""
+        if node.op != "call_module":
+            return self._of_call(node)
+        layer = self._of_module(self.modules[node.target], node.target)
+        if node.target in self.seen and layer is not None and layer.weighted:
+            raise InputError(
+                f"{node.target} is used twice; shared weights have no infinite-width kernel here."
+            )
+        self.seen.add(node.target)
+        return layer
+
+    def _of_call(self, node: Any) -> Layer | None:
+        # A method is called by name; a function has one.
+        name = getattr(node.target, "__name__", node.target)
         if name in ("view", "reshape") and not (len(node.args) == 3 and node.args[2] == -1):
             raise InputError(
                 f"{node.format_node()} is not a flattening to (n, -1); reshape the data before the "
                 "network."
             )
-        if name not in known:
+        if name not in _CALLS:
             raise InputError(
                 f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, "
                 "Flatten, Dropout, max-pooling, sums."
             )
-        return known[name]()
+        return _CALLS[name](self)
 
     def _of_module(self, part: nn.Module, name: str) -> Layer | None:
-        if isinstance(part, nn.Linear):
-            return Dense(self.sigma_w, self._bias(part))
-        if isinstance(part, nn.Conv2d):
-            return self._conv(part)
-        if isinstance(part, nn.ReLU):
-            return ReLU()
-        if isinstance(part, nn.Flatten):
-            return Flatten()
-        if isinstance(part, _IGNORED):
-            return None
-        if isinstance(part, _AVERAGES):
-            return self._average(part, name)
-        if isinstance(part, _POOLS):
-            return self._drop(name)
+        for kind in type(part).__mro__:
+            if kind in _MODULES:
+                return _MODULES[kind](self, part, name)
         hint = (
             "; batch normalisation has no fixed kernel: train without it, or use an embedding"
             if "BatchNorm" in type(part).__name__
@@ -239,41 +240,70 @@ class _Reader:
         )
         raise InputError(f"{type(part).__name__} ({name}) has no infinite-width kernel here{hint}.")
 
-    def _conv(self, part: nn.Conv2d) -> Conv:
+    def linear(self, part: nn.Linear, name: str) -> Layer:
+        return Dense(self.sigma_w, self._bias(part))
+
+    def conv(self, part: nn.Conv2d, name: str) -> Layer:
+        # torch writes a padding as a word or as one number an axis.
+        paddings = {part.padding} if isinstance(part.padding, str) else set(part.padding)
         square = len(set(part.kernel_size)) == 1 and len(set(part.stride)) == 1
-        even = isinstance(part.padding, str) or len(set(part.padding)) == 1
-        if (
-            not (square and even)
-            or set(part.dilation) != {1}
-            or part.groups != 1
-            or part.padding_mode != "zeros"
-        ):
+        plain = set(part.dilation) == {1} and part.groups == 1 and part.padding_mode == "zeros"
+        if not (square and plain and len(paddings) == 1):
             raise InputError(
                 "Conv2d needs a square window, one stride, one padding with zeros, dilation 1 and "
                 "one group to be read as a kernel."
             )
-        padding = part.padding if isinstance(part.padding, str) else part.padding[0]
-        return Conv(
-            int(part.kernel_size[0]), int(part.stride[0]), padding, self.sigma_w, self._bias(part)
-        )
+        window = int(part.kernel_size[0])
+        return Conv(window, int(part.stride[0]), paddings.pop(), self.sigma_w, self._bias(part))
 
-    def _average(self, part: nn.Module, name: str) -> Layer:
-        if isinstance(part, nn.AdaptiveAvgPool2d) and part.output_size in (1, (1, 1)):
+    def adaptive_average(self, part: nn.AdaptiveAvgPool2d, name: str) -> Layer:
+        if part.output_size in (1, (1, 1)):
             return GlobalAverage()
+        return self.average(part, name)
+
+    def average(self, part: nn.Module, name: str) -> Layer:
         raise InputError(
             f"{type(part).__name__} ({name}) is average pooling inside a network, which has no "
-            "kernel here; only one over all "
-            "positions before the read-out, AdaptiveAvgPool2d(1), does."
+            "kernel here; only one over all positions before the read-out, AdaptiveAvgPool2d(1), "
+            "does."
         )
 
-    def _bias(self, part: Any) -> float:
-        return self.sigma_b if part.bias is not None else 0.0
-
-    def _drop(self, name: str) -> Layer | None:
+    def drop(self, name: str) -> None:
+        """Leave max-pooling out, or refuse it."""
         if self.pooling == "refuse":
             raise InputError(
                 f"{name} is max-pooling, which has no kernel here; pooling='drop' leaves it out, "
                 "as the paper does."
             )
         self.dropped.append(name)
-        return None
+
+    def _bias(self, part: nn.Linear | nn.Conv2d) -> float:
+        return self.sigma_b if part.bias is not None else 0.0
+
+
+#: What each kind of module becomes; a subclass is read as the class it derives from.
+_MODULES: dict[type, Callable[[_Reader, Any, str], Layer | None]] = {
+    nn.Linear: _Reader.linear,
+    nn.Conv2d: _Reader.conv,
+    nn.ReLU: lambda reader, part, name: ReLU(),
+    nn.Flatten: lambda reader, part, name: Flatten(),
+    nn.Dropout: lambda reader, part, name: None,
+    nn.Dropout1d: lambda reader, part, name: None,
+    nn.Dropout2d: lambda reader, part, name: None,
+    nn.Identity: lambda reader, part, name: None,
+    nn.AvgPool2d: _Reader.average,
+    nn.AdaptiveAvgPool2d: _Reader.adaptive_average,
+    nn.MaxPool2d: lambda reader, part, name: reader.drop(name),
+}
+
+#: The same for functions and methods of tensors, by name; torch.fx sees max_pool2d as a dispatch.
+_CALLS: dict[str, Callable[[_Reader], Layer | None]] = {
+    "relu": lambda reader: ReLU(),
+    "relu_": lambda reader: ReLU(),
+    "flatten": lambda reader: Flatten(),
+    "view": lambda reader: Flatten(),
+    "reshape": lambda reader: Flatten(),
+    "dropout": lambda reader: None,
+    "max_pool2d": lambda reader: reader.drop("max_pool2d"),
+    "boolean_dispatch": lambda reader: reader.drop("max_pool2d"),
+}

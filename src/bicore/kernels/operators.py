@@ -1,5 +1,4 @@
-"""A kernel matrix as the engine sees it: products, columns and a diagonal, never more bytes than
-allowed.
+"""A kernel matrix as the engine sees it: products, columns and a diagonal, within the memory limit.
 
 ``Gram`` stores the matrix, ``Features`` stores Φ with K = Φ_rows Φ_colsᵀ, ``Blocked`` recomputes
 the kernel block by block. Rows belong to the outer set, columns to the training points; for one set
@@ -12,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.runtime import Runtime, human_bytes
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
@@ -34,13 +34,14 @@ BLOCK_BYTES = 64_000_000
 SMALLEST_BLOCK = 32
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
+#: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
+GRAM_ROWS = 1024
 #: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32
 #: rounding can do.
 PSD_TOLERANCE = 2e-7
 #: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond,
 #: on a sample this large.
 PSD_ROWS = 2000
-
 
 CPU = torch.device("cpu")
 
@@ -53,6 +54,19 @@ def parts(index: Tensor, size: int) -> Iterator[Tensor]:
 
 class KernelOperator(ABC):
     """The matrix K of rows × columns."""
+
+    #: Columns and products come from memory: nothing is computed again, no word goes to the host.
+    stored: ClassVar[bool] = False
+
+    @property
+    def matrix_or_none(self) -> Tensor | None:
+        """The whole matrix where it is held."""
+        return None
+
+    @property
+    def feature_rows(self) -> tuple[Tensor, Tensor] | None:
+        """Φ_rows and Φ_cols with K = Φ_rows Φ_colsᵀ where they are held."""
+        return None
 
     @property
     @abstractmethod
@@ -91,6 +105,11 @@ class Gram(KernelOperator):
 
     matrix: Tensor
     symmetric: bool = False
+    stored = True
+
+    @property
+    def matrix_or_none(self) -> Tensor:
+        return self.matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -119,9 +138,8 @@ class Gram(KernelOperator):
         rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
         for start in range(0, self.shape[0], rows):
             part = self.matrix[start : start + rows]
-            total += (weights[start : start + rows, None] * part.square()).sum(
-                0, dtype=torch.float64
-            )
+            squares = weights[start : start + rows, None] * part.square()
+            total += squares.sum(0, dtype=torch.float64)
         return total
 
 
@@ -131,6 +149,11 @@ class Features(KernelOperator):
 
     rows: Tensor
     cols: Tensor
+    stored = True
+
+    @property
+    def feature_rows(self) -> tuple[Tensor, Tensor]:
+        return self.rows, self.cols
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -159,8 +182,7 @@ class Features(KernelOperator):
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts(KernelOperator):
-    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩, the Gram matrix of the outer products a_i b_iᵀ, none of which is
-    formed."""
+    """K_ij = ⟨a_i, a_j⟩⟨b_i, b_j⟩: the Gram matrix of outer products a_i b_iᵀ, never formed."""
 
     left: Tensor
     right: Tensor
@@ -193,13 +215,10 @@ class OuterProducts(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(len(self.left), dtype=torch.float64)
-        for part in parts(
-            torch.arange(len(self.left), device=self.left.device),
-            BLOCK_BYTES // (16 * len(self.left)),
-        ):
-            total[part] = (weights[:, None] * self.columns(part).square()).sum(
-                0, dtype=torch.float64
-            )
+        everything = torch.arange(len(self.left), device=self.left.device)
+        for part in parts(everything, BLOCK_BYTES // (16 * len(self.left))):
+            squares = weights[:, None] * self.columns(part).square()
+            total[part] = squares.sum(0, dtype=torch.float64)
         return total
 
 
@@ -230,8 +249,9 @@ class Blocked(KernelOperator):
             for left in range(0, len(columns), self.block):
                 rows = slice(top, top + self.block)
                 cols = slice(left, left + self.block)
-                here = self.row_points[rows].to(self.device), columns[cols].to(self.device)
-                yield rows, cols, self.kernel.evaluate(*here)
+                above = self.row_points[rows].to(self.device)
+                beside = columns[cols].to(self.device)
+                yield rows, cols, self.kernel.evaluate(above, beside)
 
     def matmul(self, right: Tensor) -> Tensor:
         result = right.new_zeros(self.shape[0], *right.shape[1:])
@@ -240,11 +260,9 @@ class Blocked(KernelOperator):
         return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        points = (
-            self.col_points
-            if columns is None
-            else self.col_points[columns.to(self.col_points.device)]
-        )
+        points = self.col_points
+        if columns is not None:
+            points = points[columns.to(points.device)]
         result = right.new_zeros(len(points), *right.shape[1:])
         for rows, cols, part in self._tiles(points):
             result[cols] += part.T @ right[rows]
@@ -261,13 +279,8 @@ class Blocked(KernelOperator):
         return result
 
     def diagonal(self) -> Tensor:
-        tops = range(0, self.shape[0], self.block)
-        return torch.cat(
-            [
-                self.kernel.diag(self.row_points[top : top + self.block].to(self.device))
-                for top in tops
-            ]
-        )
+        parts = torch.split(self.row_points, self.block)
+        return torch.cat([self.kernel.diag(part.to(self.device)) for part in parts])
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)
@@ -278,8 +291,7 @@ class Blocked(KernelOperator):
 
 @dataclass(frozen=True)
 class Reserve:
-    """Bytes the engine will allocate beside a matrix (stored or blocked), and beside explicit
-    features."""
+    """Bytes the engine will allocate beside a matrix, stored or blocked, and beside features."""
 
     beside_matrix: int
     beside_features: int
@@ -294,75 +306,90 @@ def build_operators(
     limit beside what the engine itself needs, otherwise blocked products, otherwise an error that
     names the number.
     """
-    if isinstance(kernel, Precomputed):
+    if kernel.precomputed:
         return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
-    n = len(x)
     rows = 0 if outer_x is None else len(outer_x)
-    reserved = reserve.beside_matrix
+    stored = len(x) * (len(x) + rows) * runtime.itemsize
+    limit = _limit(stored + reserve.beside_matrix, runtime)
     device = runtime.torch_device
-    limit = _limit(n * (n + rows) * runtime.itemsize + reserved, runtime)
     # Data that would crowd a GPU stay with the host and come by blocks.
-    crowded = (
-        device.type != "cpu"
-        and (n + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize > DATA_SHARE * limit
-    )
+    data = (len(x) + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize
+    crowded = device.type != "cpu" and data > DATA_SHARE * limit
     train = as_tensor(x).to(CPU if crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
     features = None if crowded else _features(kernel, train, outer, limit - reserve.beside_features)
     if features is not None:
         return features
-    stored = n * (n + rows) * runtime.itemsize
-    shape = tuple(x.shape[1:])
-    per_pair, per_point = (
-        measure(runtime.itemsize, shape)
-        for measure in (kernel.bytes_per_pair, kernel.bytes_per_point)
-    )
-    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
-    temporaries = block * block * per_pair + 2 * block * per_point
-    if (
-        stored + block * block * per_pair + (n + rows) * per_point + reserved <= limit
-        and not crowded
-    ):
-        square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
-        return square, square if outer is None else Gram(
-            _finite(_rectangle(kernel, outer, train, block), kernel)
-        )
-    if temporaries + reserved <= limit:
-        blocked = Blocked(kernel, train, train, block, device)
-        return blocked, blocked if outer is None else Blocked(kernel, outer, train, block, device)
+    plan = _planned(kernel, x, stored, rows, reserve.beside_matrix, limit, runtime)
+    if plan.whole <= limit and not crowded:
+        return _stored(kernel, train, outer, plan.block)
+    if plan.blocked <= limit:
+        square = Blocked(kernel, train, train, plan.block, device)
+        if outer is None:
+            return square, square
+        return square, Blocked(kernel, outer, train, plan.block, device)
     raise MemoryLimitError(
-        f"selecting from {n} points needs at least {human_bytes(temporaries + reserved)} beside "
-        "the data, and the limit is "
-        f"{human_bytes(limit)} (a stored Gram matrix would take {human_bytes(stored)}); raise "
-        "Runtime(memory=…), "
-        "ask for fewer points, or use float32."
+        f"selecting from {len(x)} points needs at least {human_bytes(plan.blocked)} beside the "
+        f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
+        f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
     )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The side of a block, and the bytes that a stored matrix and blocked products would take."""
+
+    block: int
+    whole: int
+    blocked: int
+
+
+def _planned(
+    kernel: Kernel, x: Array, stored: int, rows: int, reserved: int, limit: int, runtime: Runtime
+) -> _Plan:
+    shape = tuple(x.shape[1:])
+    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
+    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
+    block = _block(len(x), min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    pairs = block * block * per_pair
+    whole = stored + pairs + (len(x) + rows) * per_point + reserved
+    return _Plan(block, whole, pairs + 2 * block * per_point + reserved)
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
-    """The side of the largest block whose pairs and points fit the room: smaller blocks where
-    memory is short."""
+    """The side of the largest block whose pairs and points fit the room.
+
+    It solves side² · per_pair + 2 · side · per_point = room.
+    """
     side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
     return min(n, max(SMALLEST_BLOCK, int(side)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
-    """The memory limit; where none was given and little is needed, the system is not asked (streams
-    select often)."""
-    return (
-        TRIVIAL_BYTES
-        if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES
-        else runtime.memory_bytes()
-    )
+    """The memory limit.
+
+    Where none was given and little is needed, the system is not asked: streams select often.
+    """
+    if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES:
+        return TRIVIAL_BYTES
+    return runtime.memory_bytes()
+
+
+def _stored(
+    kernel: Kernel, train: Tensor, outer: Tensor | None, block: int
+) -> tuple[KernelOperator, KernelOperator]:
+    square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
+    if outer is None:
+        return square, square
+    return square, Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
 
 
 def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
     result = rows.new_empty(len(rows), len(columns))
     for top in range(0, len(rows), block):
         for left in range(0, len(columns), block):
-            result[top : top + block, left : left + block] = kernel.evaluate(
-                rows[top : top + block], columns[left : left + block]
-            )
+            part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
+            result[top : top + block, left : left + block] = part
     return result
 
 
@@ -402,8 +429,8 @@ def _precomputed(
     if needed > (limit := _limit(needed, runtime)):
         raise MemoryLimitError(
             f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
-            "beside it, and the limit is "
-            f"{human_bytes(limit)}; raise Runtime(memory=…), ask for fewer points, or use float32."
+            f"beside it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), ask for "
+            "fewer points, or use float32."
         )
     check_gram(x)
     square = Gram(as_tensor(x).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
@@ -418,17 +445,15 @@ def _precomputed(
 
 
 def check_gram(matrix: Array) -> None:
-    """Square, symmetric and positive semi-definite, or an error with the number that says
-    otherwise."""
+    """Square, symmetric and positive semi-definite, or an error with the number that says not."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(
             f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}."
         )
     scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
-    parts = range(0, len(matrix), 1024)  # no second matrix is made
     gap = max(
-        float(np.abs(matrix[top : top + 1024] - matrix[:, top : top + 1024].T).max())
-        for top in parts
+        float(np.abs(matrix[top : top + GRAM_ROWS] - matrix[:, top : top + GRAM_ROWS].T).max())
+        for top in range(0, len(matrix), GRAM_ROWS)
     )
     if gap > GRAM_TOLERANCE * scale:
         raise InputError(
@@ -443,14 +468,12 @@ def check_gram(matrix: Array) -> None:
     if smallest < 0:
         raise InputError(
             "the Gram matrix is not positive semi-definite: its smallest eigenvalue is "
-            f"{smallest:.6g}; "
-            "use a kernel that is, or add that much to the diagonal."
+            f"{smallest:.6g}; use a kernel that is, or add that much to the diagonal."
         )
 
 
 def _smallest_eigenvalue(matrix: Array, allowed: float) -> float:
-    """Zero when no eigenvalue is below −allowed (a Cholesky factor proves that), else the smallest
-    eigenvalue."""
+    """Zero where a Cholesky factor proves that none is below −allowed, else the smallest."""
     try:
         np.linalg.cholesky(matrix + allowed * np.eye(len(matrix)))
     except np.linalg.LinAlgError:

@@ -1,5 +1,4 @@
-"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture, read out by
-flattening or by averaging."""
+"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture."""
 
 from __future__ import annotations
 
@@ -11,17 +10,7 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import (
-    Conv,
-    Dense,
-    Flatten,
-    GlobalAverage,
-    Layer,
-    ReLU,
-    Residual,
-    State,
-    overlap,
-)
+from bicore.kernels.architecture import Layer, State, overlap, stride_of
 from bicore.kernels.base import Kernel, mirror
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
@@ -33,40 +22,46 @@ _CACHED_ELEMENTS = 800_000
 class TangentKernel(Kernel):
     """The kernel of an infinitely wide network.
 
+    Images are (n, channels, height, width) or (n, height, width); a network without convolutions
+    takes vectors.
+
     Parameters
     ----------
-    layers : sequence of layers
+    layers : sequence of Layer
         See :mod:`bicore.kernels.architecture`; weights have variance σ_w²/fan-in and biases σ_b².
     kind : "ntk" or "nngp"
         The tangent kernel (training with gradient descent), or the covariance at initialisation.
     scale : float
         A constant factor on the matrix (the paper divides its ResNet kernel by 100).
+    label : str
+        What reports call the network.
 
-    Images are (n, channels, height, width) or (n, height, width); a network without convolutions
-    takes vectors.
+    Raises
+    ------
+    InputError
+        Where the layers do not make a network with one read-out, or another argument is unknown.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, ReLU, TangentKernel
+    >>> kernel = TangentKernel([Dense(), ReLU(), Dense()])
+    >>> kernel([[1.0, 0.0], [0.0, 1.0]]).round(4).tolist()
+    [[0.5, 0.0796], [0.0796, 0.5]]
     """
 
-    layers: tuple[Layer, ...]
+    layers: Sequence[Layer]
     kind: str = "ntk"
     scale: float = 1.0
     label: str = "network"
 
-    def __init__(
-        self, layers: Sequence[Layer], kind: str = "ntk", scale: float = 1.0, label: str = "network"
-    ) -> None:
-        if kind not in ("ntk", "nngp"):
-            raise unknown_name("kind", kind, ["ntk", "nngp"])
-        if not scale > 0:
-            raise InputError(f"scale={scale} is not positive; a kernel's scale is > 0.")
-        layers = tuple(layers)
-        _check_readout(layers)
-        for name, value in (
-            ("layers", layers),
-            ("kind", kind),
-            ("scale", float(scale)),
-            ("label", label),
-        ):
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        if self.kind not in ("ntk", "nngp"):
+            raise unknown_name("kind", self.kind, ["ntk", "nngp"])
+        if not self.scale > 0:
+            raise InputError(f"scale={self.scale} is not positive; a kernel's scale is > 0.")
+        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "scale", float(self.scale))
+        _check_readout(self.layers)
 
     @property
     def name(self) -> str:
@@ -74,12 +69,18 @@ class TangentKernel(Kernel):
 
     @property
     def spatial(self) -> bool:
+        """Whether it takes images rather than vectors."""
         return any(layer.spatial for layer in self.layers)
 
     @property
     def pooled(self) -> bool:
         """Whether the read-out averages over positions, so that all pairs of positions count."""
-        return any(isinstance(layer, GlobalAverage) for layer in self.layers)
+        return any(layer.averages for layer in self.layers)
+
+    @property
+    def _average(self) -> int:
+        """The place of the layer that averages over positions."""
+        return next(place for place, layer in enumerate(self.layers) if layer.averages)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         fused = self._fused(a, b)
@@ -95,7 +96,7 @@ class TangentKernel(Kernel):
         return result
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        """Images are traced once and only tiles on or above the diagonal are computed."""
+        # Images are traced once and only tiles on or above the diagonal are computed.
         fused = self._fused(a, None)
         if fused is not None:
             return fused
@@ -120,38 +121,37 @@ class TangentKernel(Kernel):
         return self._diagonal(self._traced(a))
 
     def _fused(self, a: Tensor, b: Tensor | None) -> Tensor | None:
-        """The whole network in one pass on the GPU; None on a CPU, and where no such kernel covers
-        it."""
+        """The whole network in one pass on the GPU; None on a CPU and where no kernel covers it."""
         if not (a.is_cuda and self.spatial):
             return None
-        # nothing of it is imported where there is no GPU
+        # Nothing of it is imported where there is no GPU.
         from bicore.kernels.gpu.fused import fused
 
         self._check_images(a)
         if a.dtype in (torch.float32, torch.float64):
             return fused(self, a, b)
-        # half precision is for storing
+        # Half precision is for storing.
         found = fused(self, a.float(), None if b is None else b.float())
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # √v at every position and ReLU, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
-        # a fused kernel keeps two factors, those of the second image twice, and makes them
+        # A fused kernel keeps two factors, those of the second image twice, and makes them.
         copies = 8 if self.pooled else 1
-        return itemsize * (copies * positions * _relus(self.layers) + int(np.prod(shape)))
+        relus = sum(layer.rectifiers for layer in self.layers)
+        return itemsize * (copies * positions * relus + int(np.prod(shape)))
 
     def _positions(self, a: Tensor) -> int:
         return int(a.shape[-1] * a.shape[-2]) if self.spatial else 1
 
     def _traced(self, a: Tensor) -> _Traced:
-        """Follow every image alone: √v at each ReLU, and the diagonal where it follows from single
-        positions."""
+        """Every image alone: √v at each ReLU, and the diagonal where single positions give it."""
         inputs = self._inputs(a)
         state = State(inputs.square().mean(-1), None)
         notes = list[Tensor]()
         for layer in self.layers:
-            if isinstance(layer, GlobalAverage):
+            if layer.averages:
                 return _Traced(inputs, notes, None, self._pooled_positions(inputs, state.nngp))
             state = layer.variance(state, notes)
         if state.nngp.dim() != 1:
@@ -162,10 +162,11 @@ class TangentKernel(Kernel):
         return _Traced(inputs, notes, self.answer(state), (1, 1))
 
     def _pooled_positions(self, inputs: Tensor, maps: Tensor) -> tuple[int, int]:
-        """Height and width of the maps that are averaged; displacements between them must exist
-        between pixels."""
-        place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
-        stride = _stride(self.layers[:place])
+        """Height and width of the maps that are averaged.
+
+        Every displacement between them must exist between pixels.
+        """
+        stride = stride_of(self.layers[: self._average])
         found = (int(maps.shape[0]), int(maps.shape[1]))
         if any(
             (side - 1) * stride >= pixels
@@ -173,14 +174,24 @@ class TangentKernel(Kernel):
         ):
             raise InputError(
                 f"padding makes maps of {found[0]}×{found[1]} from images of "
-                f"{inputs.shape[0]}×{inputs.shape[1]} "
-                f"(stride {stride}); a pooled kernel takes maps no larger than the image: use "
-                "padding 'same' or less."
+                f"{inputs.shape[0]}×{inputs.shape[1]} (stride {stride}); a pooled kernel takes "
+                "maps no larger than the image: use padding 'same' or less."
             )
         return found
 
     def notes(self, a: Tensor) -> list[Tensor]:
-        """√v at every ReLU in order, positions first and images last."""
+        """√v at every ReLU in order.
+
+        Parameters
+        ----------
+        a : Tensor
+            Images or vectors, rows first.
+
+        Returns
+        -------
+        list of Tensor
+            Positions first and images last.
+        """
         return self._traced(a).notes
 
     def _diagonal(self, traced: _Traced) -> Tensor:
@@ -242,66 +253,56 @@ class TangentKernel(Kernel):
         pairs: list[tuple[Tensor, Tensor]],
         positions: tuple[int, int],
     ) -> Tensor:
-        """The mean over all pairs of positions of the last map, displacement by displacement, then
-        the read-out."""
-        place = next(k for k, layer in enumerate(self.layers) if isinstance(layer, GlobalAverage))
-        stride, (height, width) = _stride(self.layers[:place]), positions
+        """The mean of the last map over all pairs of positions, then the read-out.
+
+        Pairs of one displacement are summed together, displacement by displacement.
+        """
+        place = self._average
+        body = self.layers[: place + 1]
+        stride = stride_of(self.layers[:place])
+        height, width = positions
         total: State | None = None
         for down in range(1 - height, height):
             for right in range(1 - width, width):
                 shift = (down * stride, right * stride)
-                state = self._through(
-                    State(start(shift), None, shift), pairs, self.layers[: place + 1]
-                )
-                total = (
-                    state
-                    if total is None
-                    else State(total.nngp.add_(state.nngp), _plus(total.ntk, state.ntk))
-                )
+                state = self._through(State(start(shift), None, shift), pairs, body)
+                total = state if total is None else _added(total, state)
         assert total is not None
         count = (height * width) ** 2
         mean = State(total.nngp / count, None if total.ntk is None else total.ntk / count)
         return self.answer(self._through(mean, [], self.layers[place + 1 :]))
 
     def answer(self, state: State) -> Tensor:
-        """The kernel's values from the last state."""
+        """The kernel's values.
+
+        Parameters
+        ----------
+        state : State
+            What the last layer gave.
+
+        Returns
+        -------
+        Tensor
+            Σ or Θ, scaled; zeros for Θ where no layer has weights.
+        """
         if self.kind == "nngp":
             return state.nngp * self.scale
         return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
 
 
-def _check_readout(layers: tuple[Layer, ...]) -> None:
-    """One read-out after the convolutions; after an average only dense layers, whose maps need no
-    variances."""
-    places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
+def _check_readout(layers: Sequence[Layer]) -> None:
+    """One read-out after the convolutions, or an error in words."""
+    places = [place for place, layer in enumerate(layers) if layer.flattens or layer.averages]
     if any(layer.spatial for layer in layers) and not places:
         raise InputError(
             "layers has convolutions but no Flatten or GlobalAverage; add one before the read-out."
         )
-    for k in places:
-        if isinstance(layers[k], Flatten) and any(
-            layer.spatial or isinstance(layer, Flatten) for layer in layers[k + 1 :]
-        ):
-            wrong = next(
-                type(layer).__name__
-                for layer in layers[k + 1 :]
-                if layer.spatial or isinstance(layer, Flatten)
-            )
-            raise InputError(
-                f"{wrong} follows Flatten, after which there are no positions; put Flatten once, "
-                "after the last Conv."
-            )
-        if not isinstance(layers[k], GlobalAverage):
+    for place in places:
+        if layers[place].flattens:
+            _check_after_flatten(layers[place + 1 :])
             continue
-        rest = layers[k + 1 :]
-        if any(not isinstance(layer, Dense) for layer in rest):
-            wrong = next(type(layer).__name__ for layer in rest if not isinstance(layer, Dense))
-            raise InputError(
-                f"{wrong} follows GlobalAverage; an average over positions inside a network mixes "
-                "displacements and has no kernel "
-                "here: only Dense may follow it."
-            )
-        if any(isinstance(layer, Residual) and _strides_differ(layer) for layer in layers[:k]):
+        _check_after_average(layers[place + 1 :])
+        if any(layer.uneven for layer in layers[:place]):
             raise InputError(
                 "the two branches of a Residual have different strides; they must agree."
             )
@@ -312,58 +313,56 @@ def _check_readout(layers: tuple[Layer, ...]) -> None:
             )
 
 
-def _strides_differ(layer: Residual) -> bool:
-    return _stride(layer.body) != _stride(layer.shortcut)
-
-
-def _stride(layers: Sequence[Layer]) -> int:
-    """By how much the layers together thin positions out."""
-    stride = 1
-    for layer in layers:
-        stride *= (
-            layer.stride
-            if isinstance(layer, Conv)
-            else _stride(layer.body)
-            if isinstance(layer, Residual)
-            else 1
+def _check_after_flatten(rest: Sequence[Layer]) -> None:
+    wrong = next((layer for layer in rest if layer.spatial), None)
+    if wrong is not None:
+        raise InputError(
+            f"{type(wrong).__name__} follows Flatten, after which there are no positions; put "
+            "Flatten once, after the last Conv."
         )
-    return stride
 
 
-def _plus(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return first if second is None or first is None else first.add_(second)
+def _check_after_average(rest: Sequence[Layer]) -> None:
+    """Only layers whose maps need no variances of single images, which an average has not."""
+    wrong = next((layer for layer in rest if not layer.follows_average), None)
+    if wrong is not None:
+        raise InputError(
+            f"{type(wrong).__name__} follows GlobalAverage; an average over positions inside a "
+            "network mixes displacements and has no kernel here: only Dense may follow it."
+        )
 
 
-def _relus(layers: Sequence[Layer]) -> int:
-    inside = sum(
-        _relus(layer.body) + _relus(layer.shortcut)
-        for layer in layers
-        if isinstance(layer, Residual)
-    )
-    return inside + sum(isinstance(layer, ReLU) for layer in layers)
+def _added(total: State, state: State) -> State:
+    """The sum of two states, written over the first."""
+    ntk = total.ntk
+    if ntk is not None and state.ntk is not None:
+        ntk.add_(state.ntk)
+    return State(total.nngp.add_(state.nngp), ntk)
 
 
 @dataclass(frozen=True)
 class _Traced:
-    """Images with the norms that their ReLUs need; pairs last, so that a slice of images is a slice
-    of every note."""
+    """Images with the norms that their ReLUs need.
+
+    Images come last in every note, so that a slice of them is a slice of the note. ``diagonal`` is
+    there where it follows from single positions; ``positions`` are height and width before the
+    read-out.
+    """
 
     inputs: Tensor
     notes: list[Tensor]
-    diagonal: Tensor | None  # where it follows from single positions
-    positions: tuple[int, int]  # height and width before the read-out
+    diagonal: Tensor | None
+    positions: tuple[int, int]
 
     def part(self, start: int, stop: int) -> _Traced:
         inputs = self.inputs[..., start:stop, :]
+        notes = [note[..., start:stop] for note in self.notes]
         diagonal = None if self.diagonal is None else self.diagonal[start:stop]
-        return _Traced(
-            inputs, [note[..., start:stop] for note in self.notes], diagonal, self.positions
-        )
+        return _Traced(inputs, notes, diagonal, self.positions)
 
 
 def _tiles(rows: int, columns: int, positions: int) -> list[tuple[int, int, int, int]]:
-    """Tiles of pairs whose positions fit the cache: wide rather than high, so that the last axis
-    stays long."""
+    """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long."""
     pairs = max(1, _CACHED_ELEMENTS // positions) if positions > 1 else max(_CACHED_ELEMENTS, 1)
     width = min(columns, max(64, int(pairs**0.5)))
     height = max(1, min(rows, pairs // width))

@@ -1,17 +1,16 @@
-"""The bilevel problem on a network's own parameters: the paper's standard formulation, without a
-proxy.
+"""The bilevel problem on a network's own parameters: the paper's formulation, without a proxy.
 
     inner   θ*(w) = argmin_θ Σ_{i∈S} w_i ℓ_i(θ) + ρ‖θ‖²        outer   G(w) = Σ_j v_j ℓ_j(θ*)
     ∂G/∂w_k = −⟨∇ℓ_k(θ*), u⟩,   (∇²inner + damping) u = ∇G(θ*)
 
 A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
 product with the Hessian costs about two gradients. Rows come in batches, and everything is a
-function of one flat vector θ.
+function of one flat vector θ. How θ* is found stands in ``training.py``, how u is in
+``inverse_hessian.py``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,19 +30,38 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 class FlatModule:
-    """A module as a function of one vector of all its parameters that can be trained."""
+    """A module as a function of one vector of all its parameters that can be trained.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network; its own parameters are read once and never written.
+
+    Raises
+    ------
+    InputError
+        Where no parameter can be trained.
+
+    Examples
+    --------
+    >>> flat = FlatModule(nn.Linear(3, 2))
+    >>> flat.start.shape
+    torch.Size([8])
+    >>> flat(torch.zeros(8), torch.ones(4, 3)).shape
+    torch.Size([4, 2])
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.names = [name for name, value in module.named_parameters() if value.requires_grad]
-        values = dict(module.named_parameters())
-        if not self.names:
+        values = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        if not values:
             raise InputError(
                 "the model has no parameter that can be trained; set requires_grad, or give "
                 "another."
             )
-        self.shapes = [values[name].shape for name in self.names]
-        self.start = torch.cat([values[name].detach().flatten() for name in self.names])
+        self.names = list(values)
+        self.shapes = [one.shape for one in values.values()]
+        self.start = torch.cat([one.detach().flatten() for one in values.values()])
 
     def __call__(self, theta: Tensor, x: Tensor) -> Tensor:
         parts = torch.split(theta, [shape.numel() for shape in self.shapes])
@@ -57,7 +75,19 @@ class FlatModule:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Inputs, targets and weights of some points."""
+    """Inputs, targets and weights of some points.
+
+    Parameters
+    ----------
+    x, y, weight : torch.Tensor
+        With a row, and a number, for each point.
+
+    Examples
+    --------
+    >>> rows = Rows(torch.eye(5), torch.arange(5), torch.ones(5))
+    >>> [len(part) for part in rows.batches(2)]
+    [2, 2, 1]
+    """
 
     x: Tensor
     y: Tensor
@@ -70,12 +100,21 @@ class Rows:
         return Rows(self.x[rows], self.y[rows], self.weight[rows])
 
     def batches(self, size: int = BATCH) -> Iterator[Rows]:
+        """All points in order, some at a time.
+
+        Parameters
+        ----------
+        size : int, optional
+            Points of a batch.
+
+        Yields
+        ------
+        Rows
+            At most ``size`` points.
+        """
         for start in range(0, len(self), size):
-            yield Rows(
-                self.x[start : start + size],
-                self.y[start : start + size],
-                self.weight[start : start + size],
-            )
+            part = slice(start, start + size)
+            yield Rows(self.x[part], self.y[part], self.weight[part])
 
 
 class Pool(Protocol):
@@ -88,8 +127,10 @@ class Pool(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """Points whose inputs a DataLoader brings, batch by batch: nothing but targets and weights is
-    kept."""
+    """Points whose inputs a DataLoader brings, batch by batch; only targets and weights are kept.
+
+    ``like`` has the device and the precision that inputs are brought to.
+    """
 
     loader: Any
     y: Tensor
@@ -119,7 +160,31 @@ class Loaded:
 
 @dataclass(frozen=True, eq=False)
 class NetworkProblem:
-    """A module with a loss and the regulariser ρ."""
+    """A network with a loss and the regulariser ρ: the inner and the outer problem in θ.
+
+    Parameters
+    ----------
+    module : FlatModule
+        The network as a function of θ.
+    criterion : callable
+        Takes outputs and targets, returns one loss a row.
+    rho : float
+        The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
+    gauss_newton : bool, optional
+        Leave out of the Hessian what the network's own curvature adds: the rest is never negative,
+        also where the inner problem is not solved to the end.
+
+    Examples
+    --------
+    >>> network = nn.Linear(2, 1, bias=False)
+    >>> squared = lambda outputs, y: (outputs - y).square().sum(1)
+    >>> problem = NetworkProblem(FlatModule(network), squared, 0.5)
+    >>> rows = Rows(torch.eye(2), torch.tensor([[1.0], [2.0]]), torch.ones(2))
+    >>> problem.outer_value(torch.zeros(2), rows)
+    5.0
+    >>> problem.hessian_product(torch.zeros(2), rows, torch.tensor([1.0, 0.0])).tolist()
+    [3.0, 0.0]
+    """
 
     module: FlatModule
     criterion: Criterion
@@ -127,15 +192,76 @@ class NetworkProblem:
     gauss_newton: bool = False
 
     def losses(self, theta: Tensor, rows: Rows) -> Tensor:
+        """The loss of each row, not weighted.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Rows
+            Points that fit into memory together.
+
+        Returns
+        -------
+        torch.Tensor
+            One loss a row.
+        """
         return self.criterion(self.module(theta, rows.x), rows.y)
 
     def weighted(self, theta: Tensor, rows: Rows) -> Tensor:
+        """The weighted sum of the losses.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Rows
+            Points that fit into memory together.
+
+        Returns
+        -------
+        torch.Tensor
+            A number that can be differentiated.
+        """
         return self.losses(theta, rows) @ rows.weight
 
     def inner(self, theta: Tensor, rows: Rows) -> Tensor:
+        """The inner objective Σ w ℓ + ρ‖θ‖².
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Rows
+            The coreset.
+
+        Returns
+        -------
+        torch.Tensor
+            A number that can be differentiated.
+        """
         return self.weighted(theta, rows) + self.rho * theta.square().sum()
 
     def outer_value(self, theta: Tensor, rows: Pool) -> float:
+        """The outer objective, the weighted sum of the losses of all data.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Pool
+            All data, in batches.
+
+        Returns
+        -------
+        float
+            The sum.
+
+        Raises
+        ------
+        NumericalError
+            Where it is not finite.
+        """
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
         if not np.isfinite(value):
@@ -146,30 +272,59 @@ class NetworkProblem:
         return value
 
     def outer_gradient(self, theta: Tensor, rows: Pool) -> Tensor:
+        """The gradient of the outer objective in θ.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Pool
+            All data, in batches.
+
+        Returns
+        -------
+        torch.Tensor
+            As long as θ.
+        """
         total = torch.zeros_like(theta)
         for part in rows.batches():
             total += grad(self.weighted)(theta, part)
         return total
 
     def hessian_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
-        """∇²inner · direction, the tangent of the gradient; or its Gauss–Newton part, which is
-        never negative."""
+        """The inner problem's Hessian, or its Gauss–Newton part, times a direction.
+
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Rows
+            The coreset, or a mini-batch of it.
+        direction : torch.Tensor
+            As long as θ.
+
+        Returns
+        -------
+        torch.Tensor
+            As long as θ.
+        """
+        product = self._gauss_newton_product if self.gauss_newton else self._full_product
         total = 2 * self.rho * direction
         for part in rows.batches():
-            if self.gauss_newton:
-                total = total + self._gauss_newton(theta, part, direction)
-            else:
-                total = (
-                    total
-                    + jvp(
-                        lambda point, part=part: grad(self.weighted)(point, part),
-                        (theta,),
-                        (direction,),
-                    )[1]
-                )
+            total = total + product(theta, part, direction)
         return total
 
-    def _gauss_newton(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
+    def _full_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
+        """∇²(Σ w ℓ) · direction, the tangent of the gradient."""
+
+        def gradient(point: Tensor) -> Tensor:
+            found: Tensor = grad(self.weighted)(point, rows)
+            return found
+
+        product: Tensor = jvp(gradient, (theta,), (direction,))[1]
+        return product
+
+    def _gauss_newton_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
         """Jᵀ ∇²ℓ J · direction, J being the derivative of the outputs in θ."""
 
         def outputs(point: Tensor) -> Tensor:
@@ -178,162 +333,35 @@ class NetworkProblem:
         def loss(values: Tensor) -> Tensor:
             return self.criterion(values, rows.y) @ rows.weight
 
-        both = jvp(outputs, (theta,), (direction,))
-        pulled: Tensor = vjp(outputs, theta)[1](jvp(grad(loss), (both[0],), (both[1],))[1])[0]
-        return pulled
+        values, tangent, *_ = jvp(outputs, (theta,), (direction,))
+        curved = jvp(grad(loss), (values,), (tangent,))[1]
+        product: Tensor = vjp(outputs, theta)[1](curved)[0]
+        return product
 
     def along(self, theta: Tensor, rows: Pool, direction: Tensor) -> Tensor:
-        """⟨∇ℓ_k, direction⟩ of every row."""
-        return torch.cat(
-            [
-                jvp(lambda point, part=part: self.losses(point, part), (theta,), (direction,))[
-                    1
-                ].detach()
-                for part in rows.batches()
-            ]
-        )
+        """⟨∇ℓ_k, direction⟩ of every row.
 
+        Parameters
+        ----------
+        theta : torch.Tensor
+            The parameters, flat.
+        rows : Pool
+            Points, in batches.
+        direction : torch.Tensor
+            As long as θ.
 
-class Training(ABC):
-    """How the inner problem is solved."""
+        Returns
+        -------
+        torch.Tensor
+            A number for each row.
+        """
+        return torch.cat([self._slopes(theta, part, direction) for part in rows.batches()])
 
-    @abstractmethod
-    def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
-        """The parameters fitted to the rows, from ``start``."""
+    def _slopes(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
+        """The derivative of every row's loss along the direction, in one pass with tangents."""
 
+        def losses(point: Tensor) -> Tensor:
+            return self.losses(point, rows)
 
-@dataclass(frozen=True)
-class QuasiNewton(Training):
-    """L-BFGS with a strong Wolfe search over all rows at once: for inner problems that are to be
-    solved."""
-
-    iterations: int = 200
-    tolerance: float = 1e-9
-
-    def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
-        theta = start.detach().clone().requires_grad_(True)
-        optimiser = torch.optim.LBFGS(
-            [theta],
-            max_iter=self.iterations,
-            tolerance_grad=self.tolerance,
-            tolerance_change=1e-14,
-            line_search_fn="strong_wolfe",
-        )
-
-        def closure() -> Tensor:
-            optimiser.zero_grad()
-            value = problem.inner(theta, rows)
-            value.backward()  # type: ignore[no-untyped-call]
-            return value
-
-        optimiser.step(closure)  # type: ignore[no-untyped-call]
-        return _finite(theta.detach())
-
-
-@dataclass(frozen=True)
-class Stochastic(Training):
-    """Adam over mini-batches: for networks and coresets of any size, solved as well as one would
-    train."""
-
-    epochs: int = 100
-    batch: int = 64
-    rate: float = 1e-3
-
-    def fit(self, problem: NetworkProblem, rows: Rows, start: Tensor, seed: int) -> Tensor:
-        theta = start.detach().clone().requires_grad_(True)
-        optimiser = torch.optim.Adam([theta], lr=self.rate)
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(self.epochs):
-            for part in torch.randperm(len(rows), generator=generator).split(self.batch):  # type: ignore[no-untyped-call]
-                some = rows[part.to(theta.device)]
-                with torch.enable_grad():
-                    loss = (
-                        problem.weighted(theta, some) * (len(rows) / len(some))
-                        + problem.rho * theta.square().sum()
-                    )
-                    (theta.grad,) = torch.autograd.grad(loss / len(rows), theta)
-                optimiser.step()
-        return _finite(theta.detach())
-
-
-class InverseHessian(ABC):
-    """How (∇²inner + damping) u = g is solved."""
-
-    @abstractmethod
-    def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        """u; ``product(v, step)`` multiplies by the Hessian, of a mini-batch of that step where
-        batches are drawn."""
-
-
-@dataclass(frozen=True)
-class ConjugateGradients(InverseHessian):
-    """CG on products with the Hessian of the whole coreset, or of ``mini_batch`` of its rows, drawn
-    once for every solve."""
-
-    steps: int = 50
-    damping: float = 0.0
-    tolerance: float = 1e-8
-    mini_batch: int | None = None
-
-    def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        solution = torch.zeros_like(gradient)
-        residual = gradient.clone()
-        direction = residual.clone()
-        power = float(residual @ residual)
-        goal = self.tolerance**2 * power
-        for _ in range(self.steps):
-            if power <= goal:
-                break
-            image = product(direction, 0) + self.damping * direction
-            curvature = float(direction @ image)
-            if not curvature > 0:
-                raise NumericalError(
-                    "the Hessian of the inner problem is not positive definite (curvature "
-                    f"{curvature:.3g}); raise inner_reg or "
-                    f"damping={self.damping:g}, fit the inner problem further, or use "
-                    "curvature='gauss-newton'."
-                )
-            length = power / curvature
-            solution += length * direction
-            residual -= length * image
-            previous = power
-            power = float(residual @ residual)
-            direction = residual + (power / previous) * direction
-        return solution
-
-
-@dataclass(frozen=True)
-class NeumannSeries(InverseHessian):
-    """u = η Σ_t (I − η(H + damping))ᵗ g, a product a term; ``rate`` η must be below 2/‖H‖. With
-    ``mini_batch`` rows of the coreset are drawn for every term.
-    """
-
-    steps: int = 100
-    rate: float = 1e-2
-    damping: float = 0.0
-    mini_batch: int | None = None
-
-    def solve(self, product: Callable[[Tensor, int], Tensor], gradient: Tensor) -> Tensor:
-        term = gradient.clone()
-        total = gradient.clone()
-        largest = float(gradient.norm())
-        for step in range(1, self.steps):
-            term = term - self.rate * (product(term, step) + self.damping * term)
-            size = float(term.norm())
-            if not size <= 2 * largest:
-                raise NumericalError(
-                    f"the Neumann series diverges (a term of norm {size:.3g} after one of "
-                    f"{largest:.3g}); lower rate={self.rate:g} "
-                    "below 2 over the largest eigenvalue of the Hessian, or use ConjugateGradients."
-                )
-            largest = max(largest, size)
-            total += term
-        return self.rate * total
-
-
-def _finite(theta: Tensor) -> Tensor:
-    if not bool(torch.isfinite(theta).all()):
-        raise NumericalError(
-            "the inner problem diverged; use a smaller step, a larger inner_reg, or scale x."
-        )
-    return theta
+        slopes: Tensor = jvp(losses, (theta,), (direction,))[1]
+        return slopes.detach()

@@ -1,5 +1,4 @@
-"""Where and under which limits the arithmetic runs: one frozen value that travels from the door to
-the inside."""
+"""Where and under which limits the arithmetic runs: one frozen value that all parts are handed."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from bicore.runtime.limits import free_bytes, parse_bytes
 #: Share of the free memory that is used when no limit is given; the rest is left to the caller and
 #: to temporaries.
 DEFAULT_MEMORY_SHARE = 0.5
-
 #: Up to this many rows a selection runs on one thread unless a number is asked for (two threads: 5
 #: times slower at 125 rows).
 SINGLE_THREAD_ROWS = 300
@@ -27,7 +25,22 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Step:
-    """What a progress callback receives after each selected point."""
+    """What a progress callback receives after each selected point.
+
+    Parameters
+    ----------
+    done, total : int
+        Points so far, and how many there will be.
+    objective : float
+        The outer objective with them.
+    seconds : float
+        Since the selection began.
+
+    Examples
+    --------
+    >>> Step(done=20, total=100, objective=0.3, seconds=5.0).seconds_left
+    20.0
+    """
 
     done: int
     total: int
@@ -36,8 +49,7 @@ class Step:
 
     @property
     def seconds_left(self) -> float:
-        """A straight-line estimate; steps grow dearer with the coreset, so it errs on the short
-        side."""
+        """A straight-line estimate: short, for steps grow dearer with the coreset."""
         return self.seconds / max(self.done, 1) * (self.total - self.done)
 
 
@@ -50,17 +62,30 @@ class Runtime:
     device : "auto", "cpu", "cuda" or "cuda:1"
         ``auto`` takes the GPU where there is one.
     dtype : "float64" or "float32"
-        float64 makes answers independent of row order and block size; float32 halves memory and
+        With float64 answers do not depend on row order and block size; float32 halves memory and
         time.
-    memory : None, a number of bytes, or a string such as "4GB"
-        The limit for what one call allocates. ``None``: half of what is free when the call starts.
-    threads : None or int
-        CPU threads for the duration of the call; ``None`` leaves torch's setting alone.
-    progress : None, bool or a callable
-        ``None`` shows a line on a terminal after two seconds; a callable receives a :class:`Step` a
+    memory : int or str, optional
+        The limit for what one call allocates, in bytes or as in "4GB". Default: half of what is
+        free when the call starts.
+    threads : int, optional
+        CPU threads for the duration of the call; default: torch's setting is left alone.
+    progress : bool or callable, optional
+        Default: a line on a terminal after two seconds; a callable receives a :class:`Step` a
         point.
-    max_seconds : None or float
+    max_seconds : float, optional
         The call returns the prefix selected so far when this time is over.
+
+    Raises
+    ------
+    InputError
+        Where a value is none of these.
+
+    Examples
+    --------
+    >>> from bicore import Runtime
+    >>> runtime = Runtime(device="cpu", dtype="float32", memory="2GB")
+    >>> runtime.itemsize, runtime.memory_bytes()
+    (4, 2000000000)
     """
 
     device: str = "auto"
@@ -87,10 +112,12 @@ class Runtime:
 
     @property
     def torch_dtype(self) -> torch.dtype:
+        """The precision as torch names it."""
         return _DTYPES[self.dtype]
 
     @property
     def torch_device(self) -> torch.device:
+        """The device as torch names it; an error in words where it is not there."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -111,23 +138,36 @@ class Runtime:
 
     @property
     def itemsize(self) -> int:
+        """Bytes of one number."""
         return self.torch_dtype.itemsize
 
     def memory_bytes(self) -> int:
-        """The limit in bytes for this call."""
+        """The memory limit for this call.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         limit = parse_bytes(self.memory)
-        return (
-            limit
-            if limit is not None
-            else int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
-        )
+        if limit is not None:
+            return limit
+        return int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
 
     @contextmanager
     def applied(self, rows: int | None = None) -> Iterator[None]:
         """Set the number of threads for the duration of a call and put the old number back.
 
-        With few ``rows`` and no number asked for, one thread: waking others takes longer than their
-        share of the work.
+        Parameters
+        ----------
+        rows : int, optional
+            Of the data. With few of them and no number asked for it is one thread: waking others
+            takes longer than their share of the work.
+
+        Yields
+        ------
+        None
+            Without gradients.
         """
         before = torch.get_num_threads()
         wanted = self.threads or (1 if rows is not None and rows <= SINGLE_THREAD_ROWS else before)
@@ -145,8 +185,23 @@ class Runtime:
 class Context:
     """What only some selectors need: the current model; and the runtime that all of them use.
 
-    ``classes`` are the labels of the model's outputs, in order; they can be left out where labels
-    are 0 … C−1.
+    Parameters
+    ----------
+    model : torch.nn.Module or Observed, optional
+        The current model, or what :func:`bicore.networks.observe` saw of it.
+    runtime : Runtime
+        Device, precision and limits.
+    classes : sequence, optional
+        The labels of the model's outputs, in order; they can be left out where labels are 0 … C−1.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset, Runtime
+    >>> from bicore.selectors import KCenter
+    >>> context = Context(runtime=Runtime(device="cpu", threads=1))
+    >>> picked = KCenter(over="features").select(Dataset([[0.0], [1.0]]), 1, context=context)
+    >>> len(picked)
+    1
     """
 
     model: Any = None
@@ -154,8 +209,20 @@ class Context:
     classes: Sequence[Any] | None = None
 
     def within(self, clock: Clock) -> Context:
-        """The same with what is left of a time limit, for a part of a longer piece of work."""
+        """The same with what is left of a time limit, for a part of a longer piece of work.
+
+        Parameters
+        ----------
+        clock : Clock
+            Of the whole.
+
+        Returns
+        -------
+        Context
+            This one where there is no limit.
+        """
         if clock.max_seconds is None:
             return self
+        # A limit must be positive, also when nothing is left of it.
         left = max(clock.max_seconds - clock.seconds, 1e-9)
         return replace(self, runtime=replace(self.runtime, max_seconds=left))

@@ -14,7 +14,28 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def parse_bytes(value: int | float | str | None) -> int | None:
-    """``4_000_000_000`` or ``"4GB"`` as a number of bytes; None stays None."""
+    """A size as people write it, in bytes.
+
+    Parameters
+    ----------
+    value : int, float, str or None
+        Bytes, or a string such as ``"4GB"``; None stays None.
+
+    Returns
+    -------
+    int or None
+        Bytes.
+
+    Raises
+    ------
+    InputError
+        Where it is no size, or not a positive one.
+
+    Examples
+    --------
+    >>> parse_bytes("4GB"), parse_bytes(2_000_000), parse_bytes(None)
+    (4000000000, 2000000, None)
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -35,15 +56,30 @@ def parse_bytes(value: int | float | str | None) -> int | None:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of the device; on Linux the kernel's own estimate, bounded by the control group's
-    limit."""
+    """Free memory of a device.
+
+    On Linux it is the kernel's own estimate, bounded by the control group's limit.
+
+    Parameters
+    ----------
+    device : torch.device
+        A GPU, or the CPU for the machine's memory.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> free_bytes(torch.device("cpu")) > 0
+    True
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    candidates = [
-        value for value in (_meminfo_available(), _control_group_free()) if value is not None
-    ]
-    if candidates:
-        return min(candidates)
+    known = [size for size in (_meminfo_available(), _control_group_free()) if size is not None]
+    if known:
+        return min(known)
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
@@ -71,7 +107,23 @@ def _control_group_free() -> int | None:
 
 
 def human_bytes(size: float) -> str:
-    """1234567890 as '1.23 GB'."""
+    """A size as people read it.
+
+    Parameters
+    ----------
+    size : float
+        Bytes.
+
+    Returns
+    -------
+    str
+        Three digits and a unit.
+
+    Examples
+    --------
+    >>> human_bytes(1234567890)
+    '1.23 GB'
+    """
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             return f"{size:.3g} {unit}"

@@ -1,6 +1,6 @@
 """Selectors: everything that chooses points."""
 
-from bicore.bilevel.strategies.base import Batches, Elimination, Exchange, Simplex, Strategy
+from bicore.bilevel.strategies import Batches, Elimination, Exchange, Greedy, Simplex, Strategy
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.batchbald import BatchBALD
 from bicore.selectors.baselines.cover import KCenter, KMeansPlusPlus
@@ -43,6 +43,7 @@ __all__ = [
     "Exchange",
     "FacilityLocation",
     "GradientMatching",
+    "Greedy",
     "Hardest",
     "Herding",
     "InducingPoints",

@@ -140,7 +140,7 @@ def labels_of(data: Dataset, selector: Selector) -> list[Any]:
 
 
 def finished(coreset: Coreset) -> Coreset:
-    """A selection that serves as part of something larger: one that was cut short ends the whole."""
+    """A selection as part of something larger: one that was cut short ends the whole."""
     if coreset.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     if not coreset.status.whole:

@@ -1,421 +1,401 @@
-"""Coresets by bilevel optimisation: greedy forward selection with the implicit gradient (algorithm
-1 of the paper)."""
+"""Coresets by bilevel optimisation: the configuration, and a selection from data to coreset."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from numbers import Integral
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from bicore.bilevel.engines import dense_ridge as explicit
-from bicore.bilevel.engines import recorded_softmax as resident
-from bicore.bilevel.engines.dense_ridge import ExplicitRidge
-from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
-from bicore.bilevel.engines.ridge import RidgeForward
-from bicore.bilevel.greedy import Forward, Outcome, Plan, Pursuit
-from bicore.bilevel.prepare import REFERENCE_POINTS, Prepared, prepare, squared, targets_of
-from bicore.bilevel.problem import Constant, PerPoint
-from bicore.bilevel.quotas import as_quotas
+from bicore.bilevel.contract import Demand, Engine, Quantity
+from bicore.bilevel.engines import choose, reweighable, supported
+from bicore.bilevel.greedy import Ending, Plan, Run, weightless
+from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.quotas import QuotaRule
+from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import ProjectedGradient, WeightOptimiser
-from bicore.bilevel.strategies.base import Assembly, Strategy, as_strategy
-from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, Targets, as_features, as_weights
-from bicore.errors import InputError, unknown_name
-from bicore.picking import as_seed, as_size
-from bicore.picking import as_start as as_initial
-from bicore.picking import as_start as check_origin
-from bicore.runtime import Clock, Context, ProgressLine, Runtime
+from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
+from bicore.bilevel.strategies.base import Assembly, Strategy
+from bicore.bilevel.strategies.growing import Greedy
+from bicore.bilevel.weighing import Weighing
+from bicore.coreset import Coreset, Provenance, Status, labels_in
+from bicore.data import Array, Dataset
+from bicore.errors import InputError
+from bicore.kernels.base import Kernel
+from bicore.losses import Loss
+from bicore.picking import as_seed, as_size, as_start, whole_number
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
+from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector
-from bicore.selectors.names import as_kernel, as_loss, as_regulariser
-from bicore.selectors.quality_curve import QualityCurve, judged, quality_curve
-
-RULES = ("gradient", "gain", "first-order", "reducible")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class BilevelSelector(Selector):
     """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
 
+    Names are looked up when it is built; its fields hold objects.
+
     Parameters
     ----------
-    kernel : name, Kernel or callable k(a, b)
+    kernel : str, Kernel or callable
         The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
-        "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix.
-    loss : name, Loss or function of (prediction, target)
-        Of the inner problem, and of the outer one unless ``outer_loss`` is given.
-    inner_reg : float, PerPoint(λ) or "auto"
+        "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
+    loss : str, Loss or callable
+        Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
+        (prediction, target).
+    outer_loss : str, Loss or callable, optional
+        Of the outer problem.
+    inner_reg : float, PerPoint or "auto"
         The regulariser ρ; see :mod:`bicore.bilevel.regularisation` for the automatic rule.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
-    rule : "gradient", "gain", "first-order" or "reducible"
+    rule : "gradient", "gain", "first-order", "reducible" or Rule
         Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
-        objective; by the gradient with the identity in place of the inverse Hessian (GLISTER,
-        Killamsetty et al. 2021); or take the point whose loss under the coreset's model exceeds
-        most its loss under the model of all data (reducible loss, CSReL, Tong et al. 2025).
-    candidates : None or int
-        Score all points, or a random sample of this many at each step.
-    strategy : "greedy", "batches", "exchange", "elimination", "simplex" or a Strategy
+        objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
+        take the point whose loss under the coreset's model exceeds most its loss under the model of
+        all data (reducible loss, CSReL).
+    candidates : int, optional
+        Score a random sample of this many points at each step instead of all.
+    strategy : "greedy", "batches", "exchange", "elimination", "simplex" or Strategy
         One point at a time; several at a time; greedy and then exact exchanges; too many, of which
         the cheapest leave again; too many, of which weights under an L½ penalty leave some.
         Exchange and elimination are for the squared error; these two and the simplex need a
         constant regulariser.
     first : "best" or "random"
         Let the rule choose the first point, or draw it as the paper does.
-    quotas : None, "balanced" (one of every class a round), or the most points of each class by its
-    label tolerance : with ``size="auto"``: the smallest size whose loss on held-out points is
-    within this share of the model's that is
-        fitted on all points (:func:`bicore.selectors.quality_curve` shows the curve behind it).
+    quotas : "balanced" or mapping, optional
+        One of every class a round, or the most points of each class by its label.
     task : "auto", "classification" or "regression"
-    classes : the set of classes, where ``data`` may lack some of them.
-    inner, linear, optimiser : solvers; the defaults fit the loss.
+        How y is read.
+    classes : sequence, optional
+        The set of classes, where ``data`` may lack some of them.
+    inner : InnerSolver, optional
+        Fits the inner problem; the default suits the loss.
+    linear : LinearSolver, optional
+        Solves the systems of its derivative.
+    optimiser : WeightOptimiser, optional
+        Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
 
     Examples
     --------
     >>> from bicore import BilevelSelector, Dataset
     >>> x = np.arange(12.0)[:, None]
-    >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices.tolist()
-    [1, 8]
+    >>> BilevelSelector(kernel="rbf", inner_reg=0.1).select(Dataset(x, x[:, 0] > 5), 2).indices
+    array([1, 8])
     """
 
-    kernel: Any = "ntk"
-    loss: Any = "squared"
-    outer_loss: Any = None
-    inner_reg: Any = "auto"
-    weights: str = "binary"
-    rule: str = "gradient"
-    candidates: int | None = None
-    strategy: Any = "greedy"
-    first: str = "best"
-    quotas: Any = None
-    tolerance: float = 0.02
-    task: str = "auto"
-    classes: Any = None
-    inner: InnerSolver | None = None
-    linear: LinearSolver | None = None
-    optimiser: WeightOptimiser = field(default_factory=ProjectedGradient)
+    kernel: Kernel
+    loss: Loss
+    outer_loss: Loss | None
+    inner_reg: Regulariser
+    weights: WeightMode
+    rule: Rule
+    candidates: int | None
+    strategy: Strategy
+    first: names.First
+    quotas: QuotaRule | None
+    task: str
+    classes: tuple[Any, ...] | None
+    inner: InnerSolver | None
+    linear: LinearSolver | None
+    optimiser: WeightOptimiser
 
     needs_labels = True
 
+    def __init__(
+        self,
+        kernel: str | Kernel | Callable[..., Any] = "ntk",
+        loss: str | Loss | Callable[..., Any] = "squared",
+        outer_loss: str | Loss | Callable[..., Any] | None = None,
+        inner_reg: str | float | Regulariser = "auto",
+        weights: str = "binary",
+        rule: str | Rule = "gradient",
+        candidates: int | None = None,
+        strategy: str | Strategy = "greedy",
+        first: str = "best",
+        quotas: str | Mapping[Any, int] | QuotaRule | None = None,
+        task: str = "auto",
+        classes: Sequence[Any] | None = None,
+        inner: InnerSolver | None = None,
+        linear: LinearSolver | None = None,
+        optimiser: WeightOptimiser | None = None,
+    ) -> None:
+        resolved = {
+            "kernel": names.as_kernel(kernel),
+            "loss": names.as_loss(loss),
+            "outer_loss": None if outer_loss is None else names.as_loss(outer_loss, "outer_loss"),
+            "inner_reg": names.as_regulariser(inner_reg),
+            "weights": names.as_weight_mode(weights),
+            "rule": names.as_rule(rule),
+            "candidates": _as_candidates(candidates),
+            "strategy": names.as_strategy(strategy),
+            "first": names.as_first(first),
+            "quotas": names.as_quotas(quotas),
+            "task": task,
+            "classes": labels_in(classes),
+            "inner": inner,
+            "linear": linear,
+            "optimiser": optimiser or ProjectedGradient(),
+        }
+        vars(self).update(resolved)
+        self._check()
+
     @property
     def ordered(self) -> bool:
-        return as_strategy(self.strategy).ordered
+        return self.strategy.ordered
 
     @property
     def name(self) -> str:
-        return {"first-order": "glister", "reducible": "reducible loss"}.get(self.rule, "bilevel")
+        return self.rule.method
 
-    def __post_init__(self) -> None:
-        for name, options in (
-            ("weights", ("binary", "learnt", "final")),
-            ("rule", RULES),
-            ("first", ("best", "random")),
-        ):
-            if getattr(self, name) not in options:
-                raise unknown_name(name, getattr(self, name), options)
-        if self.candidates is not None and (
-            not isinstance(self.candidates, Integral) or self.candidates < 1
-        ):
+    @property
+    def proxy(self) -> Proxy:
+        """The model that the points are chosen for."""
+        outer = self.loss if self.outer_loss is None else self.outer_loss
+        return Proxy(
+            self.kernel,
+            self.loss,
+            outer,
+            self.inner_reg,
+            self.task,
+            self.classes,
+            self.inner,
+            self.linear,
+        )
+
+    def demand(self, capacity: int, repeats: bool = False) -> Demand:
+        """What its selection asks of an engine.
+
+        Parameters
+        ----------
+        capacity : int
+            How many points the engine must hold.
+        repeats : bool
+            Whether it begins without points.
+
+        Returns
+        -------
+        Demand
+            For the table of engines.
+        """
+        own_solvers = self.inner is not None or self.linear is not None
+        one_by_one = self.strategy.together == 1 and self.quotas is None
+        return Demand(
+            capacity,
+            self.strategy.needs | {self.rule.quantity},
+            self.proxy.closed_form,
+            self.weights is WeightMode.LEARNT,
+            repeats and one_by_one and self.candidates is None and not own_solvers,
+        )
+
+    def _check(self) -> None:
+        """Refuse what no engine supports, in words that name the mend."""
+        strategy = self.strategy
+        if not supported(self.demand(1)):
+            asked = f"strategy={strategy.name!r}"
+            mend = "use strategy='batches' or 'greedy'"
+            if self.rule.quantity is Quantity.GAIN:
+                asked = f"rule={self.rule.name!r}"
+                mend = "use rule='gradient'"
             raise InputError(
-                f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for "
-                "all points."
+                f"{asked} is exact for the squared error with a constant inner_reg, binary or "
+                f"final weights and the built-in solver only; {mend}."
             )
-        as_kernel(self.kernel), as_loss(self.loss), as_regulariser(self.inner_reg)
-        if self.outer_loss is not None:
-            as_loss(self.outer_loss, "outer_loss")
-        if self.rule == "gain" and not (self._squared and self.weights != "learnt"):
-            raise InputError(
-                "rule='gain' is exact for the squared error with binary or final weights only; use "
-                "rule='gradient'."
-            )
-        if not (isinstance(self.tolerance, (int, float)) and 0 <= self.tolerance < float("inf")):
-            raise InputError(
-                f"tolerance={self.tolerance!r} is not a share >= 0; 0.02 is two per cent of the "
-                "full model's loss."
-            )
-        strategy = as_strategy(self.strategy)
-        if strategy.exact and (
-            not self._squared or self.weights == "learnt" or self.inner is not None
-        ):
-            raise InputError(
-                f"strategy={strategy.name!r} is exact for the squared error with binary or final "
-                "weights and the built-in solver "
-                "only; use strategy='batches' or 'greedy'."
-            )
-        if strategy.refines and self.weights == "learnt":
+        if strategy.refines and self.weights is WeightMode.LEARNT:
             raise InputError(
                 f"strategy={strategy.name!r} is for binary or final weights; use weights='final', "
                 "or another strategy."
+            )
+        if strategy.refines and not self.inner_reg.constant:
+            raise InputError(
+                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
+                "in place of PerPoint."
             )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(
                 f"quotas are kept point by point, and strategy={strategy.name!r} is not; use "
                 "strategy='greedy'."
             )
-        if strategy.refines and isinstance(self.inner_reg, PerPoint):
-            raise InputError(
-                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
-                "in place of PerPoint."
-            )
-        if self.rule == "gain" and (isinstance(self.inner_reg, PerPoint) or self.inner is not None):
-            raise InputError(
-                "rule='gain' needs a constant inner_reg and the built-in solver; use "
-                "rule='gradient' with PerPoint."
-            )
-
-    @property
-    def _squared(self) -> bool:
-        return squared(self)
 
     def select(
         self,
         data: Dataset,
-        size: int | float | str,
+        size: int | float,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        if size == "auto":
-            return self._sized(data, outer, initial, rng, context)
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
-        count = as_size(size, int((data.weights > 0).sum()))
-        points, given = as_initial(initial, len(data), count)
-        strategy = as_strategy(self.strategy)
-        grown = strategy.grown(count, int((data.weights > 0).sum()))
+        available = int((data.weights > 0).sum())
+        count = as_size(size, available)
+        start = as_start(initial, data, count)
+        room = self._room(self.strategy.grown(count, available))
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            prepared = self.prepare(data, outer, grown, seed, runtime)
-            preparation = clock.seconds
-            plan = replace(
-                self.plan(grown, seed, prepared.targets),
-                reference=self._reference(prepared, data, seed),
-            )
-            pursuit = Pursuit(self.engine(prepared, grown, fresh=not points), plan, data)
-            line = ProgressLine(runtime, clock, grown, "selecting")
-            configuration = prepared.configuration(self, outer)
-            known = (
-                initial
-                if isinstance(initial, Coreset) and self._same(initial, configuration, data)
-                else None
-            )
-            outcome = pursuit.run(points, given, known, clock, line)
-            if strategy.refines:
-                outcome = self._refined(
-                    strategy, outcome, prepared, data, count, len(points), clock
-                )
-            if self.weights == "final":
-                outcome = outcome.reweighted(
-                    prepared.implicit(len(outcome.indices)), self.optimiser, clock
-                )
-            info = prepared.info(self, data, seed, clock) | outcome.info
-            info |= {"preparation_seconds": preparation, "configuration": configuration}
-            return Coreset(
-                outcome.indices,
-                outcome.weights,
-                data.ids[outcome.indices],
-                outcome.objectives,
-                outcome.status,
-                info,
-            )
+            prepared = prepare(self.proxy, data, outer, room, seed, runtime)
+            story = self._story(prepared, data, outer, seed, clock)
+            known = start.coreset is not None and start.coreset.provenance.same_problem(story)
+            demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
+            run = self._run(prepared, demand, seed, runtime, clock)
+            assembly = Assembly(prepared.problem, demand, run, start, known, count)
+            ending = self.strategy.assemble(assembly)
+            if self.weights is WeightMode.FINAL:
+                ending = _reweighted(assembly, ending, self.optimiser)
+            return self._coreset(prepared, assembly, ending, story)
 
-    def _sized(
-        self,
-        data: Dataset,
-        outer: Dataset | None,
-        initial: Coreset | Sequence[int],
-        rng: int | np.random.Generator,
-        context: Context | None,
+    def _room(self, capacity: int) -> Room:
+        """The memory that its engines take beside the kernel matrix."""
+        final = self.weights is WeightMode.FINAL
+        plain = {self.rule.quantity} <= {Quantity.GRADIENT, Quantity.GAIN}
+        binary = self.weights is WeightMode.BINARY and not self.strategy.refines
+        known = self.proxy.closed_form and not self.inner_reg.automatic
+        return Room(
+            capacity,
+            # The columns of all points taken, and their products, where they are refined.
+            factors=(2 if final else 1) + 2 * self.strategy.refines,
+            reference=self.rule.compares,
+            lean=known and binary and plain,
+        )
+
+    def _run(
+        self, prepared: Prepared, demand: Demand, seed: int, runtime: Runtime, clock: Clock
+    ) -> Run:
+        """An empty engine with the rule and the plan by which it grows."""
+        weighing = None
+        if demand.reweighs:
+            weighing = Weighing(reweighable(prepared.problem, demand), self.optimiser)
+        engine = choose(prepared.problem, demand) if weighing is None else weighing.engine
+        rule = self.rule.against(lambda: prepared.losses_of_all(seed))
+        plan = self.plan(prepared, demand.capacity, seed)
+        line = ProgressLine(runtime, clock, demand.capacity, "selecting")
+        return Run(engine, rule, plan, clock, line, weighing)
+
+    def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
+        """Which points may be taken at each step.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The problem with its points.
+        size : int
+            How many points are taken.
+        seed : int
+            Of what is drawn.
+
+        Returns
+        -------
+        Plan
+            For the greedy loop.
+        """
+        return Plan(
+            size,
+            prepared.ids,
+            prepared.counted,
+            seed,
+            self.first is names.First.RANDOM,
+            self.candidates,
+            self.strategy.together,
+            None if self.quotas is None else self.quotas.of(prepared.targets),
+        )
+
+    def _story(
+        self, prepared: Prepared, data: Dataset, outer: Dataset | None, seed: int, clock: Clock
+    ) -> Provenance:
+        """What is known before the first point."""
+        judged_by = "" if outer is None else outer.fingerprint()
+        return Provenance(
+            method=self.name,
+            rows=len(data),
+            seed=seed,
+            seconds=clock.seconds,
+            preparation_seconds=clock.seconds,
+            fingerprint=data.fingerprint(),
+            configuration=prepared.configuration(self.weights.value, judged_by),
+            task=prepared.targets.task,
+            loss=prepared.problem.inner_loss.name,
+            kernel=prepared.kernel.name,
+            inner_reg=prepared.regulariser.value,
+            per_point=not prepared.regulariser.constant,
+            automatic=self.inner_reg.automatic,
+            classes=labels_in(prepared.targets.classes),
+        )
+
+    def _coreset(
+        self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
     ) -> Coreset:
-        """The size by a quality curve of this very selector, then a selection of that size from all
-        of the data."""
-        seed = as_seed(rng)
-        context = context or Context()
-        clock = Clock(context.runtime.max_seconds)
-        curve = quality_curve(self, data, tolerance=self.tolerance, rng=seed, context=context)
-        found = curve.smallest(self.tolerance)
-        if found is None and "quotas" in curve.coreset.status:
-            raise InputError(
-                f"quotas={self.quotas!r} allow {len(curve.coreset)} points, and no size up to that "
-                "is within "
-                f"tolerance={self.tolerance:g}; raise the quotas or the tolerance, or give a size."
-            )
-        if found is None:  # the run was cut short: at its full length it meets any tolerance
-            raise InputError(
-                f"size='auto' was {curve.coreset.status} and saw no size within "
-                f"tolerance={self.tolerance:g} so far; give it more "
-                "time, a larger tolerance, or a size."
-            )
-        left = context.within(clock)
-        coreset = self.select(
-            data, max(found, len(initial)), outer=outer, initial=initial, rng=seed, context=left
+        run = assembly.run
+        provenance = replace(
+            story,
+            seconds=assembly.clock.seconds,
+            empty_objective=run.empty_objective,
+            notes=tuple(assembly.notes),
         )
-        told = {
-            "tolerance": self.tolerance,
-            "held_out": curve.held_out,
-            "full_loss": curve.full,
-            "empty_loss": curve.empty,
-            "loss": float(curve.losses[np.searchsorted(curve.sizes, found)]),
+        return Coreset(
+            run.indices,
+            run.weights,
+            prepared.ids[run.indices],
+            np.array(run.objectives),
+            ending.status,
+            ending.message,
+            provenance,
+            self.details(prepared) | _effort(run.engine) | assembly.details,
+        )
+
+    def details(self, prepared: Prepared) -> dict[str, Any]:
+        """What a coreset says of its making beyond its provenance.
+
+        Parameters
+        ----------
+        prepared : Prepared
+            The problem that was solved.
+
+        Returns
+        -------
+        dict
+            For display.
+        """
+        problem = prepared.problem
+        like = problem.train.like
+        solvers = (prepared.solvers.inner, prepared.solvers.linear, self.optimiser)
+        return {
+            "kernel_parameters": repr(prepared.kernel),
+            "solvers": repr(solvers),
+            "outer_loss": problem.outer_loss.name,
+            "weights": self.weights.value,
+            "rule": self.rule.name,
+            "candidates": self.candidates,
+            "first": self.first.value,
+            "operator": type(problem.train).__name__.lower(),
+            "dtype": str(like.dtype).removeprefix("torch."),
+            "device": str(like.device),
+            "versions": versions(),
         }
-        return replace(coreset, info={**coreset.info, "auto_size": told})
-
-    def nested(self) -> BilevelSelector:
-        """The same selector point by point with weights of 1, whose prefixes are its answers for
-        smaller sizes."""
-        return replace(self, weights="binary", strategy="greedy")
-
-    def judged(
-        self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None
-    ) -> QualityCurve:
-        """The loss on ``judge`` along a run on ``part``, by the regulariser the run had."""
-        runtime = (context or Context()).runtime
-        value = float(coreset.info["inner_reg"])
-        fixed = PerPoint(value) if coreset.info["inner_reg_form"] == "per point" else value
-        plain = replace(self.nested(), inner_reg=fixed, classes=coreset.info["classes"])
-        with runtime.applied(rows=len(part) + len(judge)):
-            prepared = plain.prepare(part, judge, len(part), seed, runtime)
-            engine, whole = (plain.engine(prepared, len(part)) for _ in range(2))
-            return judged(
-                engine, whole, np.flatnonzero(part.weights > 0).tolist(), len(judge), coreset
-            )
-
-    def _refined(
-        self,
-        strategy: Strategy,
-        outcome: Outcome,
-        prepared: Prepared,
-        data: Dataset,
-        size: int,
-        fixed: int,
-        clock: Clock,
-    ) -> Outcome:
-        """What a strategy makes of the points taken, put in greedy order again."""
-        if outcome.status != "complete" and outcome.status.split()[0] in ("interrupted", "stopped"):
-            words = (
-                "interrupted"
-                if outcome.status.startswith("interrupted")
-                else "stopped by max_seconds"
-            )
-            taken = min(len(outcome.indices), size)
-            how = (
-                f"after {taken} of {size} points"
-                if taken < size
-                else "before the points were refined: all points, less refined"
-            )
-            return replace(
-                outcome,
-                indices=outcome.indices[:size],
-                weights=outcome.weights[:size],
-                objectives=outcome.objectives[:size],
-                status=f"{words} {how}",
-                info=outcome.info | {"strategy": repr(strategy)},
-            )
-        free = torch.from_numpy(data.weights > 0).to(prepared.problem.train.like.device)
-        free[outcome.indices.tolist()] = False
-        ranks = torch.from_numpy(np.argsort(np.argsort(data.ids, kind="stable"))).to(free.device)
-        said = {"strategy": repr(strategy)}
-        assembly = Assembly(
-            prepared.problem,
-            prepared.implicit,
-            outcome.indices.tolist(),
-            min(fixed, size),
-            free,
-            ranks,
-            said,
-        )
-        status = outcome.status
-        try:
-            status = strategy.refine(assembly, size, clock) or status
-        except KeyboardInterrupt:
-            status = "interrupted while the points were refined: all points, less refined"
-        chosen = assembly.points[:size]
-        plan = Plan(len(chosen), 0, "gain" if strategy.exact else "gradient")
-        order = Pursuit(self.engine(prepared, len(chosen)), plan, data)
-        order.open = np.isin(np.arange(len(data)), chosen)
-        quiet = ProgressLine(Runtime(progress=False), clock, len(chosen), "ordering")
-        ordered = order.run(chosen[: assembly.fixed], [1.0] * assembly.fixed, None, Clock(), quiet)
-        status = status if ordered.status == "complete" else ordered.status
-        return replace(ordered, status=status, info=outcome.info | assembly.info)
-
-    @staticmethod
-    def _same(initial: Coreset, configuration: str, data: Dataset) -> bool:
-        """Whether the coreset's objectives are those of this very problem; refuses one of other
-        data."""
-        check_origin(initial, data)
-        return initial.info.get("configuration") == configuration
 
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
         """Fix the classes. A single one gets a second that never occurs: the points are then chosen
         to stand out from nothing."""
-        known = list(classes)
+        if self.task == "regression" or self.classes is not None:
+            return self
+        known = list(labels_in(classes) or ())
         if len(known) == 1:
             known.append(_other(known[0]))
-        return (
-            replace(self, classes=known)
-            if self.task != "regression" and self.classes is None
-            else self
-        )
+        return replace(self, classes=tuple(known))
 
-    def plan(self, size: int, seed: int, targets: Targets) -> Plan:
-        """How its greedy loop chooses."""
-        optimiser = self.optimiser if self.weights == "learnt" else None
-        quotas = as_quotas(self.quotas, targets)
-        together = as_strategy(self.strategy).together
-        return Plan(
-            size,
-            seed,
-            self.rule,
-            self.first,
-            self.candidates,
-            optimiser,
-            together=together,
-            quotas=quotas,
-        )
+    def nested(self) -> BilevelSelector:
+        """The same selector point by point with weights of 1.
 
-    def _reference(self, prepared: Prepared, data: Dataset, seed: int) -> torch.Tensor | None:
-        """The loss of every point under the model fitted on all data, for the reducible rule."""
-        if self.rule != "reducible":
-            return None
-        points = np.flatnonzero(data.weights > 0)
-        if len(points) > REFERENCE_POINTS:
-            # drawn among ids: the order of rows plays no part
-            points = points[np.argsort(data.ids[points])]
-            points = np.random.default_rng(seed).choice(points, REFERENCE_POINTS, replace=False)
-        whole = prepared.implicit(len(points))
-        whole.extend(points.tolist(), (data.weights[points] / data.weights[points].mean()).tolist())
-        return whole.losses()
-
-    def engine(self, prepared: Prepared, size: int, fresh: bool = False) -> Forward:
-        """The closed form where it holds, the implicit gradient everywhere else."""
-        constant = isinstance(prepared.problem.regulariser, Constant)
-        if self._squared and self.weights != "learnt" and constant and self.inner is None:
-            if explicit.fits(prepared.problem):
-                return ExplicitRidge(prepared.problem)
-            exact = self.rule == "gain" or as_strategy(self.strategy).exact
-            return RidgeForward(prepared.problem, size, exact_gain=exact)
-        plain = (
-            self.rule == "gradient"
-            and self.weights != "learnt"
-            and self.inner is None
-            and self.linear is None
-        )
-        plain = plain and as_strategy(self.strategy).together == 1 and self.quotas is None
-        if (
-            plain
-            and fresh
-            and self.candidates is None
-            and prepared.problem.train.like.is_cuda
-            and resident.fits(prepared.problem)
-        ):
-            return SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
-        return prepared.implicit(size)
+        Returns
+        -------
+        BilevelSelector
+            Its prefixes are its answers for smaller sizes.
+        """
+        return replace(self, weights=WeightMode.BINARY, strategy=Greedy())
 
     def reweight(
         self,
@@ -427,36 +407,56 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Coreset:
-        """Optimise the weights of the points given; the outer objective never ends above that of
-        the starting weights."""
+        """Optimise the weights of the points given.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points they are chosen from.
+        indices : sequence of int
+            Row numbers.
+        outer : Dataset, optional
+            A separate set on which the outer objective is measured.
+        start : array, optional
+            Weights to start from, one a point; 1 by default.
+        seed : int
+            Of an automatic regulariser.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        Coreset
+            Whose objective is never above that of the starting weights.
+
+        Raises
+        ------
+        InputError
+            Where the points or the weights cannot be right.
+        """
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
-        points, weights = as_initial(indices, len(data), max(len(indices), 1), "indices")
-        if not points:
-            raise InputError("indices is empty; give at least one row number.")
-        if start is not None:
-            weights = as_weights(start, len(points), "start").tolist()
+        points = proxy_model.starting_points(data, indices, start)
+        room = Room(len(points.points))
         with runtime.applied():
-            prepared = self.prepare(data, outer, len(points), seed, runtime)
-            state = prepared.implicit(len(points))
-            state.extend(points, weights)
-            begin = state.objective
-            self.optimiser.optimise(state, final=True, clock=clock)
-            learnt = state.weights.double().cpu().numpy()
-            info = prepared.info(self, data, seed, clock) | {
-                "weights": "learnt",
-                "start_objective": begin,
-            }
+            prepared = prepare(self.proxy, data, outer, room, seed, runtime)
+            story = self._story(prepared, data, outer, seed, clock)
+            engine = proxy_model.fitted(prepared, points)
+            begin = engine.objective
+            self.optimiser.optimise(engine, final=True, clock=clock)
+            learnt = engine.weights.double().cpu().numpy()
             kept = np.flatnonzero(learnt > 0)
-            lost = len(points) - len(kept)
-            status = (
-                f"{len(kept)} of {len(points)} points: the learnt weight of the others is zero"
-                if lost
-                else "complete"
-            )
-            chosen = np.array(points)[kept]
+            ending = _lost(len(kept), len(learnt))
+            chosen = np.array(engine.chosen)[kept]
             return Coreset(
-                chosen, learnt[kept], data.ids[chosen], np.array([state.objective]), status, info
+                chosen,
+                learnt[kept],
+                data.ids[chosen],
+                np.array([engine.objective]),
+                ending.status,
+                ending.message,
+                replace(story, seconds=clock.seconds),
+                self.details(prepared) | {"weights": "learnt", "start_objective": begin},
             )
 
     def influence(
@@ -468,16 +468,27 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Array:
-        """−∂G/∂w_k for every point k at the model fitted on ``coreset``: how much a little more of
-        k would help."""
-        runtime = (context or Context()).runtime
-        points, weights = as_initial(coreset, len(data), len(data), "coreset")
-        with runtime.applied():
-            prepared = self.prepare(data, outer, len(points), seed, runtime)
-            state = prepared.implicit(len(points))
-            if points:
-                state.extend(points, weights)
-            return -state.scores().double().cpu().numpy()
+        """How much a little more of each point would help the model fitted on a coreset.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points.
+        coreset : Coreset or sequence of int
+            What the model is fitted on.
+        outer : Dataset, optional
+            A separate set on which the outer objective is measured.
+        seed : int
+            Of an automatic regulariser.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        array
+            −∂G/∂w_k for every point k.
+        """
+        return proxy_model.influence(self.proxy, data, coreset, outer, seed, context)
 
     def predict(
         self,
@@ -488,33 +499,70 @@ class BilevelSelector(Selector):
         seed: int = 0,
         context: Context | None = None,
     ) -> Array:
-        """What the proxy says of the rows of ``x``, labels or targets, when it is fitted on
-        ``coreset``, or on all of ``data``."""
-        runtime = (context or Context()).runtime
-        given = np.flatnonzero(data.weights > 0).tolist() if coreset is None else coreset
-        points, weights = as_initial(given, len(data), len(data), "coreset")
-        rows = as_features(x, "x")
-        targets_of(self, data, None)  # which refuses data without labels
-        if rows.shape[1:] != data.x.shape[1:]:
-            raise InputError(
-                f"x has rows of shape {rows.shape[1:]} and data of {data.x.shape[1:]}; they must "
-                "match."
-            )
-        if coreset is None:  # as the outer objective counts them, a common factor plays no part
-            weights = (data.weights[points] / data.weights[points].mean()).tolist()
-        # no objective is looked at
-        unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
-        with runtime.applied(rows=len(data) + len(rows)):
-            prepared = self.prepare(data, unknown, len(points), seed, runtime)
-            state = prepared.implicit(len(points))
-            state.extend(points, weights)
-            return prepared.decoded(state.predictions)
+        """What the proxy says of other points when it is fitted on a coreset, or on all the data.
 
-    def prepare(
-        self, data: Dataset, outer: Dataset | None, count: int, seed: int, runtime: Runtime
-    ) -> Prepared:
-        """Check, encode, allocate: everything before the first point."""
-        return prepare(self, data, outer, count, seed, runtime)
+        Parameters
+        ----------
+        data : Dataset
+            The points with their labels.
+        x : array
+            Rows to predict.
+        coreset : Coreset or sequence of int, optional
+            What the model is fitted on; by default all of ``data``.
+        seed : int
+            Of an automatic regulariser.
+        context : Context, optional
+            Device and limits.
+
+        Returns
+        -------
+        array
+            Labels or targets, one for each row of ``x``.
+
+        Raises
+        ------
+        InputError
+            Where ``x`` is unlike the rows of ``data``.
+        """
+        return proxy_model.predict(self.proxy, data, x, coreset, seed, context)
+
+
+def _as_candidates(candidates: int | None) -> int | None:
+    words = (
+        f"candidates={candidates!r} is not a whole number >= 1; give one, or None for all points."
+    )
+    return None if candidates is None else whole_number(candidates, 1, words)
+
+
+def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
+    """The same points with weights optimised once; those whose weight is zero leave."""
+    if ending.status is Status.INTERRUPTED:
+        return ending
+    run = assembly.run
+    engine = assembly.reweighable(len(run.indices))
+    try:
+        engine.extend(run.indices.tolist(), run.weights.tolist())
+        optimiser.optimise(engine, final=True, clock=assembly.clock)
+    except KeyboardInterrupt:
+        return Ending(
+            Status.INTERRUPTED,
+            "interrupted while the weights were optimised: all points, with unit weights",
+        )
+    weights = engine.weights.double().cpu().numpy()
+    kept = weights > 0
+    run.objectives = [*run.objectives[: int(kept.sum()) - 1], engine.objective]
+    run.indices = run.indices[kept]
+    run.weights = weights[kept]
+    return _lost(int(kept.sum()), len(kept)) if ending.status is Status.COMPLETE else ending
+
+
+def _lost(left: int, size: int) -> Ending:
+    """How an optimisation of weights ended."""
+    return Ending() if left == size else Ending(Status.FEWER, weightless(left, size))
+
+
+def _effort(engine: Engine) -> dict[str, Any]:
+    return {"effort": dict(engine.effort)} if engine.effort else {}
 
 
 def _other(label: Any) -> Any:

@@ -4,83 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from bicore.bilevel.greedy import Forward, Pursuit
-from bicore.bilevel.strategies.base import as_strategy
-from bicore.coreset import Coreset
+from bicore.bilevel.engines import choose
+from bicore.bilevel.engines.joint import JointEngine
+from bicore.bilevel.greedy import Run
+from bicore.bilevel.prepare import Prepared, Room, prepare
+from bicore.bilevel.rules import Gradient
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Dataset
 from bicore.errors import InputError
-from bicore.picking import as_seed, as_size
-from bicore.picking import as_start as as_initial
-from bicore.picking import as_start as check_origin
-from bicore.runtime import Clock, Context, ProgressLine, parse_bytes
+from bicore.picking import as_seed, as_size, as_start
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, parse_bytes, versions
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 
-@dataclass(eq=False)
-class JointForward:
-    """Engines of several problems over the same points, side by side; scores and objectives are
-    weighted sums."""
-
-    engines: Sequence[Forward]
-    shares: Sequence[float]
-
-    @property
-    def indices(self) -> list[int]:
-        return self.engines[0].indices
-
-    @property
-    def objective(self) -> float:
-        return sum(
-            share * engine.objective
-            for share, engine in zip(self.shares, self.engines, strict=True)
-        )
-
-    def add(self, k: int, weight: float = 1.0) -> None:
-        for engine in self.engines:
-            engine.add(k, weight)
-
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        for engine in self.engines:
-            engine.extend(points, weights)
-
-    def scores(self, columns: Tensor | None = None) -> Tensor:
-        return self._sum([engine.scores(columns) for engine in self.engines])
-
-    def first_order(self, columns: Tensor | None = None) -> Tensor:
-        return self._sum([engine.first_order(columns) for engine in self.engines])
-
-    def losses(self) -> Tensor:
-        return self._sum([engine.losses() for engine in self.engines])
-
-    def _sum(self, values: list[Tensor]) -> Tensor:
-        total = self.shares[0] * values[0]
-        for share, value in zip(self.shares[1:], values[1:], strict=True):
-            total = total + share * value
-        return total
-
-
-def _is_bilevel(value: object) -> bool:
-    return isinstance(value, BilevelSelector)
-
-
 @dataclass(frozen=True)
 class JointSelector(Selector):
-    """Chooses the points that serve several models at once, such as networks of different
-    architectures.
+    """Chooses the points that serve several models at once, such as different architectures.
 
     Parameters
     ----------
-    selectors : one :class:`BilevelSelector` a model: its kernel, loss and regulariser. Weights are
-        binary, the strategy greedy, the
+    selectors : sequence of BilevelSelector
+        One a model: its kernel, loss and regulariser. Weights are binary, the strategy greedy, the
         rule the gradient; ``quotas``, ``candidates`` and ``first`` of the first hold for all.
-    shares : how much each model counts, default: all the same. Objectives are divided by that of
-        the model of no points first, so
-        that losses of different kinds and scales can be added.
+    shares : sequence of float, optional
+        How much each model counts, by default all the same. Objectives are divided by that of the
+        model of no points first, so that losses of different kinds and scales can be added.
 
     Examples
     --------
@@ -98,35 +52,32 @@ class JointSelector(Selector):
     name = "joint bilevel"
 
     def __post_init__(self) -> None:
-        if isinstance(self.selectors, Sequence):
-            object.__setattr__(self, "selectors", tuple(self.selectors))
-        if (
-            not isinstance(self.selectors, tuple)
-            or not self.selectors
-            or not all(map(_is_bilevel, self.selectors))
-        ):
+        given = self.selectors
+        several = isinstance(given, Sequence) and bool(given)
+        if not several or not all(isinstance(one, BilevelSelector) for one in given):
             raise InputError(
-                f"selectors={self.selectors!r} is not a sequence of BilevelSelector; give one for "
-                "each model."
+                f"selectors={given!r} is not a sequence of BilevelSelector; give one for each "
+                "model."
             )
-        shares = [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
-        if (
-            len(shares) != len(self.selectors)
-            or not all(0 <= share < float("inf") for share in shares)
-            or not sum(shares) > 0
-        ):
+        object.__setattr__(self, "selectors", tuple(given))
+        shares = self._shares()
+        sound = all(0 <= share < float("inf") for share in shares) and sum(shares) > 0
+        if len(shares) != len(self.selectors) or not sound:
             raise InputError(
                 f"shares={self.shares!r}; give {len(self.selectors)} numbers >= 0, not all of them "
                 "zero."
             )
         for number, one in enumerate(self.selectors):
-            strategy = as_strategy(one.strategy).name
-            if one.weights != "binary" or one.rule != "gradient" or strategy != "greedy":
+            plain = one.weights is WeightMode.BINARY and one.rule == Gradient()
+            if not plain or one.strategy.refines or one.strategy.together > 1:
                 raise InputError(
-                    f"selectors[{number}] has weights={one.weights!r}, rule={one.rule!r} and "
-                    f"strategy={strategy!r}; a joint "
-                    "coreset needs 'binary', 'gradient' and 'greedy'."
+                    f"selectors[{number}] has weights={one.weights.value!r}, "
+                    f"rule={one.rule.name!r} and strategy={one.strategy.name!r}; a joint coreset "
+                    "needs 'binary', 'gradient' and 'greedy'."
                 )
+
+    def _shares(self) -> list[float]:
+        return [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
 
     def for_classes(self, classes: Sequence[object]) -> JointSelector:
         return replace(self, selectors=[one.for_classes(classes) for one in self.selectors])
@@ -134,82 +85,78 @@ class JointSelector(Selector):
     def select(
         self,
         data: Dataset,
-        size: int | float | str,
+        size: int | float,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        if data.y is None:
-            raise InputError(
-                f"{self.name} needs labels or targets, and data has none; give y, or a method "
-                "without labels."
-            )
-        if size == "auto":
-            raise InputError(
-                "size='auto' is for one model; give a joint coreset a count or a fraction."
-            )
-        check_origin(initial, data)
-        runtime = (context or Context()).runtime
-        if runtime.memory is not None:  # one limit for all of them together
-            runtime = replace(
-                runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors)
-            )
+        runtime = self._divided((context or Context()).runtime)
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
-        points, given = as_initial(initial, len(data), count)
-        shares = [1.0] * len(self.selectors) if self.shares is None else list(self.shares)
+        start = as_start(initial, data, count)
+        room = Room(count)
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            problems = [one.prepare(data, outer, count, seed, runtime) for one in self.selectors]
-            engines = [
-                one.engine(prepared, count)
-                for one, prepared in zip(self.selectors, problems, strict=True)
-            ]
-            empty = [engine.objective for engine in engines]
-            scaled = [
-                share / sum(shares) / (start or 1.0)
-                for share, start in zip(shares, empty, strict=True)
-            ]
-            plan = self.selectors[0].plan(count, seed, problems[0].targets)
+            parts = [prepare(one.proxy, data, outer, room, seed, runtime) for one in self.selectors]
+            engine, models = self._engine(parts, count)
+            plan = self.selectors[0].plan(parts[0], count, seed)
             line = ProgressLine(runtime, clock, count, "selecting")
-            outcome = Pursuit(JointForward(engines, scaled), plan, data).run(
-                points, given, None, clock, line
+            preparation = clock.seconds
+            run = Run(engine, Gradient(), plan, clock, line)
+            ending = run.complete(start)
+            for model, one in zip(models, engine.engines, strict=True):
+                model["objective"] = one.objective
+            provenance = Provenance(
+                method=self.name,
+                rows=len(data),
+                seed=seed,
+                seconds=clock.seconds,
+                preparation_seconds=preparation,
+                fingerprint=data.fingerprint(),
+                empty_objective=run.empty_objective,
+                task=parts[0].targets.task,
+                classes=labels_in(parts[0].targets.classes),
             )
-            info = (
-                problems[0].info(self.selectors[0], data, seed, clock)
-                | outcome.info
-                | {"method": self.name}
-            )
-            for single in (
-                "kernel",
-                "kernel_parameters",
-                "loss",
-                "outer_loss",
-                "inner_reg",
-                "inner_reg_form",
-                "inner_reg_auto",
-            ):
-                info.pop(single)  # each model has its own, below
-            info["models"] = [
-                {
-                    "kernel": prepared.kernel.name,
-                    "loss": prepared.problem.inner_loss.name,
-                    "inner_reg": prepared.problem.regulariser.value,
-                    "share": share / sum(shares),
-                    "objective": engine.objective,
-                    "empty_objective": start,
-                }
-                for prepared, share, engine, start in zip(
-                    problems, shares, engines, empty, strict=True
-                )
-            ]
             return Coreset(
-                outcome.indices,
-                outcome.weights,
-                data.ids[outcome.indices],
-                outcome.objectives,
-                outcome.status,
-                info,
+                run.indices,
+                run.weights,
+                data.ids[run.indices],
+                np.array(run.objectives),
+                ending.status,
+                ending.message,
+                provenance,
+                {"weights": "binary", "models": models, "versions": versions()},
             )
+
+    def _divided(self, runtime: Runtime) -> Runtime:
+        """One memory limit for all models together."""
+        if runtime.memory is None:
+            return runtime
+        return replace(runtime, memory=(parse_bytes(runtime.memory) or 0) // len(self.selectors))
+
+    def _engine(
+        self, parts: list[Prepared], count: int
+    ) -> tuple[JointEngine, list[dict[str, Any]]]:
+        """Engines of all models side by side, and what is to be told of each."""
+        shares = self._shares()
+        total = sum(shares)
+        engines = []
+        scaled = []
+        models = []
+        for one, part, share in zip(self.selectors, parts, shares, strict=True):
+            demand = replace(one.demand(count), solvers=part.solvers)
+            engine = choose(part.problem, demand)
+            engines.append(engine)
+            scaled.append(share / total / (engine.objective or 1.0))
+            models.append(
+                {
+                    "kernel": part.kernel.name,
+                    "loss": part.problem.inner_loss.name,
+                    "inner_reg": part.regulariser.value,
+                    "share": share / total,
+                    "empty_objective": engine.objective,
+                }
+            )
+        return JointEngine(engines, scaled), models

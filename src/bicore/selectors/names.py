@@ -1,17 +1,29 @@
-"""Strings to objects, for the doors only: kernels, losses and regularisers by name."""
+"""Strings to objects: what a person may write where the method wants a kernel, a loss, a rule …
+
+Looked up once, when a selector is built; nothing behind it ever sees a name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
-from bicore.bilevel.problem import Constant, PerPoint, Regulariser
+from bicore.bilevel.problem import Constant, Regulariser
+from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
+from bicore.bilevel.regularisation import Automatic
+from bicore.bilevel.rules import RULES, Rule
+from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.strategies import STRATEGIES, Strategy
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Polynomial
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
+
+T = TypeVar("T")
+Option = TypeVar("Option", bound=StrEnum)
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "ntk": fully_connected,
@@ -30,45 +42,102 @@ LOSSES: dict[str, Callable[[], Loss]] = {
     "squared": SquaredError,
     "logistic": Logistic,
 }
+REGULARISERS: dict[str, Callable[[], Regulariser]] = {"auto": Automatic}
+QUOTAS: dict[str, Callable[[], QuotaRule]] = {"balanced": Balanced}
+
+
+class First(StrEnum):
+    """Who chooses the first point."""
+
+    BEST = "best"
+    RANDOM = "random"
+
+
+def _resolved(
+    argument: str,
+    value: Any,
+    kind: type[Any],
+    names: Mapping[str, Callable[[], T]],
+    wrap: Callable[[Any], T] | None = None,
+    words: str | None = None,
+) -> T:
+    """The object itself, the one of its name, or what ``wrap`` makes of it."""
+    if isinstance(value, kind):
+        found: T = value
+        return found
+    if isinstance(value, str):
+        if value.lower() not in names:
+            raise unknown_name(argument, value, names)
+        return names[value.lower()]()
+    if wrap is not None:
+        return wrap(value)
+    raise InputError(words) if words else unknown_name(argument, value, names)
 
 
 def as_kernel(kernel: Any) -> Kernel:
     """A kernel, its name, or any callable k(a, b)."""
-    if isinstance(kernel, Kernel):
-        return kernel
-    if isinstance(kernel, str):
-        if kernel.lower() not in KERNELS:
-            raise unknown_name("kernel", kernel, KERNELS)
-        return KERNELS[kernel.lower()]()
-    if callable(kernel):
-        return CallableKernel(kernel)
-    raise InputError(
+    words = (
         f"kernel={kernel!r} is neither a kernel, a name nor a callable k(a, b); names: "
         f"{', '.join(KERNELS)}."
     )
+    wrap = CallableKernel if callable(kernel) else None
+    return _resolved("kernel", kernel, Kernel, KERNELS, wrap, words)
 
 
 def as_loss(loss: Any, argument: str = "loss") -> Loss:
     """A loss, its name, or a function of one prediction and one target."""
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, str):
-        if loss.lower() not in LOSSES:
-            raise unknown_name(argument, loss, LOSSES)
-        return LOSSES[loss.lower()]()
-    if callable(loss):
-        return CustomLoss(loss)
-    raise InputError(
+    words = (
         f"{argument}={loss!r} is neither a loss, a name nor a function; names: {', '.join(LOSSES)}."
     )
+    return _resolved(argument, loss, Loss, LOSSES, CustomLoss if callable(loss) else None, words)
 
 
-def as_regulariser(value: Any) -> Regulariser | None:
-    """A constant ρ, PerPoint(λ), or None for "auto"."""
-    if isinstance(value, str) and value == "auto":
+def as_regulariser(value: Any) -> Regulariser:
+    """A number ρ, PerPoint(λ), or "auto"."""
+    words = f"inner_reg={value!r} is neither a number > 0, PerPoint(λ) nor 'auto'."
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    wrap = (lambda given: Constant(float(given))) if number else None
+    if value in REGULARISERS or not isinstance(value, str):
+        return _resolved("inner_reg", value, Regulariser, REGULARISERS, wrap, words)
+    raise InputError(words)
+
+
+def as_rule(value: Any) -> Rule:
+    """A rule or its name."""
+    return _resolved("rule", value, Rule, RULES)
+
+
+def as_strategy(value: Any) -> Strategy:
+    """A strategy, or the default one of a name."""
+    return _resolved("strategy", value, Strategy, STRATEGIES)
+
+
+def as_quotas(value: Any) -> QuotaRule | None:
+    """None, "balanced", or the most points of each class by its label."""
+    if value is None:
         return None
-    if isinstance(value, (Constant, PerPoint)):
-        return value
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return Constant(float(value))
-    raise InputError(f"inner_reg={value!r} is neither a number > 0, PerPoint(λ) nor 'auto'.")
+    words = (
+        f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for example "
+        "{'spam': 20}."
+    )
+    if isinstance(value, str) and value not in QUOTAS:
+        raise InputError(words)
+    wrap = AtMost if isinstance(value, Mapping) else None
+    return _resolved("quotas", value, QuotaRule, QUOTAS, wrap, words)
+
+
+def as_weight_mode(value: Any) -> WeightMode:
+    """How a coreset is weighted, or its name."""
+    return _option("weights", value, WeightMode)
+
+
+def as_first(value: Any) -> First:
+    """Who chooses the first point, or its name."""
+    return _option("first", value, First)
+
+
+def _option(argument: str, value: Any, options: type[Option]) -> Option:
+    try:
+        return options(value)
+    except ValueError:
+        raise unknown_name(argument, value, [option.value for option in options]) from None

@@ -1,11 +1,14 @@
-"""Bilevel selection on a network itself, for any twice-differentiable model and loss; slow and
-exact where a proxy is fast."""
+"""Bilevel selection on a network itself, for any twice-differentiable model and loss.
+
+Slow and exact where a proxy is fast.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,21 +18,12 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from bicore.coreset import Coreset
-from bicore.data import Dataset, as_labels, as_tensor
+from bicore.data import Array, Dataset, as_labels, as_tensor
 from bicore.errors import InputError, unknown_name
-from bicore.networks.observe import Observed, as_module, forward, output_columns
-from bicore.networks.problem import (
-    ConjugateGradients,
-    Criterion,
-    FlatModule,
-    InverseHessian,
-    Loaded,
-    NetworkProblem,
-    Pool,
-    QuasiNewton,
-    Rows,
-    Training,
-)
+from bicore.networks.inverse_hessian import ConjugateGradients, InverseHessian, Product
+from bicore.networks.observe import forward, output_columns
+from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
+from bicore.networks.training import QuasiNewton, Training
 from bicore.picking import lowest, step_rng
 from bicore.runtime import Context
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
@@ -38,24 +32,52 @@ CRITERIA: dict[str, Criterion] = {
     "cross-entropy": lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
     "squared": lambda outputs, y: (outputs - y).square().sum(1),
 }
+CURVATURES = ("hessian", "gauss-newton")
+FIRST_POINTS = ("random", "best")
 
 
 @dataclass(frozen=True)
 class NetworkSelector(PlainSelector):
-    """Chooses the points on which *your* network, fitted to them alone, predicts all the data best
-    (the paper's algorithm 1 in its standard formulation). The network comes in ``context.model``
-    and is left as it was; its present weights are where the first fit starts. It runs in eval mode:
-    without dropout, with fixed statistics of normalisation.
+    """Chooses the points on which *your* network, fitted to them alone, predicts all data best.
+
+    The paper's algorithm 1 in its standard formulation, without a proxy. The network comes in
+    ``context.model`` and is left as it was; its present weights are where the first fit starts. It
+    runs in eval mode: without dropout, with fixed statistics of normalisation. Use it for a small
+    network, or to see what a proxy loses: the network is fitted anew after every point.
+    ``objectives`` hold the outer objective of the fitted network.
 
     Parameters
     ----------
-    criterion : "cross-entropy", "squared", or a function of outputs and targets that returns one
-    loss a row. inner_reg : ρ of Σ w ℓ + ρ‖θ‖². training : how the network is fitted after every
-    point: ``QuasiNewton()`` or ``Stochastic()``, from the last fit. inverse : how the inverse
-    Hessian is applied: ``ConjugateGradients()`` or ``NeumannSeries()``. curvature : "hessian", or
-    "gauss-newton", which stays positive where a network is not fitted to the end. candidates : None
-    to score all points at each step, or how many are drawn. first : "random" (as the paper), or
-    "best" for a model that the present weights already say something about.
+    criterion : str or callable, optional
+        "cross-entropy", "squared", or a function of outputs and targets that returns one loss a
+        row.
+    inner_reg : float, optional
+        The regulariser ρ > 0 of Σ w ℓ + ρ‖θ‖².
+    training : Training, optional
+        How the network is fitted after every point, from the last fit: ``QuasiNewton()``, the
+        default, or ``Stochastic()``.
+    inverse : InverseHessian, optional
+        How the inverse Hessian is applied: ``ConjugateGradients()``, the default, or
+        ``NeumannSeries()``.
+    curvature : str, optional
+        "hessian", or "gauss-newton", which stays positive where a network is not fitted to the end.
+    candidates : int, optional
+        How many points are drawn and scored at each step; default: all.
+    first : str, optional
+        "random" (as the paper), or "best" for a model that the present weights already say
+        something about.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> _ = torch.manual_seed(0)
+    >>> network = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> x = np.random.default_rng(0).normal(size=(30, 2))
+    >>> data = Dataset(x, (x[:, 0] > 0).astype(int))
+    >>> selector = NetworkSelector(inner_reg=0.1, curvature="gauss-newton")
+    >>> picked = selector.select(data, 3, context=Context(model=network))
+    >>> len(picked), bool(picked.objectives[-1] < picked.objectives[0])
+    (3, True)
     """
 
     criterion: Any = "cross-entropy"
@@ -66,8 +88,10 @@ class NetworkSelector(PlainSelector):
     candidates: int | None = None
     first: str = "random"
 
+    name = "bilevel on the network"
     needs_labels = True
     needs_model = True
+    fits_model = True
 
     def __post_init__(self) -> None:
         if not callable(self.criterion) and self.criterion not in CRITERIA:
@@ -77,32 +101,51 @@ class NetworkSelector(PlainSelector):
                 f"inner_reg={self.inner_reg} is not a positive number; the inner problem needs a "
                 "regulariser > 0."
             )
-        if self.curvature not in ("hessian", "gauss-newton"):
-            raise unknown_name("curvature", self.curvature, ["hessian", "gauss-newton"])
-        if self.first not in ("random", "best"):
-            raise unknown_name("first", self.first, ["random", "best"])
+        if self.curvature not in CURVATURES:
+            raise unknown_name("curvature", self.curvature, CURVATURES)
+        if self.first not in FIRST_POINTS:
+            raise unknown_name("first", self.first, FIRST_POINTS)
         if self.candidates is not None and self.candidates < 1:
             raise InputError(
                 f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for "
                 "all points."
             )
 
-    @property
-    def name(self) -> str:
-        return "bilevel on the network"
-
     def select_from(
         self,
         loader: Any,
-        size: int | float | str,
+        size: int | float,
         *,
         initial: Coreset | Sequence[int] = (),
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        """The same with data from a torch ``DataLoader`` over a map-style dataset of (x, y), in its
-        own order: inputs come by batches, again and again, and are not kept. Its labels are read
-        once. Row numbers are those of ``loader.dataset``.
+        """The same with data from a torch ``DataLoader``, whose inputs are never all in memory.
+
+        Inputs come by batches, again and again, and are not kept. Labels are read once.
+
+        Parameters
+        ----------
+        loader : torch.utils.data.DataLoader
+            Over a map-style dataset of (x, y), in its own order, without leaving rows out.
+        size : int or float
+            How many, or a fraction of the rows when a float up to 1.
+        initial : Coreset or sequence of int
+            Points that come first; rows are numbered as in ``loader.dataset``.
+        rng : int or numpy.random.Generator
+            A seed or a generator; the same seed gives the same answer.
+        context : Context
+            Holds the network in ``context.model``.
+
+        Returns
+        -------
+        Coreset
+            The points in the order of selection, numbered as in ``loader.dataset``.
+
+        Raises
+        ------
+        InputError
+            Where the loader shuffles, leaves rows out or brings no labels, and as in ``select``.
         """
         labels = _labels(loader)
         context = context or Context()
@@ -110,19 +153,19 @@ class NetworkSelector(PlainSelector):
         data = Dataset(np.arange(len(labels))[:, None], labels)
         self._check(data, None, context)
         job = self._job(data, size, initial, rng, context)
-        return self._run(data, job, lambda job, growth: self._grow(job, growth, loader))
+        return self._run(data, job, partial(self._grow, loader=loader))
 
     def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
-        state = _Network(self, job, loader)
+        fitted = _Fitted(self, job, loader)
         for place in growth.order:
-            state.add(place)
-            growth.objectives.append(state.objective)
+            fitted.add(place)
+            growth.objectives.append(fitted.objective)
         while growth.wants():
-            place = self._choose(state, job, growth)
-            state.add(place)
-            growth.take(place, state.objective)
+            place = self._choose(fitted, job, growth)
+            fitted.add(place)
+            growth.take(place, fitted.objective)
 
-    def _choose(self, state: _Network, job: Job, growth: Growth) -> int:
+    def _choose(self, fitted: _Fitted, job: Job, growth: Growth) -> int:
         places = np.flatnonzero(growth.open)
         step = len(growth.order)
         rng = step_rng(job.seed, step)
@@ -130,71 +173,31 @@ class NetworkSelector(PlainSelector):
             return int(rng.choice(places))
         if self.candidates is not None and self.candidates < len(places):
             places = np.sort(rng.choice(places, self.candidates, replace=False))
-        return int(places[lowest(state.scores(places, job.seed), job.data.ids[places])])
+        return int(places[lowest(fitted.scores(places), job.data.ids[places])])
 
 
-class _Network:
+class _Fitted:
     """The coreset so far and the network fitted on it."""
 
     def __init__(self, selector: NetworkSelector, job: Job, loader: Any = None) -> None:
-        if isinstance(job.context.model, Observed):
-            raise InputError(
-                f"{job.name} needs the module itself, which it fits; pass "
-                "Context(model=your_network)."
-            )
-        module = copy.deepcopy(as_module(job.context.model)).to(job.like.device, job.like.dtype)
-        _check_norms(module)
-        module.eval()
         self.selector = selector
         self.seed = job.seed
-        weights = (job.weights / job.weights.sum()).to(job.like)
-        self.rows: Pool
-        if loader is None:
-            x = as_tensor(job.data.x).to(job.like)
-            self.rows = Rows(x, self._targets(module, job, x), weights)
-        else:
-            first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
-            self.rows = Loaded(loader, self._targets(module, job, first), weights, job.like)
-        criterion = (
-            CRITERIA[selector.criterion]
-            if isinstance(selector.criterion, str)
-            else selector.criterion
-        )
+        module = _own_copy(job)
+        self.pool = _pool(selector.criterion, module, job, loader)
+        given = selector.criterion
         self.problem = NetworkProblem(
             FlatModule(module),
-            criterion,
+            given if callable(given) else CRITERIA[given],
             float(selector.inner_reg),
             selector.curvature == "gauss-newton",
         )
         self.theta = self.problem.module.start
         self._check_criterion()
         self.places: list[int] = []
-        self.objective = self.problem.outer_value(self.theta, self.rows)
-
-    def _targets(self, module: nn.Module, job: Job, x: Tensor) -> Tensor:
-        assert job.data.y is not None
-        with torch.no_grad():
-            outputs = forward(module, x[:2]).shape[1]
-        if self.selector.criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
-            columns = torch.from_numpy(
-                output_columns(job.data.y, outputs, job.context.classes, job.present)
-            ).to(x.device)
-            return (
-                F.one_hot(columns, outputs).to(x)
-                if self.selector.criterion == "squared"
-                else columns
-            )
-        targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
-        targets = targets[:, None] if targets.dim() == 1 else targets
-        if self.selector.criterion == "squared" and targets.shape[1] != outputs:
-            raise InputError(
-                f"the model has {outputs} outputs and y {targets.shape[1]} targets; they must "
-                "agree."
-            )
-        return targets
+        self.objective = self.problem.outer_value(self.theta, self.pool)
 
     def _check_criterion(self) -> None:
-        some = self.rows[torch.arange(min(2, len(self.rows)), device=self.theta.device)]
+        some = self.pool[torch.arange(min(2, len(self.pool)), device=self.theta.device)]
         losses = self.problem.losses(self.theta, some)
         if losses.shape != (len(some),):
             raise InputError(
@@ -203,48 +206,106 @@ class _Network:
             )
 
     def _chosen(self) -> Rows:
-        chosen = self.rows[torch.tensor(self.places, device=self.theta.device)]
+        places = torch.tensor(self.places, dtype=torch.long, device=self.theta.device)
+        chosen = self.pool[places]
         return Rows(chosen.x, chosen.y, torch.ones_like(chosen.weight))
 
     def add(self, place: int) -> None:
+        """Take the point in and fit the network anew."""
         self.places.append(place)
         self.theta = self.selector.training.fit(
             self.problem, self._chosen(), self.theta, self.seed + len(self.places)
         )
-        self.objective = self.problem.outer_value(self.theta, self.rows)
+        self.objective = self.problem.outer_value(self.theta, self.pool)
 
-    def scores(self, places: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
+    def scores(self, places: Array) -> Array:
         """∂G/∂w of the points."""
-        gradient = self.problem.outer_gradient(self.theta, self.rows)
-        direction = self.selector.inverse.solve(self._product(seed), gradient)
-        rows = torch.from_numpy(places).to(self.theta.device)
-        if self.selector.candidates is None:
-            scores = self.problem.along(self.theta, self.rows, direction)[rows]
+        gradient = self.problem.outer_gradient(self.theta, self.pool)
+        direction = self.selector.inverse.solve(self._product(), gradient)
+        index = torch.from_numpy(places).to(self.theta.device)
+        if self.selector.candidates is None:  # nearly all: a loader brings them in whole batches
+            slopes = self.problem.along(self.theta, self.pool, direction)[index]
         else:
-            scores = self.problem.along(self.theta, self.rows[rows], direction)
-        found: np.ndarray[Any, Any] = -scores.double().cpu().numpy()
-        return found
+            slopes = self.problem.along(self.theta, self.pool[index], direction)
+        return np.asarray(-slopes.double().cpu().numpy())
 
-    def _product(self, seed: int) -> Any:
-        chosen = (
-            self._chosen() if self.places else self.rows[torch.arange(0, device=self.theta.device)]
-        )
-        wanted = getattr(self.selector.inverse, "mini_batch", None)
+    def _product(self) -> Product:
+        """Multiplies by the Hessian of the inner problem at hand."""
+        chosen = self._chosen()
+        wanted = self.selector.inverse.mini_batch
+        count = len(chosen) if wanted is None else wanted
 
         def product(direction: Tensor, step: int) -> Tensor:
-            rows = chosen
-            if wanted is not None and wanted < len(chosen):
-                drawn = np.random.default_rng((seed, len(self.places), step)).choice(
-                    len(chosen), wanted, replace=False
-                )
-                rows = chosen[torch.from_numpy(drawn).to(direction.device)]
-                rows = Rows(rows.x, rows.y, rows.weight * (len(chosen) / wanted))
+            rows = self._mini_batch(chosen, count, step)
             return self.problem.hessian_product(self.theta, rows, direction)
 
         return product
 
+    def _mini_batch(self, chosen: Rows, count: int, step: int) -> Rows:
+        """Rows drawn for a step, weighted so that they stand for all; or all."""
+        if count >= len(chosen):
+            return chosen
+        rng = np.random.default_rng((self.seed, len(self.places), step))
+        drawn = rng.choice(len(chosen), count, replace=False)
+        rows = chosen[torch.from_numpy(drawn).to(self.theta.device)]
+        return Rows(rows.x, rows.y, rows.weight * (len(chosen) / count))
 
-def _labels(loader: Any) -> np.ndarray[Any, Any]:
+
+def _own_copy(job: Job) -> nn.Module:
+    """The user's network in eval mode, to be fitted without touching theirs."""
+    given = job.module(
+        f"{job.name} needs the module itself, which it fits; pass Context(model=your_network)."
+    )
+    module = copy.deepcopy(given).to(job.like.device, job.like.dtype)
+    _check_norms(module)
+    return module.eval()
+
+
+def _check_norms(module: nn.Module) -> None:
+    """Refuse a batch normalisation in train mode.
+
+    It makes a row's loss depend on the rows beside it: there is no loss of a point.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (
+            part.training or part.running_mean is None
+        ):
+            raise InputError(
+                f"layer {name!r} normalises over the batch, so that a point has no loss of its "
+                "own; call model.eval() to fix its statistics, or use GroupNorm or LayerNorm."
+            )
+
+
+def _pool(criterion: Any, module: nn.Module, job: Job, loader: Any) -> Pool:
+    """All data with weights that sum to 1: the job's own inputs, or those a loader brings."""
+    weights = (job.weights / job.weights.sum()).to(job.like)
+    if loader is None:
+        x = as_tensor(job.data.x).to(job.like)
+        return Rows(x, _targets(criterion, module, job, x), weights)
+    first = loader.collate_fn([loader.dataset[0]])[0].to(job.like)
+    return Loaded(loader, _targets(criterion, module, job, first), weights, job.like)
+
+
+def _targets(criterion: Any, module: nn.Module, job: Job, x: Tensor) -> Tensor:
+    """What the criterion compares outputs with; ``x`` holds a row or two to count outputs on."""
+    assert job.data.y is not None
+    with torch.no_grad():
+        outputs = forward(module, x[:2]).shape[1]
+    squared = criterion == "squared"
+    if criterion == "cross-entropy" or job.data.y.dtype.kind != "f":
+        columns = output_columns(job.data.y, outputs, job.context.classes, job.present)
+        codes = torch.from_numpy(columns).to(x.device)
+        return F.one_hot(codes, outputs).to(x) if squared else codes
+    targets = torch.from_numpy(np.ascontiguousarray(job.data.y)).to(x)
+    targets = targets[:, None] if targets.dim() == 1 else targets
+    if squared and targets.shape[1] != outputs:
+        raise InputError(
+            f"the model has {outputs} outputs and y {targets.shape[1]} targets; they must agree."
+        )
+    return targets
+
+
+def _labels(loader: Any) -> Array:
     """Read once, and the loader's order with them."""
     batches = getattr(loader, "batch_sampler", None)
     plain = (
@@ -255,30 +316,14 @@ def _labels(loader: Any) -> np.ndarray[Any, Any]:
     if not plain:
         raise InputError(
             f"loader={type(loader).__name__} does not bring all rows in order; use "
-            "DataLoader(dataset, shuffle=False, "
-            "drop_last=False) over a map-style dataset."
+            "DataLoader(dataset, shuffle=False, drop_last=False) over a map-style dataset."
         )
-    labels: list[Any] = []
+    labels: list[Array] = []
     for batch in loader:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise InputError(
                 "the loader's items are not (x, y); give a dataset that yields inputs and labels."
             )
-        labels.append(
-            batch[1].cpu().numpy() if isinstance(batch[1], Tensor) else np.asarray(batch[1])
-        )
+        given = batch[1]
+        labels.append(given.cpu().numpy() if isinstance(given, Tensor) else np.asarray(given))
     return as_labels(np.concatenate(labels), len(loader.dataset))
-
-
-def _check_norms(module: nn.Module) -> None:
-    """A batch normalisation in train mode makes a row's loss depend on the rows beside it: there is
-    no loss of a point."""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and (
-            part.training or part.running_mean is None
-        ):
-            raise InputError(
-                f"layer {name!r} normalises over the batch, so that a point has no loss of its "
-                "own; call model.eval() to fix its "
-                "statistics, or use GroupNorm or LayerNorm."
-            )

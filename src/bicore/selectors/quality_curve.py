@@ -1,23 +1,27 @@
-"""How many points are enough: the loss on held-out points of the proxy fitted on every prefix of
-one nested run."""
+"""How many points are enough: the loss on held-out points along one nested run.
+
+It drives a bilevel selector from outside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.engines.implicit import ImplicitForward
-from bicore.bilevel.greedy import Forward
-from bicore.coreset import Coreset
+from bicore.bilevel.contract import Demand, Quantity
+from bicore.bilevel.engines import choose
+from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.problem import Constant, PerPoint
+from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.kernels.base import Precomputed
 from bicore.picking import as_seed, as_size
 from bicore.runtime import Clock, Context
-from bicore.selectors.names import as_kernel
+from bicore.selectors.base import Selector
+from bicore.selectors.bilevel import BilevelSelector
 
 #: The first look at a growing run; each next one is at twice as many points.
 FIRST = 32
@@ -27,9 +31,24 @@ RATIO = 1.1
 
 @dataclass(frozen=True, eq=False)
 class QualityCurve:
-    """Loss of the proxy on ``held_out`` points that nothing was chosen from, after each of
-    ``sizes``; of the model of no points (``empty``) and of all (``full``). ``coreset`` is the run
-    itself.
+    """The loss of the proxy on held-out points, along one run.
+
+    Parameters
+    ----------
+    sizes, losses : array
+        The loss after each of these sizes.
+    empty, full : float
+        The loss of the model of no points, and of all.
+    held_out : int
+        How many points judged, none of which could be chosen.
+    coreset : Coreset
+        The run itself.
+
+    Examples
+    --------
+    >>> curve = QualityCurve(np.arange(1, 4), np.array([3.0, 1.0, 1.0]), 4.0, 1.0, 10, None)
+    >>> curve.smallest(0.02)
+    2
     """
 
     sizes: Array
@@ -40,42 +59,28 @@ class QualityCurve:
     coreset: Coreset
 
     def smallest(self, tolerance: float = 0.02) -> int | None:
-        """The smallest size from which on the loss stays within ``tolerance`` (a share) of the full
-        model's; None where none is.
+        """The smallest size from which on the loss stays near the full model's.
 
         That it stays there is asked because a few held-out points may praise a small coreset by
         chance.
+
+        Parameters
+        ----------
+        tolerance : float
+            How near, as a share of the full model's loss.
+
+        Returns
+        -------
+        int or None
+            None where no size is.
         """
         beyond = np.flatnonzero(self.losses > (1 + tolerance) * self.full)
         first = 0 if not len(beyond) else int(beyond[-1]) + 1
         return int(self.sizes[first]) if first < len(self.sizes) else None
 
 
-class Judging(Protocol):
-    """A selector with a model of its own, by which a run can be judged."""
-
-    @property
-    def kernel(self) -> Any: ...
-
-    def select(
-        self,
-        data: Dataset,
-        size: int | float | str,
-        *,
-        initial: Coreset | Sequence[int],
-        rng: int,
-        context: Context | None,
-    ) -> Coreset: ...
-
-    def nested(self) -> Judging: ...
-
-    def judged(
-        self, part: Dataset, judge: Dataset, coreset: Coreset, seed: int, context: Context | None
-    ) -> QualityCurve: ...
-
-
 def quality_curve(
-    selector: Judging,
+    selector: BilevelSelector,
     data: Dataset,
     largest: int | None = None,
     *,
@@ -86,8 +91,40 @@ def quality_curve(
 ) -> QualityCurve:
     """One nested run on a part of the data, point by point with weights of 1, judged on the rest.
 
-    ``largest`` is the size it grows to (default: all of its part); with ``tolerance`` it stops at
-    the first doubling of the size of which the second half stays within it.
+    Parameters
+    ----------
+    selector : BilevelSelector
+        Kernel, loss, regulariser and rule.
+    data : Dataset
+        With labels or targets.
+    largest : int, optional
+        The size it grows to; by default all of its part.
+    tolerance : float, optional
+        Stop at the first doubling of the size of which the second half stays within this share of
+        the full model's loss.
+    held_out : float
+        The share of the points that judge.
+    rng : int or numpy.random.Generator
+        Of the split, and of the run.
+    context : Context, optional
+        Device and limits.
+
+    Returns
+    -------
+    QualityCurve
+        Sizes and losses.
+
+    Raises
+    ------
+    InputError
+        Where the data cannot be split, or have no labels.
+
+    Examples
+    --------
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> curve = quality_curve(BilevelSelector("rbf", inner_reg=0.1), Dataset(x, np.sin(x)), 10)
+    >>> curve.sizes.tolist()
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     """
     if not 0 < held_out < 1:
         raise InputError(
@@ -95,7 +132,7 @@ def quality_curve(
         )
     if data.y is None:
         raise InputError("a quality curve needs labels or targets, and data has none; give y.")
-    if isinstance(as_kernel(selector.kernel), Precomputed):
+    if selector.kernel.precomputed:
         raise InputError(
             "a precomputed matrix cannot be split into points that are chosen and points that "
             "judge; give x and a kernel."
@@ -104,25 +141,97 @@ def quality_curve(
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
     part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
-    eligible = int((part.weights > 0).sum())
     plain = selector.nested()
+    eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
-    coreset = None
     size = limit if tolerance is None else min(FIRST, limit)
+    coreset: Coreset | Sequence[int] = ()
     while True:
-        left = context.within(clock)
-        coreset = plain.select(
-            part, size, initial=() if coreset is None else coreset, rng=seed, context=left
-        )
-        curve = plain.judged(part, judge, coreset, seed, context)
+        coreset = plain.select(part, size, initial=coreset, rng=seed, context=context.within(clock))
+        curve = _judged(plain, part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
-        if (
-            size >= limit
-            or coreset.status != "complete"
-            or (found is not None and 2 * found <= size)
-        ):
+        settled = found is not None and 2 * found <= size
+        if size >= limit or coreset.status is not Status.COMPLETE or settled:
             return curve
         size = min(2 * size, limit)
+
+
+def select_sized(
+    selector: Selector, data: Dataset, size: int | float | str, tolerance: float = 0.02, **more: Any
+) -> Coreset:
+    """A selection whose size may be "auto": the smallest within ``tolerance`` of the full model.
+
+    For the doors, where people write such words; ``more`` are the other arguments of
+    :meth:`Selector.select`.
+    """
+    if size == "auto" and isinstance(selector, BilevelSelector):
+        return auto_sized(selector, data, tolerance=tolerance, **more)
+    return selector.select(data, size, **more)  # type: ignore[arg-type]  # which refuses words
+
+
+def auto_sized(
+    selector: BilevelSelector,
+    data: Dataset,
+    *,
+    tolerance: float = 0.02,
+    outer: Dataset | None = None,
+    initial: Coreset | Sequence[int] = (),
+    rng: int | np.random.Generator = 0,
+    context: Context | None = None,
+) -> Coreset:
+    """The size by a quality curve of this very selector, then a selection of that size from all of
+    the data."""
+    check_tolerance(tolerance)
+    seed = as_seed(rng)
+    context = context or Context()
+    clock = Clock(context.runtime.max_seconds)
+    curve = quality_curve(selector, data, tolerance=tolerance, rng=seed, context=context)
+    found = curve.smallest(tolerance)
+    if found is None:
+        raise _no_size(curve.coreset, tolerance)
+    coreset = selector.select(
+        data,
+        max(found, len(initial)),
+        outer=outer,
+        initial=initial,
+        rng=seed,
+        context=context.within(clock),
+    )
+    loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
+    note = (
+        f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
+        f"held-out points ({loss:.4g}, full {curve.full:.4g}, none {curve.empty:.4g})"
+    )
+    details = {
+        "tolerance": tolerance,
+        "held_out": curve.held_out,
+        "full_loss": curve.full,
+        "empty_loss": curve.empty,
+        "loss": loss,
+    }
+    return coreset.told({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Refuse what is no share."""
+    if not 0 <= tolerance < float("inf"):
+        raise InputError(
+            f"tolerance={tolerance!r} is not a share >= 0; 0.02 is two per cent of the full "
+            "model's loss."
+        )
+
+
+def _no_size(coreset: Coreset, tolerance: float) -> InputError:
+    if coreset.status is Status.FEWER:
+        return InputError(
+            f"the quotas allow {len(coreset)} points, and no size up to that is within "
+            f"tolerance={tolerance:g}; raise the quotas or the tolerance, or give a size."
+        )
+    # The run was cut short: at its full length it meets any tolerance.
+    return InputError(
+        f"size='auto' was {coreset.message} and saw no size within tolerance={tolerance:g} so far; "
+        "give it more time, a larger tolerance, or a size."
+    )
 
 
 def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
@@ -131,7 +240,8 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     rng = np.random.default_rng((seed, 1))
     judges = np.zeros(len(data), dtype=bool)
     by_id = np.argsort(data.ids, kind="stable")
-    labels = data.y if data.y.dtype.kind != "f" and data.y.ndim == 1 else np.zeros(len(data))
+    classes = data.y.dtype.kind != "f" and data.y.ndim == 1
+    labels = data.y if classes else np.zeros(len(data))
     for label in np.unique(labels):
         rows = by_id[labels[by_id] == label]
         judges[rng.permutation(rows)[: round(held_out * len(rows))]] = True
@@ -143,31 +253,38 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     return data[np.flatnonzero(~judges)], data[np.flatnonzero(judges)]
 
 
-def judged(
-    engine: Forward, whole: Forward, points: list[int], held_out: int, coreset: Coreset
+def _judged(
+    plain: BilevelSelector,
+    part: Dataset,
+    judge: Dataset,
+    coreset: Coreset,
+    seed: int,
+    context: Context,
 ) -> QualityCurve:
-    """The objective of two empty engines, which is that of the held-out points: along the coreset,
-    and with all points taken."""
-    order = coreset.indices.tolist()
-    losses = []
-    start = 0
-    empty = engine.objective
-    sizes = (
-        _sizes(len(order))
-        if isinstance(engine, ImplicitForward)
-        else list(range(1, len(order) + 1))
-    )
-    for size in sizes:
-        if isinstance(engine, ImplicitForward):
-            engine.extend(order[start:size], [1.0] * (size - start))
-        else:
-            engine.add(order[size - 1])
-        losses.append(engine.objective)
-        start = size
-    whole.extend(points, [1.0] * len(points))
-    return QualityCurve(
-        np.array(sizes), np.array(losses), empty, whole.objective, held_out, coreset
-    )
+    """The loss on ``judge`` along a run on ``part``, by the regulariser the run had."""
+    runtime = context.runtime
+    story = coreset.provenance
+    assert story.inner_reg is not None
+    form = PerPoint if story.per_point else Constant
+    fixed = replace(plain.proxy, regulariser=form(story.inner_reg), classes=story.classes)
+    with runtime.applied(rows=len(part) + len(judge)):
+        prepared = prepare(fixed, part, judge, Room(len(part)), seed, runtime)
+        needs = frozenset({Quantity.GRADIENT})
+        demand = Demand(len(part), needs, fixed.closed_form, solvers=prepared.solvers)
+        engine = choose(prepared.problem, demand)
+        whole = choose(prepared.problem, demand)
+        empty = engine.objective
+        order = coreset.indices.tolist()
+        sizes = list(range(1, len(order) + 1)) if engine.cheap_steps else _sizes(len(order))
+        losses = []
+        for before, size in zip([0, *sizes], sizes, strict=False):
+            engine.extend(order[before:size], [1.0] * (size - before))
+            losses.append(engine.objective)
+        points = np.flatnonzero(prepared.counted).tolist()
+        whole.extend(points, [1.0] * len(points))
+        return QualityCurve(
+            np.array(sizes), np.array(losses), empty, whole.objective, len(judge), coreset
+        )
 
 
 def _sizes(most: int) -> list[int]:

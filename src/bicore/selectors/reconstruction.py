@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError
-from bicore.picking import as_start as check_origin
+from bicore.kernels.base import Kernel
+from bicore.picking import as_start, whole_number
 from bicore.runtime import Context
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -23,41 +24,45 @@ RANK_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Reconstruction(Selector):
-    """Bilevel selection whose targets are the data's own leading principal components; no labels
-    are looked at.
+    """Bilevel selection whose targets are the data's own leading principal components.
+
+    No labels are looked at.
 
     Parameters
     ----------
-    kernel, inner_reg, weights, candidates, strategy : as :class:`BilevelSelector` has them; the
-    loss is the squared error. components : how many; each keeps the variance it has in the data, so
-    that the loss is variance left unexplained.
+    kernel, inner_reg, weights, candidates, strategy
+        As :class:`BilevelSelector` has them; the loss is the squared error.
+    components : int
+        How many are predicted; each keeps the variance it has in the data, so that the loss is
+        variance left unexplained.
 
     Examples
     --------
     >>> x = np.random.default_rng(0).normal(size=(40, 3)) * [5, 1, 0.1]
-    >>> Reconstruction(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4).info["components"]
+    >>> Reconstruction(kernel="rbf", inner_reg=0.1).select(Dataset(x), 4).details["components"]
     3
     """
 
-    kernel: Any = "ntk"
-    inner_reg: Any = "auto"
+    kernel: str | Kernel | Callable[..., Any] = "ntk"
+    inner_reg: str | float | Regulariser = "auto"
     weights: str = "binary"
     candidates: int | None = None
-    strategy: Any = "greedy"
+    strategy: str | Strategy = "greedy"
     components: int = 32
+    #: The bilevel selector that predicts the components.
+    chooser: BilevelSelector = field(init=False, repr=False, compare=False)
 
     name = "reconstruction"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.components, Integral) or self.components < 1:
-            raise InputError(
-                f"components={self.components!r} is not a whole number >= 1; give how many are "
-                "predicted."
-            )
-        self._selector()
-
-    def _selector(self) -> BilevelSelector:
-        return BilevelSelector(
+        whole_number(
+            self.components,
+            1,
+            f"components={self.components!r} is not a whole number >= 1; give how many are "
+            "predicted.",
+        )
+        # Built once: names are looked up, and what cannot be is refused, before there is data.
+        chooser = BilevelSelector(
             kernel=self.kernel,
             inner_reg=self.inner_reg,
             weights=self.weights,
@@ -65,28 +70,27 @@ class Reconstruction(Selector):
             strategy=self.strategy,
             task="regression",
         )
+        object.__setattr__(self, "chooser", chooser)
 
     @property
     def ordered(self) -> bool:
-        return self._selector().ordered
+        return self.chooser.ordered
 
     def select(
         self,
         data: Dataset,
-        size: int | float | str,
+        size: int | float,
         *,
         outer: Dataset | None = None,
         initial: Coreset | Sequence[int] = (),
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
-        check_origin(initial, data)
-        # whose fingerprint is that of the data itself, without the targets made here
-        if isinstance(initial, Coreset):
-            initial = replace(
-                initial,
-                info={name: value for name, value in initial.info.items() if name != "fingerprint"},
-            )
+        start = as_start(initial, data, len(data))
+        begun: Coreset | Sequence[int] = start.points
+        if start.coreset is not None:
+            # Its fingerprint is that of the data itself, without the targets made here.
+            begun = start.coreset.told({"fingerprint": None})
         centre, axes = principal_axes(data.x, data.weights, self.components)
 
         def with_targets(part: Dataset) -> Dataset:
@@ -94,11 +98,11 @@ class Reconstruction(Selector):
             return Dataset(part.x, targets, part.weight, part.ids)
 
         judge = None if outer is None else with_targets(outer)
-        coreset = self._selector().select(
-            with_targets(data), size, outer=judge, initial=initial, rng=rng, context=context
+        coreset = self.chooser.select(
+            with_targets(data), size, outer=judge, initial=begun, rng=rng, context=context
         )
-        told = {"method": self.name, "components": axes.shape[1], "fingerprint": data.fingerprint()}
-        return replace(coreset, info={**coreset.info, **told})
+        story = {"method": self.name, "fingerprint": data.fingerprint()}
+        return coreset.told(story, components=axes.shape[1])
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:

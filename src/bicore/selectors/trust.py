@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 
 from bicore.data import Dataset, read_targets
 from bicore.errors import InputError
-from bicore.kernels.base import Precomputed
-from bicore.picking import as_seed
+from bicore.picking import as_seed, whole_number
 from bicore.runtime import Context
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.names import as_kernel
 
 
 def trusted(
@@ -23,12 +19,34 @@ def trusted(
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Dataset:
-    """The data with weight 0 on every point whose label the proxy, fitted on the other folds, does
-    not agree with.
+    """The data with weight 0 on every point whose label a model of the other folds denies.
 
     Such points are neither selected nor counted in the objective. What the proxy gets wrong by
-    itself goes with them: use it where labels are worse than the proxy. ``selector`` gives kernel,
-    loss and regulariser. Costs ``folds`` fits of all points.
+    itself goes with them: use it where labels are worse than the proxy. Costs ``folds`` fits of all
+    points.
+
+    Parameters
+    ----------
+    data : Dataset
+        With class labels.
+    selector : BilevelSelector, optional
+        Kernel, loss and regulariser of the proxy.
+    folds : int
+        How often the data are cut.
+    rng : int or numpy.random.Generator
+        Of the cut.
+    context : Context, optional
+        Device and limits.
+
+    Returns
+    -------
+    Dataset
+        The same rows with other weights.
+
+    Raises
+    ------
+    InputError
+        Where there are no class labels, or the proxy agrees with none.
 
     Examples
     --------
@@ -45,19 +63,21 @@ def trusted(
             f"selector={chooser!r} is no BilevelSelector; give one with the kernel and loss of the "
             "proxy."
         )
-    if isinstance(as_kernel(chooser.kernel), Precomputed):
+    if chooser.kernel.precomputed:
         raise InputError("a precomputed matrix cannot be cut into folds; give x and a kernel.")
-    if data.y is None or read_targets(data.y, chooser.task, chooser.classes).classes is None:
+    known = None if chooser.classes is None else np.asarray(chooser.classes)
+    if data.y is None or read_targets(data.y, chooser.task, known).classes is None:
         raise InputError(
             "trusted compares class labels, and data has none; give y with integers, strings or "
             "booleans."
         )
     counted = np.flatnonzero(data.weights > 0)
-    if not isinstance(folds, Integral) or not 2 <= folds <= len(counted):
-        raise InputError(
-            f"folds={folds!r} is outside 2 … {len(counted)}, the number of points; give how often "
-            "the data are cut."
-        )
+    words = (
+        f"folds={folds!r} is outside 2 … {len(counted)}, the number of points; give how often the "
+        "data are cut."
+    )
+    if whole_number(folds, 2, words) > len(counted):
+        raise InputError(words)
     labels = data.y.reshape(len(data))
     whole = chooser.for_classes(
         np.unique(labels).tolist() if chooser.classes is None else chooser.classes

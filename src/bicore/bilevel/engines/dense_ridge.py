@@ -1,7 +1,6 @@
-"""The forward selection of :mod:`bicore.bilevel.engines.ridge` with the posterior kernel held as a
-matrix: the equations as they stand.
+"""The engine of :mod:`bicore.bilevel.engines.ridge` with K' held as a matrix, for a few points.
 
-For a few hundred points a step is no arithmetic to speak of, and what counts is the number of
+With a few hundred of them a step is no arithmetic to speak of, and what counts is the number of
 calls. Plain arrays and a dense K' need the fewest; a stream of small batches selects this way.
 """
 
@@ -13,95 +12,114 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.engines.ridge import negative_variance, rounding_allowed, turned_nan
-from bicore.bilevel.problem import Constant, Problem
+from bicore.bilevel.contract import Demand, ListedEngine, Quantity
+from bicore.bilevel.engines.ridge import CLOSED_FORM
+from bicore.bilevel.posterior import check_variance, downdate_arrays, rounding_allowed
+from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
-from bicore.kernels.operators import Gram
 
 #: Entries of the kernel matrices up to which the dense form is used.
 LARGEST = 512 * 512
 
 
-def fits(problem: Problem) -> bool:
-    """Whether the problem is small, on the CPU and stored."""
-    train = problem.train
-    cross = problem.cross
-    stored = isinstance(train, Gram) and isinstance(cross, Gram) and train.like.device.type == "cpu"
-    return stored and train.shape[1] * (train.shape[0] + cross.shape[0]) <= LARGEST
+class DenseRidgeEngine(ListedEngine):
+    """The state under the squared error, in float64."""
 
+    offers = CLOSED_FORM
 
-class ExplicitRidge:
-    """The state of a growing coreset under the squared error, in float64."""
+    @classmethod
+    def supports(cls, demand: Demand) -> bool:
+        return demand.closed_form and not demand.reweighs
+
+    @classmethod
+    def fits(cls, problem: Problem) -> bool:
+        """Whether the problem is small, on the CPU and stored."""
+        train = problem.train
+        cross = problem.cross
+        if train.matrix_or_none is None or cross.matrix_or_none is None:
+            return False
+        entries = train.shape[1] * (train.shape[0] + cross.shape[0])
+        return train.like.device.type == "cpu" and entries <= LARGEST
+
+    @classmethod
+    def build(cls, problem: Problem, demand: Demand) -> DenseRidgeEngine:
+        return cls(problem)
 
     def __init__(self, problem: Problem) -> None:
-        assert isinstance(problem.regulariser, Constant)
-        assert isinstance(problem.train, Gram)
-        assert isinstance(problem.cross, Gram)
         self.problem = problem
-        self.rho = problem.regulariser.value
-        self.indices: list[int] = []
-        self.same = problem.cross is problem.train
-        self.kernel = _array(problem.cross.matrix)
-        self.train = np.array(_array(problem.train.matrix))
+        self.rho = problem.regulariser.rho(1)
+        self.same = problem.same
+        self._empty()
+
+    def _empty(self) -> None:
+        problem = self.problem
+        self.chosen: list[int] = []
+        self._weights: list[float] = []
+        self.kernel = _array(problem.cross.matrix_or_none)
+        self.train = np.array(_array(problem.train.matrix_or_none))
         self.outer = self.train if self.same else np.array(self.kernel)
         self.outer_residual = np.array(_array(problem.outer_targets))
-        self.residual = (
-            self.outer_residual if self.same else np.array(_array(problem.inner_targets))
-        )
-        self.weights = _array(problem.outer_weights)
-        self.weighted = self.weights[:, None] * self.outer_residual
+        self.residual = self.outer_residual
+        if not self.same:
+            self.residual = np.array(_array(problem.inner_targets))
+        self.outer_weights = _array(problem.outer_weights)
+        self.weighted = self.outer_weights[:, None] * self.outer_residual
         self.objective = float(np.vdot(self.weighted, self.outer_residual))
         self.variance = self.train.diagonal()
-        self.allowed = rounding_allowed(
-            problem.train.like.dtype, float(np.abs(self.variance).max(initial=0.0)), self.rho
-        )
+        largest = float(np.abs(self.variance).max(initial=0.0))
+        self.allowed = rounding_allowed(problem.train.like.dtype, largest, self.rho)
 
-    def add(self, k: int, weight: float = 1.0) -> None:
-        """Take point k into the coreset: K' ← K' − c cᵀ/d, r ← r − c r_kᵀ/d."""
+    @property
+    def weights(self) -> Tensor:
+        return torch.tensor(self._weights, dtype=torch.float64)
+
+    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
+        for k, weight in zip(points, weights, strict=True):
+            self._add(k, weight)
+
+    def _add(self, k: int, weight: float) -> None:
         column = self.train[k].copy()
         own = self.residual[k].copy()
         divisor = self.rho / weight + max(float(column[k]), 0.0)
         scaled = column / divisor
         if not self.same:
             outer = self.outer[:, k].copy()
-            self.outer -= outer[:, None] * scaled
-            self.outer_residual -= outer[:, None] * (own / divisor)
-        self.residual -= scaled[:, None] * own
-        self.train -= scaled[:, None] * column
-        lowest = float(self.variance.min())
-        if lowest < -self.allowed:
-            raise negative_variance(lowest)
-        self.indices.append(k)
-        self.weighted = self.weights[:, None] * self.outer_residual
-        self.objective = float(np.vdot(self.weighted, self.outer_residual))
-        if self.objective != self.objective:
-            raise turned_nan()
+            downdate_arrays(self.outer, outer, scaled)
+            downdate_arrays(self.outer_residual, outer, own / divisor)
+        downdate_arrays(self.residual, scaled, own)
+        downdate_arrays(self.train, scaled, column)
+        check_variance(float(self.variance.min()), self.allowed)
+        self.chosen.append(k)
+        self._weights.append(float(weight))
+        self.weighted = self.outer_weights[:, None] * self.outer_residual
+        self.objective = finite_objective(float(np.vdot(self.weighted, self.outer_residual)))
 
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """Take several points, one after the other."""
-        for k, weight in zip(points, weights, strict=True):
-            self.add(k, weight)
+    def drop(self, places: Sequence[int]) -> None:
+        gone = set(places)
+        kept = [place for place in range(len(self.chosen)) if place not in gone]
+        points = [self.chosen[place] for place in kept]
+        weights = [self._weights[place] for place in kept]
+        self._empty()
+        self.extend(points, weights)
 
-    def scores(self, columns: Tensor | None = None) -> Tensor:
-        """∂G/∂w = −2⟨(K'D r)_k, r_k⟩/ρ."""
-        return _chosen(self._agreement(self.outer) * (-2 / self.rho), columns)
+    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
+        values = self._values(what)
+        return torch.from_numpy(values if columns is None else values[columns.numpy()])
 
-    def first_order(self, columns: Tensor | None = None) -> Tensor:
-        """−4⟨(K D r)_k, r_k⟩: the gradient with the identity in place of the inverse Hessian."""
-        return _chosen(self._agreement(self.kernel) * -4, columns)
-
-    def losses(self) -> Tensor:
-        """The squared error of every training point under the fit."""
-        return torch.from_numpy(np.square(self.residual).sum(1))
-
-    def gains(self, columns: Tensor | None = None) -> Tensor:
-        """2⟨(K'D r)_k, r_k⟩/d_k − (K'DK')_kk ‖r_k‖²/d_k²: the decrease of G by a point of weight 1."""
+    def _values(self, what: Quantity) -> Array:
+        if what is Quantity.LOSS:
+            norms: Array = np.square(self.residual).sum(1)
+            return norms
+        if what is Quantity.FIRST_ORDER:
+            return self._agreement(self.kernel) * -4
+        agreement = self._agreement(self.outer)
+        if what is Quantity.GRADIENT:
+            return agreement * (-2 / self.rho)
         divisor = self.rho + np.maximum(self.variance, 0.0)
-        energy = self.weights @ np.square(self.outer)
+        energy = self.outer_weights @ np.square(self.outer)
         norm = np.square(self.residual).sum(1)
-        return _chosen(
-            2 * self._agreement(self.outer) / divisor - energy * norm / np.square(divisor), columns
-        )
+        gains: Array = 2 * agreement / divisor - energy * norm / np.square(divisor)
+        return gains
 
     def _agreement(self, kernel: Array) -> Array:
         """⟨(KᵀD r)_k, r_k⟩ for every training point."""
@@ -109,10 +127,7 @@ class ExplicitRidge:
         return agreement
 
 
-def _array(values: Tensor) -> Array:
+def _array(values: Tensor | None) -> Array:
+    assert values is not None, "only problems whose matrices are held fit"
     array: Array = values.double().numpy()
     return array
-
-
-def _chosen(values: Array, columns: Tensor | None) -> Tensor:
-    return torch.from_numpy(values if columns is None else values[columns.numpy()])

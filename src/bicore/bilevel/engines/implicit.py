@@ -1,14 +1,14 @@
-"""Forward selection for any loss: fit the inner problem after each point, score every point by the
-implicit gradient."""
+"""Any loss: fit the inner problem after each point, score every point by the implicit gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.hypergradient import (
     Hypergradient,
     Point,
@@ -17,8 +17,8 @@ from bicore.bilevel.hypergradient import (
     support_gradient,
 )
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.inner import InnerProblem, InnerSolver
-from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.bilevel.solvers.choice import Solvers
+from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.bilevel.support import Support
 
@@ -32,104 +32,104 @@ class Effort:
     inner_products: int = 0
     linear_products: int = 0
 
-    def told(self) -> dict[str, int]:
-        return dict(vars(self))
 
+class ImplicitEngine(ReweighableEngine):
+    """The general engine: it serves whatever the others leave."""
 
-@dataclass
-class ImplicitForward:
-    """The state of a growing coreset: support, weights, the fit on them and the outer objective."""
+    offers = frozenset({Quantity.GRADIENT, Quantity.FIRST_ORDER, Quantity.LOSS})
+    cheap_steps = False
 
-    problem: Problem
-    capacity: int
-    inner: InnerSolver
-    linear: LinearSolver
-    effort: Effort = field(default_factory=Effort)
+    @classmethod
+    def supports(cls, demand: Demand) -> bool:
+        return demand.needs <= cls.offers
 
-    def __post_init__(self) -> None:
-        self.support = Support(self.problem, self.capacity)
-        like = self.problem.train.like
-        self.weights = like.new_empty(0)
+    @classmethod
+    def build(cls, problem: Problem, demand: Demand) -> ImplicitEngine:
+        return cls(problem, demand.capacity, demand.solvers)
+
+    def __init__(self, problem: Problem, capacity: int, solvers: Solvers) -> None:
+        self.problem = problem
+        self.solvers = solvers
+        self.work = Effort()
+        self.support = Support(problem, max(capacity, 1))
+        like = problem.train.like
+        self._weights = like.new_empty(0)
         self.preconditioner: Preconditioner | None = None
-        self.alpha = like.new_empty(0, self.problem.outputs)
-        self.predictions = like.new_zeros(self.problem.cross.shape[0], self.problem.outputs)
-        self.objective = self.problem.outer_value(self.predictions)
+        self.alpha = like.new_empty(0, problem.outputs)
+        self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
+        self.objective = problem.outer_value(self.predictions)
 
     @property
-    def indices(self) -> list[int]:
+    def chosen(self) -> list[int]:  # type: ignore[override]
         return self.support.indices
 
     @property
+    def weights(self) -> Tensor:
+        return self._weights
+
+    @property
+    def effort(self) -> Mapping[str, int]:
+        return asdict(self.work)
+
+    @property
     def rho(self) -> float:
+        """ρ of the points chosen so far."""
         return self.problem.regulariser.rho(len(self.support))
 
-    def add(self, k: int, weight: float = 1.0) -> None:
-        """Take point k into the coreset and fit again."""
-        self.extend([k], [weight])
-
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """Take several points at once, with one fit."""
+        """With one fit for all of them."""
         self.support.extend(points)
-        self.weights = torch.cat([self.weights, self.weights.new_tensor(list(weights))])
-        self.alpha = torch.cat(
-            [self.alpha, self.alpha.new_zeros(len(points), self.problem.outputs)]
-        )
+        self._weights = torch.cat([self._weights, self._weights.new_tensor(list(weights))])
+        fresh = self.alpha.new_zeros(len(points), self.problem.outputs)
+        self.alpha = torch.cat([self.alpha, fresh])
+        self.fit()
+
+    def drop(self, places: Sequence[int]) -> None:
+        gone = set(places)
+        kept = [place for place in range(len(self.support)) if place not in gone]
+        index = torch.tensor(kept, dtype=torch.long, device=self.alpha.device)
+        self.support.keep(kept)
+        self._weights = self._weights[index]
+        self.alpha = self.alpha[index]
         self.fit()
 
     def reweigh(self, weights: Tensor) -> None:
-        """Give the chosen points other weights and fit again."""
-        self.weights = weights
+        self._weights = weights
         self.fit()
 
-    def keep(self, positions: list[int]) -> None:
-        """Drop every point whose place in the order is not listed, and fit again."""
-        chosen = torch.tensor(positions, dtype=torch.long, device=self.alpha.device)
-        self.support.keep(positions)
-        self.weights = self.weights[chosen]
-        self.alpha = self.alpha[chosen]
-        self.fit()
-
-    def scores(self, columns: Tensor | None = None) -> Tensor:
-        """∂G/∂w of every training point (or of ``columns``): the lowest is the point to take."""
-        return self._counted(
-            implicit_gradient(self.problem, self._point(), self.linear, columns)
-        ).scores
-
-    def first_order(self, columns: Tensor | None = None) -> Tensor:
-        """The scores with the identity in place of the inverse Hessian."""
-        return first_order(self.problem, self._point(), columns)
-
-    def losses(self) -> Tensor:
-        """The inner loss of every training point under the fit."""
-        return self.problem.inner_loss.value(
-            self.support.train.T @ self.alpha, self.problem.inner_targets
-        )
+    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
+        if what is Quantity.GRADIENT:
+            found = implicit_gradient(self.problem, self._point(), self.solvers.linear, columns)
+            return self._counted(found).scores
+        if what is Quantity.FIRST_ORDER:
+            return first_order(self.problem, self._point(), columns)
+        fitted = self.support.train.T @ self.alpha
+        losses = self.problem.inner_loss.value(fitted, self.problem.inner_targets)
+        return losses if columns is None else losses[columns]
 
     def weight_gradient(self) -> Tensor:
-        """∂G/∂w of the chosen points."""
-        return self._counted(support_gradient(self.problem, self._point(), self.linear)).scores
+        return self._support_gradient().scores
 
     def rho_gradient(self) -> float:
         """∂G/∂ρ."""
-        return self._counted(support_gradient(self.problem, self._point(), self.linear)).rho
+        return self._support_gradient().rho
 
     def fit(self) -> None:
         """Solve the inner problem from the last fit, and evaluate the outer objective."""
-        fit = self.inner.solve(self._inner_problem(), self.alpha)
-        self.effort.fits += 1
-        self.effort.inner_iterations += fit.iterations
-        self.effort.inner_products += fit.products
+        fit = self.solvers.inner.solve(self._inner_problem(), self.alpha)
+        self.work.fits += 1
+        self.work.inner_iterations += fit.iterations
+        self.work.inner_products += fit.products
         self.alpha = fit.alpha
         self.preconditioner = fit.preconditioner
         self.predictions = self.support.outer.T @ fit.alpha
         self.objective = self.problem.outer_value(self.predictions)
 
     def _inner_problem(self) -> InnerProblem:
-        own = self.problem.inner_targets[self.support.index]
         return InnerProblem(
             self.support.gram,
-            own,
-            self.weights,
+            self.problem.inner_targets[self.support.index],
+            self._weights,
             self.rho,
             self.problem.inner_loss,
             self.preconditioner,
@@ -138,11 +138,13 @@ class ImplicitForward:
     def _point(self) -> Point:
         system = None
         if len(self.support):
-            system = self._inner_problem().system(
-                self.support.gram @ self.alpha, self.preconditioner
-            )
+            fitted = self.support.gram @ self.alpha
+            system = self._inner_problem().system(fitted, self.preconditioner)
         return Point(self.support, self.alpha, self.predictions, system, self.rho)
 
+    def _support_gradient(self) -> Hypergradient:
+        return self._counted(support_gradient(self.problem, self._point(), self.solvers.linear))
+
     def _counted(self, gradient: Hypergradient) -> Hypergradient:
-        self.effort.linear_products += gradient.products
+        self.work.linear_products += gradient.products
         return gradient

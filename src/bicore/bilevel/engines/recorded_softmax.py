@@ -1,77 +1,82 @@
 """Cross-entropy on a GPU without waiting for it: every shape fixed from the start, every decision
 taken on the device.
 
-The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity: a point
-that is not chosen yet has weight 0, which leaves its row of every system an identity and its
-coefficients zero. A step is then the same list of operations every time, with a fixed number of
-Newton and conjugate-gradient iterations, so that it can be recorded once as a CUDA graph and
-replayed. How well each fit was solved is written beside it; :meth:`SoftmaxResident.settle` reads
-that back and sees where the numbers did not suffice.
+The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity. A step is
+then the same list of operations every time, with a fixed number of Newton and conjugate-gradient
+iterations, so that it can be recorded once as a CUDA graph and replayed. How well each fit was
+solved is written beside it; :meth:`RecordedSoftmaxEngine.settle` reads that back and sees where the
+numbers did not suffice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bicore.bilevel import hypergradient
-from bicore.bilevel.engines.implicit import ImplicitForward
+from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Scoring, Turn
+from bicore.bilevel.engines.device import DeviceChooser, repeats, unasked
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
 from bicore.bilevel.solvers.factors import lower_factor, shifted
-from bicore.bilevel.solvers.linear import DeviceIteration
 from bicore.bilevel.solvers.preconditioner import BORDER_FLOOR, PRECONDITIONER_FLOOR
-from bicore.bilevel.solvers.softmax import ARMIJO
-from bicore.kernels.operators import Features, Gram
-from bicore.losses import CrossEntropy
+from bicore.bilevel.solvers.softmax import DeviceSoftmaxFit
 
 #: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient, in a
 #: recorded step.
-NEWTON = 4
-INNER = 12
-OUTER = 24
+NEWTON, INNER, OUTER = 4, 12, 24
 #: They grow by these where they did not suffice, this many times before the general engine takes
 #: over.
-MORE_NEWTON = 2
-MORE_INNER = 4
-MORE_OUTER = 16
-TRIES = 8
-#: Rounds of Newton steps while somebody watches: for the first points, and after a fit that was not
-#: solved.
-ROUNDS = 20
-#: Lengths that a Newton step may have: the first that lowers the objective enough is taken.
-LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
+MORE_NEWTON, MORE_INNER, MORE_OUTER, TRIES = 2, 4, 16, 8
+#: Times as many Newton steps, and iterations of the gradient's system, while somebody watches.
+PATIENT_STEPS, PATIENT_SYSTEM = 20, 4
+#: Points whose fits are watched, because fits of the first few change the most.
+WATCHED = 16
+#: Steps before one is recorded: libraries set themselves up at their first calls, which a graph
+#: must not contain.
+WARM_UP = 3
 
 
-def fits(problem: Problem) -> bool:
-    """Whether the problem is a softmax whose operators give columns without a word to the host."""
-    stored = all(
-        isinstance(operator, (Gram, Features)) for operator in (problem.train, problem.cross)
-    )
-    softmax = isinstance(problem.inner_loss, CrossEntropy) and isinstance(
-        problem.outer_loss, CrossEntropy
-    )
-    return stored and softmax
+class RecordedSoftmaxEngine(ListedEngine):
+    """The state under the cross-entropy, binary weights, the gradient rule."""
 
+    offers = frozenset({Quantity.GRADIENT})
+    cheap_steps = False
 
-class SoftmaxResident:
-    """The state of a growing coreset under the cross-entropy, binary weights."""
+    @classmethod
+    def supports(cls, demand: Demand) -> bool:
+        same_list = demand.repeats and demand.needs <= cls.offers
+        return same_list and not demand.closed_form and not demand.reweighs
+
+    @classmethod
+    def fits(cls, problem: Problem) -> bool:
+        """Whether it is a softmax on a GPU whose columns come without a word to the host."""
+        stored = problem.train.stored and problem.cross.stored
+        softmax = problem.inner_loss.softmax and problem.outer_loss.softmax
+        return stored and softmax and problem.train.like.is_cuda
+
+    @classmethod
+    def build(cls, problem: Problem, demand: Demand) -> RecordedSoftmaxEngine:
+        return cls(problem, demand.capacity, lambda: ImplicitEngine.build(problem, demand))
 
     def __init__(
-        self, problem: Problem, capacity: int, general: Callable[[], ImplicitForward]
+        self, problem: Problem, capacity: int, general: Callable[[], ImplicitEngine]
     ) -> None:
         like = problem.train.like
-        outputs = problem.outputs
         self.problem = problem
         self.capacity = capacity
+        self.same = problem.same
         self._general = general
-        self.same = problem.cross is problem.train
-        self.indices: list[int] = []
-        #: Whether a fit needed more than the fixed iterations; then :meth:`recover`, or else
-        #: :meth:`general`.
+        self._successor: ImplicitEngine | None = None
+        self._chosen: list[int] = []
+        self._chooser: DeviceChooser | None = None
+        self._step: _RecordedStep | None = None
+        #: Whether a fit needed more than the fixed iterations.
         self.stuck = False
         self.newton = NEWTON
         self.inner = INNER
@@ -82,236 +87,212 @@ class SoftmaxResident:
         self.patient = True
         self.count = torch.zeros(1, dtype=torch.long, device=like.device)
         self.index = torch.zeros(capacity, dtype=torch.long, device=like.device)
-        self.shifts = like.new_tensor(
-            [2 * problem.regulariser.rho(size) for size in range(capacity + 1)]
-        )
-        self.lengths = like.new_tensor(LENGTHS)
-        self.weights = like.new_zeros(capacity, 1)
+        sizes = range(capacity + 1)
+        self.shifts = like.new_tensor([2 * problem.regulariser.rho(size) for size in sizes])
+        self.fit = DeviceSoftmaxFit(like, capacity, problem.outputs)
         self.roots = like.new_ones(capacity, 1)
-        self.targets, self.alpha, self.shown = (like.new_zeros(capacity, outputs) for _ in range(3))
-        self.gram = like.new_zeros(capacity, capacity)
         self.inverse = like.new_zeros(capacity, capacity)
         self.made = self.shifts[:1].clone()  # the shift of the stored inverse
         self.train = like.new_zeros(capacity, problem.train.shape[1])
         self.outer = self.train if self.same else like.new_zeros(capacity, problem.cross.shape[0])
-        self.predictions = like.new_zeros(problem.cross.shape[0], outputs)
-        self.objective = problem.outer_value(self.predictions)
+        self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
+        self._objective = problem.outer_value(self.predictions)
         #: For every point its number, the objective, and how far its fit and the scores before it
         #: were from solved.
         self.log = torch.zeros(capacity, 4, dtype=torch.float64, device=like.device)
         self.reached = torch.zeros(1, dtype=torch.float64, device=like.device)
 
     @property
-    def device(self) -> torch.device:
-        """Where the numbers are."""
-        return self.alpha.device
+    def chosen(self) -> list[int]:  # type: ignore[override]
+        return self._chosen if self._successor is None else self._successor.chosen
 
     @property
-    def on_device(self) -> bool:
-        """Whether reading a number back costs a wait."""
-        return self.alpha.is_cuda
+    def objective(self) -> float:  # type: ignore[override]
+        return self._objective if self._successor is None else self._successor.objective
 
-    def general(self) -> ImplicitForward:
+    @property
+    def weights(self) -> Tensor:
+        return torch.ones(len(self.chosen), dtype=torch.float64)
+
+    @property
+    def effort(self) -> Mapping[str, int]:
+        return {} if self._successor is None else self._successor.effort
+
+    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
+        """One after the other; weights other than 1 are for the general engine."""
+        if any(weight != 1.0 for weight in weights):
+            self._hand_over().extend(points, weights)
+            return
+        for place, k in enumerate(points):
+            wanted = len(self.chosen) + 1
+            while self._successor is None and len(self._chosen) < wanted:
+                self.advance(torch.tensor([k], device=self.log.device))
+                self._hear()
+            if len(self.chosen) < wanted:  # handed over without it
+                self._hand_over().extend(points[place:], weights[place:])
+                return
+
+    def drop(self, places: Sequence[int]) -> None:
+        self._hand_over().drop(places)
+
+    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
+        if self._successor is not None or what not in self.offers:
+            return self._hand_over().quantity(what, columns)
+        scores = self._gradient()
+        return scores if columns is None else scores[columns]
+
+    def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
+        """Several points between two looks; a step that is always the same is replayed."""
+        if self._successor is not None:
+            return self._successor.take_best(rule, turn)
+        if not repeats(turn):
+            return super().take_best(rule, turn)
+        chooser = self._chooser
+        if chooser is None or not chooser.serves(turn):
+            chooser = self._chooser = DeviceChooser(turn, self.log.device)
+            self._step = None
+        if self._step is None:
+            self._step = _RecordedStep(lambda: chooser.step(self.scores(rule), self.advance))
+        before = len(self._chosen)
+        for _ in range(unasked(turn, before)):
+            self._step(record=not self.patient)
+        objectives = self._hear()
+        chooser.took(self._chosen[before:])
+        return objectives
+
+    def _hear(self) -> list[float]:
+        """Read back what was done; what is stuck goes back and gets more iterations, or goes over
+        to the general engine."""
+        objectives = self.settle()
+        if not self.stuck:
+            if self._chooser is not None:
+                self._chooser.check()
+            self.patient = len(self._chosen) < WATCHED
+            return objectives
+        self._chooser = None  # the device has taken points that are taken back now
+        self._step = None
+        if not self.recover():
+            self._hand_over()
+        return objectives
+
+    def _hand_over(self) -> ImplicitEngine:
         """The engine without fixed numbers of iterations, with the points settled so far."""
-        engine = self._general()
-        if self.indices:
-            engine.extend(self.indices, [1.0] * len(self.indices))
-        return engine
+        if self._successor is None:
+            successor = self._general()
+            if self._chosen:
+                successor.extend(self._chosen, [1.0] * len(self._chosen))
+            self._successor = successor
+        return self._successor
 
     def recover(self) -> bool:
         """Go back to the points settled so far and allow a step more iterations; False where that
         was done often enough."""
-        m = len(self.indices)
+        m = len(self._chosen)
+        fit = self.fit
         self.stuck = False
-        self.tries = self.tries + 1
+        self.tries += 1
         if self.tries > TRIES:
             return False
-        padded = (
-            self.train,
-            self.outer,
-            self.gram,
-            self.gram.T,
-            self.weights,
-            self.targets,
-            self.alpha,
-            self.log,
-            self.index,
-        )
-        for values in padded:
+        padded = (self.train, self.outer, fit.gram, fit.gram.T, fit.weights, fit.targets, fit.alpha)
+        for values in (*padded, self.log, self.index):
             values[m:] = 0
-        if not bool(torch.isfinite(self.alpha).all()):
-            self.alpha.zero_()
+        if not bool(torch.isfinite(fit.alpha).all()):
+            fit.alpha.zero_()
         self.roots[m:] = 1
         self.count.fill_(m)
-        self.shown.copy_(self.gram @ self.alpha)
+        fit.shown.copy_(fit.gram @ fit.alpha)
         self._refresh(m)
         self.patient = True
-        solved = m == 0 or float(self._fit(self.shifts[m])) <= inner.TOLERANCE[self.alpha.dtype]
-        self.predictions.copy_(self.outer.T @ self.alpha)
+        tolerance = inner.TOLERANCE[fit.alpha.dtype]
+        solved = m == 0 or float(self._newton(self.shifts[m])) <= tolerance
+        self.predictions.copy_(self.outer.T @ fit.alpha)
         return solved
 
-    def add(self, k: int, weight: float = 1.0) -> None:
-        """Take point k into the coreset."""
-        assert weight == 1.0, "weights are binary here"
-        self.advance(torch.tensor([k], device=self.alpha.device))
-        self.settle()
-
-    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
-        """Take several points, one after the other."""
-        for k, weight in zip(points, weights, strict=True):
-            self.add(k, weight)
-
-    def scores(self, columns: Tensor | None = None) -> Tensor:
+    def _gradient(self) -> Tensor:
         """∂G/∂w of every training point, as :mod:`bicore.bilevel.hypergradient` has it."""
         problem = self.problem
         shift = self.shifts[self.count]
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
-        probabilities = torch.softmax(self.shown, 1)
-        right = self._curved(probabilities, pull[self.index])
-        z, reached = self._solve(
-            right, probabilities, shift, self.gradient * (4 if self.patient else 1)
-        )
+        probabilities = self.fit.probabilities()
+        right = self.fit.curved(probabilities, pull[self.index])
+        iterations = self.gradient * (PATIENT_SYSTEM if self.patient else 1)
+        z, reached = self.fit.system(right, probabilities, shift, self._preconditioned, iterations)
         self.reached.copy_(reached)
-        shown = self.predictions if self.same else self.train.T @ self.alpha
-        slopes = problem.inner_loss.gradient(shown, problem.inner_targets)
-        values = (torch.addmm(pull, self.train.T, z, alpha=-1) * slopes).sum(1) / -shift
-        return values if columns is None else values[columns]
-
-    def first_order(self, columns: Tensor | None = None) -> Tensor:
-        raise AssertionError("only the gradient rule is resident")
-
-    def losses(self) -> Tensor:
-        raise AssertionError("only the gradient rule is resident")
+        fitted = self.predictions if self.same else self.train.T @ self.fit.alpha
+        slopes = problem.inner_loss.gradient(fitted, problem.inner_targets)
+        return (torch.addmm(pull, self.train.T, z, alpha=-1) * slopes).sum(1) / -shift
 
     def advance(self, k: Tensor) -> None:
         """Take the point whose number the tensor holds and fit again; nothing is read back."""
         place = self.count.clone()
+        fit = self.fit
         self.train.index_copy_(0, place, self.problem.train.columns(k).T)
         if not self.same:
             self.outer.index_copy_(0, place, self.problem.cross.columns(k).T)
         self.index.index_copy_(0, place, k)
-        self.weights.index_fill_(0, place, 1.0)
-        self.targets.index_copy_(0, place, self.problem.inner_targets[k])
+        fit.weights.index_fill_(0, place, 1.0)
+        fit.targets.index_copy_(0, place, self.problem.inner_targets[k])
         row = self.train.index_select(1, k)
-        self.gram.index_copy_(1, place, row)
-        self.gram.index_copy_(0, place, row.T)
+        fit.gram.index_copy_(1, place, row)
+        fit.gram.index_copy_(0, place, row.T)
         self.count += 1
-        self.shown.copy_(self.gram @ self.alpha)
+        fit.shown.copy_(fit.gram @ fit.alpha)
         self._border(place, row)
-        size = self._fit(self.shifts[self.count])
-        self.predictions.copy_(self.outer.T @ self.alpha)
-        losses = self.problem.outer_loss.value(
-            self.predictions, self.problem.outer_targets
-        ).double()
-        objective = torch.dot(losses, self.problem.outer_weights.double())
-        told = torch.cat([k.double(), objective.view(1), size.double().view(1), self.reached])
-        self.log.index_copy_(0, place, told[None])
+        size = self._newton(self.shifts[self.count])
+        self.predictions.copy_(self.outer.T @ fit.alpha)
+        losses = self.problem.outer_loss.value(self.predictions, self.problem.outer_targets)
+        objective = torch.dot(losses.double(), self.problem.outer_weights.double())
+        line = [k.double(), objective.view(1), size.double().view(1), self.reached]
+        self.log.index_copy_(0, place, torch.cat(line)[None])
 
     def settle(self) -> list[float]:
         """Read back the points since the last time and the objective after each, up to one whose
         fit is not solved."""
         numbers = torch.cat([self.count.double(), self.log.flatten()]).tolist()
         count = int(numbers[0])
-        known = len(self.indices)
-        objectives = list[float]()
-        fit = inner.TOLERANCE[self.alpha.dtype]
-        gradient = hypergradient.TOLERANCE[self.alpha.dtype]
-        for place in range(known, count):
+        objectives: list[float] = []
+        fit = inner.TOLERANCE[self.fit.alpha.dtype]
+        gradient = hypergradient.TOLERANCE[self.fit.alpha.dtype]
+        for place in range(len(self._chosen), count):
             k, objective, size, reached = numbers[1 + 4 * place : 5 + 4 * place]
             if not (size <= fit and reached <= gradient and math.isfinite(objective)):
                 self.stuck = True
                 if not size <= fit:
-                    self.newton = self.newton + MORE_NEWTON
-                    self.inner = self.inner + MORE_INNER
+                    self.newton += MORE_NEWTON
+                    self.inner += MORE_INNER
                 else:
                     self.gradient += MORE_OUTER
                 break
-            self.indices.append(int(k))
+            self._chosen.append(int(k))
             objectives.append(objective)
         if objectives:
-            self.objective = objectives[-1]
+            self._objective = objectives[-1]
         if not self.stuck:
             self._refresh(count)
         return objectives
 
-    def _curved(self, probabilities: Tensor, rows: Tensor) -> Tensor:
-        """A · rows, with A_i = w_i (diag p_i − p_i p_iᵀ)."""
-        return self.weights * probabilities * (rows - (probabilities * rows).sum(1, keepdim=True))
-
-    def _solve(
-        self, right: Tensor, probabilities: Tensor, shift: Tensor, iterations: int
-    ) -> tuple[Tensor, Tensor]:
-        """z with (s I + A K) z = right after so many conjugate-gradient iterations, and the
-        relative residual."""
-        run = DeviceIteration(
-            right, self._preconditioned, lambda rows: self._curved(probabilities, rows), shift
-        )
-        run.advance(iterations)
-        # What is left when the energy is spent lies in the null space of K, where the operator is s
-        # times the identity.
-        spent = run.energy <= 0
-        z = torch.where(spent, run.z + run.residual / shift, run.z)
-        goal = torch.linalg.vector_norm(right).clamp_min(torch.finfo(right.dtype).tiny)
-        return z, torch.where(spent, 0.0, torch.linalg.vector_norm(run.residual) / goal)
+    def _newton(self, shift: Tensor) -> Tensor:
+        steps = self.newton * (PATIENT_STEPS if self.patient else 1)
+        watched = inner.TOLERANCE[self.fit.alpha.dtype] if self.patient else None
+        return self.fit.newton(shift, self._preconditioned, steps, self.inner, watched)
 
     def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         """P r and K P r, as :class:`bicore.bilevel.solvers.preconditioner.Preconditioner` has them,
         with the shift on the device."""
         scaled = residual / self.roots
         solved = self.inverse @ scaled
-        return solved * self.roots, torch.addcmul(scaled, solved, self.made, value=-1) / self.roots
-
-    def _fit(self, shift: Tensor) -> Tensor:
-        """Newton's method from the last fit; the relative residual it ends with."""
-        value = self._values(self.alpha[None], self.shown[None], shift)[0]
-        lengths = self.lengths[:, None, None]
-        for _ in range(self.newton * (ROUNDS if self.patient else 1)):
-            probabilities, r, size = self._residual(shift)
-            if self.patient and float(size) <= inner.TOLERANCE[r.dtype]:
-                break
-            step, _ = self._solve(-r, probabilities, shift, self.inner)
-            moved = self.gram @ step
-            slope = (r * moved).sum().clamp_max(0.0)
-            values = self._values(self.alpha + lengths * step, self.shown + lengths * moved, shift)
-            noise = 10 * torch.finfo(r.dtype).eps * value.abs()
-            enough = values <= value + ARMIJO * self.lengths * slope + noise
-            # of no dimensions, it would be read back to index with
-            first = enough.int().argmax().view(1)
-            length = self.lengths[first]
-            self.alpha.addcmul_(step, length)
-            self.shown.addcmul_(moved, length)
-            value = values[first][0]
-        return self._residual(shift)[2]
-
-    def _residual(self, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """p, r = w g + 2ρ α, and the size of r relative to its two terms."""
-        probabilities = torch.softmax(self.shown, 1)
-        data = self.weights * (probabilities - self.targets)
-        own = shift * self.alpha
-        scale = torch.linalg.vector_norm(data) + torch.linalg.vector_norm(own)
-        r = data + own
-        return (
-            probabilities,
-            r,
-            torch.linalg.vector_norm(r) / scale.clamp_min(torch.finfo(r.dtype).tiny),
-        )
-
-    def _values(self, alpha: Tensor, shown: Tensor, shift: Tensor) -> Tensor:
-        """The inner objective at each of several α with their predictions."""
-        losses = torch.logsumexp(shown, 2) - (shown * self.targets).sum(2)
-        return losses @ self.weights[:, 0] + shift * (alpha * shown).sum((1, 2)) / 2
+        paired = torch.addcmul(scaled, solved, self.made, value=-1) / self.roots
+        return solved * self.roots, paired
 
     def _typical(self) -> Tensor:
         """The square root of a typical eigenvalue of every block of curvature; 1 for places not
         taken."""
-        probabilities = torch.softmax(self.shown, 1)
-        trace = (
-            self.weights
-            * (1 - probabilities.square().sum(1, keepdim=True))
-            / max(probabilities.shape[1] - 1, 1)
-        )
+        probabilities = self.fit.probabilities()
+        weights = self.fit.weights
+        spread = 1 - probabilities.square().sum(1, keepdim=True)
+        trace = weights * spread / max(probabilities.shape[1] - 1, 1)
         floor = PRECONDITIONER_FLOOR * trace.max() + torch.finfo(trace.dtype).tiny
-        return torch.where(self.weights > 0, torch.maximum(trace, floor).sqrt(), 1.0)
+        return torch.where(weights > 0, torch.maximum(trace, floor).sqrt(), 1.0)
 
     def _border(self, place: Tensor, row: Tensor) -> None:
         """The stored inverse of s I + D^½ K D^½ with one more row and column."""
@@ -332,6 +313,37 @@ class SoftmaxResident:
             return
         self.roots.copy_(self._typical())
         self.made.copy_(self.shifts[count])
-        matrix = shifted(self.gram[:count, :count], self.roots[:count, 0], float(self.made))
+        own = self.fit.gram[:count, :count]
+        matrix = shifted(own, self.roots[:count, 0], float(self.made))
         self.inverse.zero_()
         self.inverse[:count, :count] = torch.cholesky_inverse(lower_factor(matrix))
+
+
+class _RecordedStep:
+    """A step that is always the same list of operations, as a CUDA graph once it is known."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step = step
+        self.graph: Any = None
+        self.warm = 0
+
+    def __call__(self, record: bool) -> None:
+        if not (record and torch.cuda.is_available()):
+            self.step()
+        elif self.graph is not None:
+            self.graph.replay()
+        elif self.warm < WARM_UP:
+            self._aside()
+            self.warm += 1
+        else:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.step()
+            self.graph.replay()
+
+    def _aside(self) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.step()
+        torch.cuda.current_stream().wait_stream(stream)

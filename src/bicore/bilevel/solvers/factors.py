@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bicore.errors import NumericalError
-from bicore.losses import Curvature, Isotropic, Softmax
+from bicore.losses import Curvature, CurvatureKind
 
 #: Curvature below this share of the largest is raised to it where a factor needs it positive.
 CURVATURE_FLOOR = 1e-12
@@ -25,18 +25,14 @@ CURVATURE_FLOOR = 1e-12
 class Factor(ABC):
     """(s I + A K)⁻¹ A for a curvature A that was factorised once."""
 
+    @classmethod
+    @abstractmethod
+    def of(cls, gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
+        """The factor of this curvature."""
+
     @abstractmethod
     def apply(self, values: Tensor) -> Tensor:
         """(s I + A K)⁻¹ A · values."""
-
-
-def factorised(gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
-    """The cheapest factor that is exact for this curvature."""
-    if isinstance(curvature, Isotropic):
-        return IsotropicFactor.of(gram, curvature, shift)
-    if isinstance(curvature, Softmax):
-        return SoftmaxFactor.of(gram, curvature, shift)
-    return GeneralFactor.of(gram, curvature.blocks(outputs), shift)
 
 
 def lower_factor(matrix: Tensor) -> Tensor:
@@ -67,9 +63,9 @@ class IsotropicFactor(Factor):
     lower: Tensor
 
     @classmethod
-    def of(cls, gram: Tensor, curvature: Isotropic, shift: float) -> IsotropicFactor:
-        root = curvature.scale.clamp_min(0).sqrt()
-        return cls(root[:, None], lower_factor(shifted(gram, root, shift)))
+    def of(cls, gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> IsotropicFactor:
+        root = curvature.separate().clamp_min(0).sqrt()
+        return cls(root, lower_factor(shifted(gram, root[:, 0], shift)))
 
     def apply(self, values: Tensor) -> Tensor:
         return self.root * torch.cholesky_solve(self.root * values, self.lower)
@@ -84,8 +80,8 @@ class SoftmaxFactor(Factor):
     lower: Tensor
 
     @classmethod
-    def of(cls, gram: Tensor, curvature: Softmax, shift: float) -> SoftmaxFactor:
-        weighted = curvature.weighted.T.contiguous()
+    def of(cls, gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> SoftmaxFactor:
+        weighted = curvature.separate().T.contiguous()
         root = weighted.clamp_min(CURVATURE_FLOOR * float(weighted.max())).sqrt()
         parts = torch.cholesky_inverse(lower_factor(shifted(gram, root, shift)))
         parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
@@ -108,8 +104,9 @@ class GeneralFactor(Factor):
     lower: Tensor
 
     @classmethod
-    def of(cls, gram: Tensor, blocks: Tensor, shift: float) -> GeneralFactor:
-        m, outputs = blocks.shape[:2]
+    def of(cls, gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> GeneralFactor:
+        blocks = curvature.blocks(outputs)
+        m = len(blocks)
         eigenvalues, vectors = torch.linalg.eigh(blocks)
         root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
         matrix = torch.einsum("iab,ij,jac->ibjc", root, gram, root).reshape(
@@ -122,3 +119,16 @@ class GeneralFactor(Factor):
         right = torch.einsum("mab,ma->mb", self.root, values)
         inner = torch.cholesky_solve(right.reshape(-1, 1), self.lower).reshape(right.shape)
         return torch.einsum("mab,mb->ma", self.root, inner)
+
+
+#: The cheapest factor that is exact for each structure of curvature.
+FACTORS: dict[CurvatureKind, type[Factor]] = {
+    CurvatureKind.ISOTROPIC: IsotropicFactor,
+    CurvatureKind.SOFTMAX: SoftmaxFactor,
+    CurvatureKind.GENERAL: GeneralFactor,
+}
+
+
+def factorised(gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
+    """The factor of a Newton system, by the table above."""
+    return FACTORS[curvature.kind].of(gram, curvature, shift, outputs)

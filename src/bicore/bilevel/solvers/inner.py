@@ -9,6 +9,7 @@ well a fit is solved.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,9 +19,9 @@ from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.factors import Factor
 from bicore.bilevel.solvers.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
-from bicore.bilevel.solvers.softmax import ARMIJO
 from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import CrossEntropy, Isotropic, Loss
+from bicore.losses import Loss
+from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
 #: it for float64.
@@ -107,24 +108,44 @@ class InnerSolver(ABC):
 
     @abstractmethod
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
-        """The fit, started at the coefficients ``start``."""
+        """Fit α.
+
+        Parameters
+        ----------
+        problem : InnerProblem
+            The chosen points.
+        start : Tensor
+            The coefficients to start from.
+
+        Returns
+        -------
+        Fit
+            With the coefficients.
+        """
 
 
 @dataclass(frozen=True)
 class Ridge(InnerSolver):
-    """Squared error in closed form: (K_SS + (ρ/w)) α = t, by one Cholesky factor."""
+    """Squared error in closed form: (K_SS + ρ/w) α = t, by one Cholesky factor.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(loss="squared", inner=Ridge()).inner
+    Ridge()
+    """
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
-        zeros = torch.zeros_like(start)
-        system = problem.system(zeros)
-        if not isinstance(system.curvature, Isotropic):
+        if not problem.loss.quadratic:
             raise InputError(
                 "inner='ridge' is for the squared error and the inner loss is "
                 f"{problem.loss.name!r}; use Newton()."
             )
+        zeros = torch.zeros_like(start)
         slope = problem.loss.gradient(zeros, problem.targets)
         # The loss is a·h²/2 + slope·h: stationary where (2ρ + A K) α = −w·slope = A·(−slope/a).
         base = problem.loss.curvature(zeros, problem.targets).typical()
+        system = problem.system(zeros)
         alpha = Cholesky().solve_range(system, -slope / base[:, None], problem.tolerance).z
         predictions = problem.gram @ alpha
         return _finished(problem, alpha, predictions, 1, 1, lenient=False)
@@ -132,8 +153,23 @@ class Ridge(InnerSolver):
 
 @dataclass(frozen=True)
 class Newton(InnerSolver):
-    """Newton's method with a line search, warm-started; each step solves (2ρ I + A K) Δ = −r by
-    ``linear``."""
+    """Newton's method with a line search, warm-started; for every smooth convex loss.
+
+    Parameters
+    ----------
+    linear : LinearSolver
+        Solves (2ρ I + A K) Δ = −r of each step.
+    iterations : int
+        The most steps.
+    tolerance : float, optional
+        The relative residual asked for; by default what the precision allows with a margin.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(loss="cross-entropy", inner=Newton(iterations=100)).inner.iterations
+    100
+    """
 
     linear: LinearSolver = field(default_factory=Adaptive)
     iterations: int = 50
@@ -141,15 +177,14 @@ class Newton(InnerSolver):
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
-        small = (
-            _small_softmax(problem, start, self.iterations)
-            if isinstance(self.linear, Adaptive)
-            else None
-        )
-        if small is not None:
-            return small
-        alpha = start
-        predictions = problem.gram @ start
+        if self.linear.adaptive and problem.loss.softmax:
+            small = _small_softmax(problem, start, self.iterations)
+            if small is not None:
+                return small
+        return self._iterated(problem, start)
+
+    def _iterated(self, problem: InnerProblem, alpha: Tensor) -> Fit:
+        predictions = problem.gram @ alpha
         products = 1
         r, size = problem.residual(alpha, predictions)
         value = problem.objective(alpha, predictions)
@@ -165,18 +200,17 @@ class Newton(InnerSolver):
             # than they deserve.
             step = self.linear.solve(system, -r, min(0.1, max(size, 0.1 * problem.tolerance))).z
             moved = system.gram_product(step)
-            products = products + system.products
+            products += system.products
             shared = system.preconditioner
             factor = system.factor
-            found = _line_search(
-                problem, alpha, predictions, step, moved, value, float((r * moved).sum())
-            )
+            slope = float((r * moved).sum())
+            found = _line_search(problem, alpha, predictions, step, moved, value, slope)
             if found is None:
                 break  # what rounding leaves of the objective shows no descent any more
-            alpha, predictions, better = found
+            alpha, predictions = found.point
             previous = size
-            stalled = better >= value
-            value = better
+            stalled = found.objective >= value
+            value = found.objective
             r, size = problem.residual(alpha, predictions)
             if stalled and size >= previous:
                 break
@@ -184,11 +218,10 @@ class Newton(InnerSolver):
 
 
 def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """A small softmax fit in plain arrays; None where the problem is another, or that method did
-    not get there."""
+    """A small softmax fit in plain arrays; None where it is not small, or did not get there."""
     gram = problem.gram
-    small = isinstance(problem.loss, CrossEntropy) and len(gram) <= softmax.LARGEST
-    if not small or gram.dtype != torch.float64 or gram.device.type != "cpu":
+    plain = gram.dtype == torch.float64 and gram.device.type == "cpu"
+    if not plain or len(gram) > softmax.LARGEST:
         return None
     fit = softmax.SoftmaxFit(
         gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho
@@ -215,51 +248,72 @@ def _line_search(
     moved: Tensor,
     value: float,
     slope: float,
-) -> tuple[Tensor, Tensor, float] | None:
-    """Halve the step until the objective falls by a share of what the slope promises; None when the
-    fit is as good as solved."""
-    noise = 10 * torch.finfo(alpha.dtype).eps * abs(value)
-    length = 1.0
-    for _ in range(HALVINGS):
-        trial = alpha + length * step
-        shown = predictions + length * moved
-        better = problem.objective(trial, shown)
-        if better <= value + ARMIJO * length * min(slope, 0.0) + noise:
-            return trial, shown, better
-        length /= 2
+) -> Trial[tuple[Tensor, Tensor]] | None:
+    """α and its predictions after a step that lowers the objective enough; None when the fit is as
+    good as solved."""
+
+    def trials() -> Iterator[Trial[tuple[Tensor, Tensor]]]:
+        for length in lengths(1.0, HALVINGS):
+            point = alpha + length * step, predictions + length * moved
+            yield Trial(point, problem.objective(*point), length * min(slope, 0.0))
+
+    found = first_enough(trials(), value, NOISE * torch.finfo(alpha.dtype).eps * abs(value))
+    if found is not None:
+        return found
     if problem.backward_error(alpha, predictions) <= SOLVED * problem.tolerance:
         return None
     raise ConvergenceError(
         f"the inner problem's line search found no descent (slope {slope:.3g}); use float64, a "
-        "larger inner_reg, or check that "
-        f"the loss {problem.loss.name!r} is convex."
+        f"larger inner_reg, or check that the loss {problem.loss.name!r} is convex."
     )
 
 
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
-    """L-BFGS on α as ``torch.optim`` has it, with a strong Wolfe line search; :meth:`paper` is the
-    authors' setting.
+    """L-BFGS on α as ``torch.optim`` has it; :meth:`paper` is the authors' setting.
 
-    ``mean`` divides the objective by |S|: the length of the first step depends on it. ``cold``
-    starts from small random numbers instead of the last fit. ``lenient`` accepts what the
-    iterations give.
+    Parameters
+    ----------
+    step : float
+        The first length of a step.
+    iterations, history : int
+        The most iterations, and how many of them shape the next direction.
+    line_search : bool
+        A strong Wolfe search; otherwise every step has the length ``step``.
+    flat, still : float
+        Stop when the gradient's largest entry, or the change of the objective, is below this.
+    mean : bool
+        Divide the objective by |S|: the length of the first step depends on it.
+    cold : bool
+        Start from small random numbers instead of the last fit.
+    lenient : bool
+        Accept what the iterations give.
+
+    Examples
+    --------
+    >>> LBFGS.paper().iterations
+    200
     """
 
     step: float = 1.0
     iterations: int = 2000
     history: int = 50
     line_search: bool = True
-    flat: float = 0.0  # stop when the gradient's largest entry is below this
-    still: float = 0.0  # stop when a step changes the objective by less than this
+    flat: float = 0.0
+    still: float = 0.0
     mean: bool = False
     cold: bool = False
     lenient: bool = False
 
     @classmethod
     def paper(cls) -> LBFGS:
-        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules, and no word if that
-        was not enough."""
+        """Step 0.25, 200 iterations, a cold start, torch's own stopping rules.
+
+        Returns
+        -------
+        LBFGS
+            Which says no word if that was not enough.
+        """
         return cls(0.25, 200, 100, False, flat=1e-7, still=1e-9, mean=True, cold=True, lenient=True)
 
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:

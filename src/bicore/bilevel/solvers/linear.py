@@ -14,7 +14,6 @@ of one of size C·m.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -23,10 +22,9 @@ from torch import Tensor
 from bicore.bilevel.solvers.factors import Factor, factorised
 from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import Blocks, Curvature, Isotropic
+from bicore.losses import Curvature
+from bicore.numerics.conjugate_gradients import Solved, conjugate_gradients
 
-#: Iterations on a GPU between two questions how far they got.
-TOGETHER = 6
 #: A preconditioner is made anew after a solve of more than this many iterations.
 PATIENCE = 40
 
@@ -61,22 +59,62 @@ class LinearSolution:
 
 
 class LinearSolver(ABC):
-    """Solves a :class:`NewtonSystem`; raises when it does not reach the tolerance, unless told to
-    be lenient."""
+    """Solves a :class:`NewtonSystem`; raises where it misses the tolerance, unless lenient."""
+
+    #: Whether it leaves the choice of method to the size of the system.
+    adaptive = False
 
     @abstractmethod
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
-        """z with (s I + A K) z = right, to a relative residual of ``tolerance``."""
+        """Solve (s I + A K) z = right.
+
+        Parameters
+        ----------
+        system : NewtonSystem
+            The operator.
+        right : Tensor
+            A row for each point, a column for each output.
+        tolerance : float
+            The relative residual asked for.
+
+        Returns
+        -------
+        LinearSolution
+            With z.
+        """
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
-        """z with (s I + A K) z = A · values, the system of the hypergradient."""
+        """Solve (s I + A K) z = A · values, the system of the hypergradient.
+
+        Parameters
+        ----------
+        system : NewtonSystem
+            The operator.
+        values : Tensor
+            What A is applied to.
+        tolerance : float
+            The relative residual asked for.
+
+        Returns
+        -------
+        LinearSolution
+            With z.
+        """
         return self.solve(system, system.curvature.apply(values), tolerance)
 
 
 @dataclass(frozen=True)
 class Cholesky(LinearSolver):
-    """Direct: one factor (isotropic curvature), C + 1 factors (softmax), or one of size m·C (any
-    other loss)."""
+    """Direct factors, exact for every loss.
+
+    One factor (isotropic curvature), C + 1 factors (softmax), or one of size m·C (any other loss).
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(loss="cross-entropy", linear=Cholesky()).linear
+    Cholesky()
+    """
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
         z = (
@@ -90,61 +128,29 @@ class Cholesky(LinearSolver):
         return LinearSolution(system.factor.apply(values), 1, 0.0)
 
 
-class DeviceIteration:
-    """Conjugate gradients in the K-inner product whose numbers never leave the device.
-
-    ``precondition`` gives P r and K P r, ``curved`` A v, ``shift`` is s. Once nothing is left but
-    rounding, or what is left lies in the null space of K (``energy`` 0), further iterations change
-    nothing.
-    """
-
-    def __init__(
-        self,
-        right: Tensor,
-        precondition: Callable[[Tensor], tuple[Tensor, Tensor]],
-        curved: Callable[[Tensor], Tensor],
-        shift: Tensor | float,
-    ) -> None:
-        self.precondition = precondition
-        self.curved = curved
-        self.shift = shift
-        self.z = torch.zeros_like(right)
-        self.residual = right.clone()
-        self.direction = self.z
-        self.gram_direction = self.z
-        self.before = self.energy = right.new_ones(())
-        self.least: Tensor | None = None
-
-    def advance(self, count: int) -> None:
-        for _ in range(count):
-            step, gram_step = self.precondition(self.residual)
-            self.energy = (self.residual * gram_step).sum()
-            if self.least is None:
-                self.least = self.energy * torch.finfo(self.residual.dtype).eps ** 2
-            self.direction = torch.addcmul(step, self.direction, self.energy / self.before)
-            self.gram_direction = torch.addcmul(
-                gram_step, self.gram_direction, self.energy / self.before
-            )
-            image = self.curved(self.gram_direction) + self.direction * self.shift
-            going = self.energy > self.least
-            length = torch.where(going, self.energy / (self.gram_direction * image).sum(), 0.0)
-            self.before = torch.where(going, self.energy, 1.0)
-            self.z = torch.addcmul(self.z, self.direction, length)
-            self.residual = torch.addcmul(self.residual, image, length, value=-1)
-
-
 @dataclass(frozen=True)
 class ConjugateGradient(LinearSolver):
     """Conjugate gradients in the K-inner product.
 
     Parameters
     ----------
-    iterations : the most iterations of one solve. precondition : use the inverse of s I + D^½ K D^½
-    with D a typical eigenvalue of each block. euclidean : run on the symmetric form K (s I + A K) z
-    = K b in the ordinary inner product instead, as the paper's code
-        does: two products an iteration and the square of the condition number.
-    lenient : accept what the iterations give (the paper stops after 50) instead of raising.
-    tolerance : a relative residual of its own instead of the one the caller asks for.
+    iterations : int
+        The most iterations of one solve.
+    precondition : bool
+        Use the inverse of s I + D^½ K D^½ with D a typical eigenvalue of each block.
+    lenient : bool
+        Accept what the iterations give (the paper stops after 50) instead of raising.
+    tolerance : float, optional
+        A relative residual of its own instead of the one the caller asks for.
+    euclidean : bool
+        Run on the symmetric form K (s I + A K) z = K b in the ordinary inner product instead, as
+        the paper's code does: two products an iteration and the square of the condition number.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(loss="cross-entropy", linear=ConjugateGradient(lenient=True)).name
+    'bilevel'
     """
 
     iterations: int = 500
@@ -156,98 +162,50 @@ class ConjugateGradient(LinearSolver):
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
         tolerance = tolerance if self.tolerance is None else self.tolerance
         if self.euclidean:
-            return self._solve_euclidean(system, right, tolerance)
-        goal = float(torch.linalg.vector_norm(right))
-        if goal == 0:
-            return LinearSolution(torch.zeros_like(right), 0, 0.0)
+            found = self._solve_euclidean(system, right, tolerance)
+        else:
+            found = self._solve_paired(system, right, tolerance)
+        _check("conjugate gradients", found.reached, tolerance, found.iterations, self.lenient)
+        return LinearSolution(found.z, found.iterations, found.reached)
+
+    def _solve_paired(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
+        """In the K-inner product: a vector's pair is K times it."""
         if self.precondition:
             system.preconditioner = Preconditioner.fitting(
                 system.preconditioner, system.gram, system.curvature, system.shift
             )
-        if right.is_cuda:
-            z, reached, iteration = self._solve_on_device(system, right, goal, tolerance)
-        else:
-            z, reached, iteration = self._solve_on_host(system, right, goal, tolerance)
-        if iteration > PATIENCE:
-            system.preconditioner = None
-        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
-        return LinearSolution(z, iteration, reached)
 
-    def _solve_on_host(
-        self, system: NewtonSystem, right: Tensor, goal: float, tolerance: float
-    ) -> tuple[Tensor, float, int]:
-        z = torch.zeros_like(right)
-        residual = right.clone()
-        reached = 1.0
-        iteration = 0
-        direction = z
-        gram_direction = z
-        before = 1.0
-        while iteration < self.iterations and reached > tolerance:
-            step, gram_step = self._step(system, residual)
-            energy = float(torch.dot(residual.view(-1), gram_step.view(-1)))
-            if energy <= 0:
-                # What is left lies in the null space of K, where the operator is s times the
-                # identity.
-                return z + residual / system.shift, 0.0, iteration
-            direction = torch.add(step, direction, alpha=energy / before)
-            gram_direction = torch.add(gram_step, gram_direction, alpha=energy / before)
-            image = system.curvature.apply(gram_direction).add_(direction, alpha=system.shift)
-            length = energy / float(torch.dot(gram_direction.view(-1), image.view(-1)))
-            z.add_(direction, alpha=length)
-            residual.add_(image, alpha=-length)
-            iteration = iteration + 1
-            before = energy
-            reached = float(torch.linalg.vector_norm(residual)) / goal
-        return z, reached, iteration
+        def image(direction: Tensor, gram_direction: Tensor) -> Tensor:
+            curved = system.curvature.apply(gram_direction)
+            return curved.add_(direction, alpha=system.shift)
 
-    def _solve_on_device(
-        self, system: NewtonSystem, right: Tensor, goal: float, tolerance: float
-    ) -> tuple[Tensor, float, int]:
-        """The same iterations with all numbers on the GPU: it is asked how far it got only every
-        few of them."""
-        run = DeviceIteration(
+        found = conjugate_gradients(
             right,
             lambda residual: self._step(system, residual),
-            system.curvature.apply,
-            system.shift,
+            image,
+            tolerance,
+            self.iterations,
+            # In the null space of K the operator is s times the identity.
+            null_space=lambda residual: residual / system.shift,
         )
-        reached = 1.0
-        iteration = 0
-        while iteration < self.iterations and reached > tolerance:
-            count = min(TOGETHER, self.iterations - iteration)
-            run.advance(count)
-            iteration += count
-            reached = float(torch.linalg.vector_norm(run.residual)) / goal
-            if reached > tolerance and float(run.energy) <= 0:
-                return run.z + run.residual / system.shift, 0.0, iteration
-        return run.z, reached, iteration
+        if found.iterations > PATIENCE:
+            system.preconditioner = None
+        return found
 
-    def _solve_euclidean(
-        self, system: NewtonSystem, right: Tensor, tolerance: float
-    ) -> LinearSolution:
-        residual = system.gram_product(right)
-        goal = float(torch.linalg.vector_norm(residual))
-        z = torch.zeros_like(right)
-        direction = residual.clone()
-        energy = goal**2
-        reached = 1.0 if goal > 0 else 0.0
-        iteration = 0
-        while iteration < self.iterations and reached > tolerance:
-            half = system.curvature.apply(system.gram_product(direction)).add_(
-                direction, alpha=system.shift
-            )
-            image = system.gram_product(half)
-            length = energy / float(torch.dot(direction.view(-1), image.view(-1)))
-            z.add_(direction, alpha=length)
-            residual.add_(image, alpha=-length)
-            before = energy
-            energy = float(torch.dot(residual.view(-1), residual.view(-1)))
-            direction.mul_(energy / before).add_(residual)
-            iteration = iteration + 1
-            reached = energy**0.5 / goal
-        _check("conjugate gradients", reached, tolerance, iteration, self.lenient)
-        return LinearSolution(z, iteration, reached)
+    def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
+        """On K (s I + A K) z = K b in the ordinary inner product: a vector is its own pair."""
+
+        def image(direction: Tensor, same: Tensor) -> Tensor:
+            half = system.curvature.apply(system.gram_product(direction))
+            return system.gram_product(half.add_(direction, alpha=system.shift))
+
+        return conjugate_gradients(
+            system.gram_product(right),
+            lambda residual: (residual, residual),
+            image,
+            tolerance,
+            self.iterations,
+        )
 
     def _step(self, system: NewtonSystem, residual: Tensor) -> tuple[Tensor, Tensor]:
         """The preconditioned residual and K times it, with one product (or solve) of size m² in
@@ -261,11 +219,25 @@ class ConjugateGradient(LinearSolver):
 
 @dataclass(frozen=True)
 class Neumann(LinearSolver):
-    """z = η Σ_j (I − η M)^j b with M = s I + A K; converges when 0 < η < 2/λ_max(M), slowly when s
-    is small beside A K.
+    """The Neumann series z = η Σ_j (I − η M)^j b with M = s I + A K.
 
-    ``step`` is η; None takes 1/(s + max A · ‖K‖_∞), an upper bound of λ_max. ``tolerance``
-    overrides the caller's.
+    It converges when 0 < η < 2/λ_max(M), slowly when s is small beside A K.
+
+    Parameters
+    ----------
+    terms : int
+        The most terms.
+    step : float, optional
+        η; by default 1/(s + max A · ‖K‖_∞), which is below 1/λ_max.
+    lenient : bool
+        Accept what the terms give instead of raising.
+    tolerance : float, optional
+        A relative residual of its own instead of the one the caller asks for.
+
+    Examples
+    --------
+    >>> Neumann(terms=50, lenient=True).terms
+    50
     """
 
     terms: int = 1000
@@ -331,18 +303,28 @@ def _check(what: str, reached: float, tolerance: float, iterations: int, lenient
 class Adaptive(LinearSolver):
     """Cholesky while its factors are the cheapest way, preconditioned conjugate gradients beyond.
 
-    ``largest`` is the size m up to which C + 1 factors beat iterations (measured; isotropic
-    curvature is always direct).
+    Parameters
+    ----------
+    largest : int
+        The size m up to which C + 1 factors beat iterations (measured; isotropic curvature is
+        always direct).
+    direct, iterative : LinearSolver
+        The two ways.
+
+    Examples
+    --------
+    >>> Adaptive(largest=100).direct
+    Cholesky()
     """
+
+    adaptive = True
 
     largest: int = 64
     direct: Cholesky = field(default_factory=Cholesky)
     iterative: ConjugateGradient = field(default_factory=ConjugateGradient)
 
     def _choice(self, system: NewtonSystem) -> LinearSolver:
-        if isinstance(system.curvature, Isotropic):
-            return self.direct
-        limit = self.largest // 4 if isinstance(system.curvature, Blocks) else self.largest
+        limit = system.curvature.direct_limit(self.largest)
         return self.direct if len(system.gram) <= limit else self.iterative
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:

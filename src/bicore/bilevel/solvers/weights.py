@@ -1,20 +1,19 @@
-"""Optimise the weights of a fixed support by projected gradient; the outer objective never ends
-above its start."""
+"""Optimise the weights of chosen points; the outer objective never ends above its start."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from bicore.bilevel.engines.implicit import ImplicitForward
 from bicore.errors import InputError
+from bicore.numerics.projected_gradient import ProjectedDescent, steepest
 from bicore.runtime import Clock
 
-#: Share of the predicted decrease that a step must achieve.
-ARMIJO = 1e-4
 #: Halvings of a step before the search ends where it stands.
 HALVINGS = 25
 #: The search ends when the projected step promises less than this share of the objective.
@@ -26,27 +25,100 @@ FIRST_STEP = 0.5
 METRIC_FLOOR = 0.01
 
 
+class WeightMode(StrEnum):
+    """What the weights of a coreset are.
+
+    Examples
+    --------
+    >>> WeightMode("final") is WeightMode.FINAL
+    True
+    """
+
+    #: 1 for every point.
+    BINARY = "binary"
+    #: Optimised after every point.
+    LEARNT = "learnt"
+    #: Optimised once, when all points are chosen.
+    FINAL = "final"
+
+
+class Reweighable(Protocol):
+    """A coreset whose weights can be changed."""
+
+    @property
+    def objective(self) -> float: ...
+
+    @property
+    def weights(self) -> Tensor: ...
+
+    def weight_gradient(self) -> Tensor: ...
+
+    def reweigh(self, weights: Tensor) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The outer objective itself as a function of the weights."""
+
+    state: Reweighable
+
+    @property
+    def weights(self) -> Tensor:
+        """Where it was evaluated last."""
+        return self.state.weights
+
+    def value(self) -> float:
+        """G."""
+        return self.state.objective
+
+    def gradient(self) -> Tensor:
+        """∂G/∂w."""
+        return self.state.weight_gradient()
+
+    def move(self, weights: Tensor) -> None:
+        """Evaluate it elsewhere."""
+        self.state.reweigh(weights)
+
+
 class WeightOptimiser(ABC):
-    """Lowers G(w) over w >= 0 with the support fixed."""
+    """Lowers G(w) over w >= 0 with the chosen points fixed."""
 
     @abstractmethod
-    def optimise(
-        self, state: ImplicitForward, final: bool = False, clock: Clock | None = None
-    ) -> None:
-        """Give ``state`` better weights; ``final`` allows the longer search at the end, ``clock``
-        may end it early."""
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
+        """Give the points better weights.
+
+        Parameters
+        ----------
+        state : engine
+            The points with their weights; see ``bicore.bilevel.contract``.
+        final : bool
+            Allow the longer search at the end.
+        clock : Clock, optional
+            May end it early.
+        """
 
 
 @dataclass(frozen=True)
 class ProjectedGradient(WeightOptimiser):
-    """w ← P(w − η M ∂G/∂w) with P the projection on 0 ≤ w ≤ ``largest``; every accepted step lowers
-    G.
+    """w ← P(w − η M ∂G/∂w) with P the projection on 0 ≤ w ≤ ``largest``; every step lowers G.
 
     The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each
     weight's own size, as if log w were optimised, and still lets a weight reach zero and come back;
-    η is the Barzilai–Borwein step in that metric with backtracking. ``largest`` bounds the weights
-    because the open cone has no minimum: a common factor on the weights is a smaller regulariser.
-    ``steps`` after each point, ``final_steps`` when the support is complete.
+    η is the Barzilai–Borwein step in that metric with backtracking.
+
+    Parameters
+    ----------
+    steps, final_steps : int
+        At most so many after each point, and when all points are there.
+    largest : float
+        The bound of the weights. The open cone has no minimum: a common factor on the weights is a
+        smaller regulariser.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(weights="final", optimiser=ProjectedGradient(final_steps=20)).name
+    'bilevel'
     """
 
     steps: int = 10
@@ -60,53 +132,16 @@ class ProjectedGradient(WeightOptimiser):
                 "must be at least 1."
             )
 
-    def optimise(
-        self, state: ImplicitForward, final: bool = False, clock: Clock | None = None
-    ) -> None:
-        weights = state.weights
-        value = state.objective
-        gradient = state.weight_gradient()
-        metric = _metric(weights)
-        tiny = torch.finfo(gradient.dtype).tiny
-        length = FIRST_STEP / max(float((metric.sqrt() * gradient).abs().max()), tiny)
-        for _ in range(self.final_steps if final else self.steps):
-            if clock is not None and clock.over:
-                break
-            moved = self._descend(state, weights, value, metric * gradient, gradient, length)
-            if moved is None:
-                break
-            step = moved - weights
-            fresh = state.weight_gradient()
-            along = float((step * (fresh - gradient)).sum())
-            length = float((step.square() / metric).sum()) / along if along > 0 else 2 * length
-            weights = moved
-            value = state.objective
-            gradient = fresh
-            metric = _metric(moved)
-        if state.weights is not weights:
-            state.reweigh(weights)
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
+        descent = ProjectedDescent(
+            lambda weights: weights.clamp_(0, self.largest), HALVINGS, _metric, flat=FLAT
+        )
+        steps = self.final_steps if final else self.steps
+        descent.run(Plain(state), _first_length, steps, clock)
 
-    def _descend(
-        self,
-        state: ImplicitForward,
-        weights: Tensor,
-        value: float,
-        direction: Tensor,
-        gradient: Tensor,
-        length: float,
-    ) -> Tensor | None:
-        """The first point along the projected path that lowers G enough; None when there is none."""
-        for _ in range(HALVINGS):
-            trial = (weights - length * direction).clamp_(0, self.largest)
-            promised = float((gradient * (trial - weights)).sum())
-            if -promised <= FLAT * abs(value):
-                return None
-            if bool((trial > 0).any()):
-                state.reweigh(trial)
-                if state.objective <= value + ARMIJO * promised:
-                    return trial
-            length /= 2
-        return None
+
+def _first_length(gradient: Tensor) -> float:
+    return FIRST_STEP / steepest(gradient)
 
 
 def _metric(weights: Tensor) -> Tensor:
@@ -115,8 +150,25 @@ def _metric(weights: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Adam(WeightOptimiser):
-    """The paper's optimiser: a few projected Adam steps; the best weights seen are kept, so it
-    never ends worse."""
+    """The paper's optimiser: a few projected Adam steps.
+
+    The best weights seen are kept, so that it never ends worse.
+
+    Parameters
+    ----------
+    rate : float
+        The step.
+    steps, final_steps : int
+        So many after each point, and when all points are there.
+    decay, second_decay, epsilon : float
+        Adam's own.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(weights="final", optimiser=Adam(rate=0.1)).weights
+    <WeightMode.FINAL: 'final'>
+    """
 
     rate: float = 0.05
     steps: int = 10
@@ -125,9 +177,7 @@ class Adam(WeightOptimiser):
     second_decay: float = 0.999
     epsilon: float = 1e-8
 
-    def optimise(
-        self, state: ImplicitForward, final: bool = False, clock: Clock | None = None
-    ) -> None:
+    def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         best = state.weights
         best_value = state.objective
         weights = best.clone()
@@ -140,12 +190,10 @@ class Adam(WeightOptimiser):
             mean = self.decay * mean + (1 - self.decay) * gradient
             square = self.second_decay * square + (1 - self.second_decay) * gradient**2
             scaled = mean / (1 - self.decay**step)
-            spread = (square / (1 - self.second_decay**step)).sqrt() + self.epsilon * float(
-                gradient.abs().max()
-            )
-            weights = (
-                weights - self.rate * scaled / spread.clamp_min(torch.finfo(spread.dtype).tiny)
-            ).clamp_min(0)
+            spread = (square / (1 - self.second_decay**step)).sqrt()
+            spread += self.epsilon * float(gradient.abs().max())
+            tiny = torch.finfo(spread.dtype).tiny
+            weights = (weights - self.rate * scaled / spread.clamp_min(tiny)).clamp_min(0)
             if not bool((weights > 0).any()):
                 break
             state.reweigh(weights)

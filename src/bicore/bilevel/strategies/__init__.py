@@ -1,1 +1,28 @@
-"""strategies of the bilevel problem."""
+"""How a coreset is assembled, by name: a new strategy is one file and one line of this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bicore.bilevel.strategies.base import Strategy
+from bicore.bilevel.strategies.exchange import Exchange
+from bicore.bilevel.strategies.growing import Batches, Greedy
+from bicore.bilevel.strategies.shrinking import Elimination, Simplex
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "greedy": Greedy,
+    "batches": Batches,
+    "exchange": Exchange,
+    "elimination": Elimination,
+    "simplex": Simplex,
+}
+
+__all__ = [
+    "STRATEGIES",
+    "Batches",
+    "Elimination",
+    "Exchange",
+    "Greedy",
+    "Simplex",
+    "Strategy",
+]

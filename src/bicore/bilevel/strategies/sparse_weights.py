@@ -11,14 +11,12 @@ weight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from bicore.bilevel.engines.implicit import ImplicitForward
-from bicore.bilevel.solvers.projection import capped
-from bicore.bilevel.solvers.softmax import ARMIJO
+from bicore.bilevel.contract import ReweighableEngine
+from bicore.numerics.projected_gradient import ProjectedDescent, steepest
+from bicore.numerics.projection import capped
 from bicore.runtime import Clock
 
 #: The first β makes the penalty this share of the objective.
@@ -27,39 +25,41 @@ FIRST_SHARE = 0.01
 SMOOTHING = 1e-3
 #: Doublings of β after which the search ends where it stands.
 DOUBLINGS = 30
-#: A step is shortened at most so often.
-SHORTENINGS = 12
+#: A step is tried at most at so many lengths, each a quarter of the one before.
+ATTEMPTS, FACTOR = 12, 4.0
 
 
-@dataclass
-class Sparsity:
-    """The weights of a state's points, the first ``fixed`` of which keep weight 1."""
+class SparseWeights:
+    """The weights of an engine's points, the first ``fixed`` of which keep weight 1."""
 
-    state: ImplicitForward
-    size: int
-    fixed: int
-    largest: float
-
-    def __post_init__(self) -> None:
+    def __init__(self, engine: ReweighableEngine, size: int, fixed: int, largest: float) -> None:
+        self.engine = engine
+        self.size = size
+        self.fixed = fixed
+        self.largest = largest
         self.departed: list[int] = []  # points without weight, the last to go last
-        count = len(self.state.support)
-        free = self.size - self.fixed
-        self.smoothing = SMOOTHING * free / max(count - self.fixed, 1)
-        weights = self.state.weights.new_ones(count)
-        weights[self.fixed :] = free / max(count - self.fixed, 1)
         self.beta = 0.0
-        self.state.reweigh(weights)
+        count = len(engine.chosen)
+        mean = (size - fixed) / max(count - fixed, 1)
+        self.smoothing = SMOOTHING * mean
+        weights = engine.weights.new_ones(count)
+        weights[fixed:] = mean
+        self.move(weights)
+
+    @property
+    def weights(self) -> Tensor:
+        """Where the penalised objective was evaluated last."""
+        return self.engine.weights
 
     @property
     def left(self) -> int:
         """Points that still have weight."""
-        return int((self.state.weights > 0).sum())
+        return int((self.weights > 0).sum())
 
     def run(self, steps: int, clock: Clock) -> None:
         """Lower the objective, then raise β until few enough points are left."""
         self._descend(steps, clock)
-        roots = float((self.state.weights[self.fixed :] + self.smoothing).sqrt().sum())
-        self.beta = FIRST_SHARE * self.state.objective / roots
+        self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
         for _ in range(DOUBLINGS):
             if self.left <= self.size or clock.over:
                 return
@@ -69,76 +69,46 @@ class Sparsity:
 
     def ranked(self) -> list[int]:
         """All points, those of the largest weight first, then those that lost theirs last."""
-        order = torch.argsort(
-            self.state.weights[self.fixed :], descending=True, stable=True
-        ).tolist()
-        points = self.state.indices
-        return [
-            *points[: self.fixed],
-            *(points[self.fixed + place] for place in order),
-            *reversed(self.departed),
-        ]
+        free = self.weights[self.fixed :]
+        order = torch.argsort(free, descending=True, stable=True).tolist()
+        points = self.engine.chosen
+        kept = [points[self.fixed + place] for place in order]
+        return [*points[: self.fixed], *kept, *reversed(self.departed)]
+
+    def value(self) -> float:
+        """G + β Σ√(w + ε)."""
+        return self.engine.objective + self.beta * float(self._roots().sum())
+
+    def gradient(self) -> Tensor:
+        """Of the same."""
+        gradient = self.engine.weight_gradient()
+        gradient[self.fixed :] += 0.5 * self.beta / self._roots()
+        return gradient
+
+    def move(self, weights: Tensor) -> None:
+        """Evaluate it elsewhere."""
+        self.engine.reweigh(weights)
+
+    def _roots(self) -> Tensor:
+        return (self.weights[self.fixed :] + self.smoothing).sqrt()
+
+    def _descend(self, steps: int, clock: Clock) -> None:
+        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR)
+        descent.run(self, self._first_length, steps, clock)
+
+    def _first_length(self, gradient: Tensor) -> float:
+        return 1 / steepest(gradient) * float(self.weights.mean())
+
+    def _projected(self, weights: Tensor) -> Tensor:
+        """The nearest point of the simplex; the given points keep weight 1."""
+        weights[: self.fixed] = 1.0
+        free = weights[self.fixed :]
+        weights[self.fixed :] = capped(free, self.size - self.fixed, self.largest)
+        return weights
 
     def _depart(self) -> None:
         """Points without weight leave the fits; the penalty would hardly let them return."""
-        weights = self.state.weights
-        gone = torch.nonzero(weights == 0).flatten().tolist()
+        gone = torch.nonzero(self.weights == 0).flatten().tolist()
         if gone:
-            self.departed += [self.state.indices[place] for place in gone]
-            self.state.keep(torch.nonzero(weights > 0).flatten().tolist())
-
-    def _descend(self, steps: int, clock: Clock) -> None:
-        weights = self.state.weights
-        value = self._value()
-        gradient = self._gradient()
-        length = (
-            1
-            / max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
-            * float(weights.mean())
-        )
-        for _ in range(steps):
-            if clock.over:
-                return
-            moved = self._moved(weights, value, gradient, length)
-            if moved is None:
-                break
-            fresh = self._gradient()
-            change = moved - weights
-            along = float(change @ (fresh - gradient))
-            length = float(change @ change) / along if along > 0 else 2 * length
-            weights = moved
-            value = self._value()
-            gradient = fresh
-        if self.state.weights is not weights:
-            self.state.reweigh(weights)
-
-    def _moved(
-        self, weights: Tensor, value: float, gradient: Tensor, length: float
-    ) -> Tensor | None:
-        """The first point along the projected path that lowers the penalised objective enough; None
-        when there is none."""
-        for _ in range(SHORTENINGS):
-            trial = weights.clone()
-            trial[self.fixed :] = capped(
-                (weights - length * gradient)[self.fixed :], self.size - self.fixed, self.largest
-            )
-            promised = float(gradient @ (trial - weights))
-            if promised >= 0:
-                return None
-            self.state.reweigh(trial)
-            if self._value() <= value + ARMIJO * promised:
-                return trial
-            length /= 4
-        return None
-
-    def _value(self) -> float:
-        return self.state.objective + self.beta * float(
-            (self.state.weights[self.fixed :] + self.smoothing).sqrt().sum()
-        )
-
-    def _gradient(self) -> Tensor:
-        gradient = self.state.weight_gradient()
-        gradient[self.fixed :] += (
-            0.5 * self.beta / (self.state.weights[self.fixed :] + self.smoothing).sqrt()
-        )
-        return gradient
+            self.departed += [self.engine.chosen[place] for place in gone]
+            self.engine.drop(gone)

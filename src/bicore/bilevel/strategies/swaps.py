@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.problem import Constant, Problem
+from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.picking import TIE
 
@@ -48,9 +48,8 @@ class Chosen:
     def __init__(
         self, problem: Problem, points: Sequence[int], columns: tuple[Tensor, Tensor] | None = None
     ) -> None:
-        assert isinstance(problem.regulariser, Constant)
         self.problem = problem
-        self.rho = problem.regulariser.value
+        self.rho = problem.regulariser.rho(1)
         self.points = list(points)
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)

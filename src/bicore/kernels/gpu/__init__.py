@@ -1,6 +1,8 @@
-"""Kernels in CUDA C++, compiled at run time by the compiler that ships with torch; imported only
-where there is a GPU."""
+"""Kernels in CUDA C++, compiled at run time by the compiler that ships with torch.
 
-from bicore.kernels.gpu.compiler import CompilerError, Function, function, source_of
+Nothing of it is imported where there is no GPU.
+"""
 
-__all__ = ["CompilerError", "Function", "function", "source_of"]
+from bicore.kernels.gpu.compiler import Argument, CompilerError, Function, function, source_of
+
+__all__ = ["Argument", "CompilerError", "Function", "function", "source_of"]

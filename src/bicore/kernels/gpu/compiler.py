@@ -1,5 +1,7 @@
-"""CUDA C++ compiled at run time and launched on torch's stream, through the libraries that come
-with torch: no toolkit needed."""
+"""CUDA C++ compiled at run time and launched on torch's stream.
+
+The libraries that come with torch do it: no toolkit is needed.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,58 @@ _DRIVERS = ("libcuda.so.1", "nvcuda.dll")
 _MAX_SHARED = 8
 
 
+#: What a kernel can be given.
+Argument = Tensor | int | float
+
+
 class CompilerError(BicoreError):
-    """The run-time compiler is missing, or refused a source."""
+    """The run-time compiler is missing, or refused a source.
+
+    Examples
+    --------
+    >>> from bicore import BicoreError
+    >>> issubclass(CompilerError, BicoreError)
+    True
+    """
 
 
 class Function:
-    """A compiled kernel."""
+    """A compiled kernel; :func:`function` makes one.
+
+    Parameters
+    ----------
+    handle : ctypes.c_void_p
+        The driver's.
+    shared : int
+        Dynamic shared memory of a launch in bytes.
+
+    Examples
+    --------
+    >>> if torch.cuda.is_available():
+    ...     values = torch.zeros(4, device="cuda")
+    ...     text = 'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = VALUE; }'
+    ...     function(text, "fill", {"VALUE": 2}).launch(1, 4, [values])
+    """
 
     def __init__(self, handle: ctypes.c_void_p, shared: int) -> None:
         self.handle = handle
         self.shared = shared
 
-    def launch(self, blocks: int, threads: int, arguments: Sequence[Tensor | int | float]) -> None:
-        """Enqueue on torch's current stream. Tensors become pointers, ints 32 bits, floats 32 bits."""
+    def launch(self, blocks: int, threads: int, arguments: Sequence[Argument]) -> None:
+        """Enqueue on torch's current stream.
+
+        Parameters
+        ----------
+        blocks, threads : int
+            The grid, and the threads of a block.
+        arguments : sequence of Tensor, int or float
+            Tensors become pointers, ints 32 bits, floats 32 bits.
+
+        Raises
+        ------
+        CompilerError
+            Where the driver refuses.
+        """
         values = [_argument(value) for value in arguments]
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -50,10 +91,35 @@ class Function:
 
 
 def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0) -> Function:
-    """The kernel ``name`` of a source, compiled with these macros for the current device.
+    """A kernel of a source, compiled for the current device.
 
-    ``shared`` is the dynamic shared memory of a launch in bytes. Compiled once a process, device
-    and set of macros.
+    That happens once a process, device and set of macros.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++.
+    name : str
+        Of the kernel in it; it must be ``extern "C"``.
+    macros : mapping
+        Names and values that the source is compiled with.
+    shared : int
+        Dynamic shared memory of a launch in bytes.
+
+    Returns
+    -------
+    Function
+        Ready to launch.
+
+    Raises
+    ------
+    CompilerError
+        Where there is no compiler, or it refuses the source; the text is the compiler's own.
+
+    Examples
+    --------
+    >>> if torch.cuda.is_available():
+    ...     nothing = function('extern "C" __global__ void nothing() {}', "nothing", {})
     """
     given = tuple(f"-D{key}={value}" for key, value in macros.items())
     return _compiled(source, name, given, torch.cuda.current_device(), shared)
@@ -61,7 +127,23 @@ def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0)
 
 @functools.cache
 def source_of(file: str) -> str:
-    """The text of a file beside this one."""
+    """The text of a file beside this one.
+
+    Parameters
+    ----------
+    file : str
+        Its name.
+
+    Returns
+    -------
+    str
+        As it is.
+
+    Examples
+    --------
+    >>> "__global__" in source_of("flat.cu")
+    True
+    """
     return Path(__file__).with_name(file).read_text()
 
 
@@ -97,9 +179,8 @@ def _binary(source: str, options: Sequence[str]) -> bytes:
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         code = compiler.nvrtcCompileProgram(program, len(options), given)
         if code:
-            log = _fetched(
-                compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program
-            ).decode(errors="replace")
+            said = _fetched(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program)
+            log = said.decode(errors="replace")
             raise CompilerError(f"a kernel did not compile (code {code}):\n{log}")
         return _fetched(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
@@ -140,7 +221,7 @@ def _library(symbol: str, names: Sequence[str]) -> ctypes.CDLL:
     )
 
 
-def _argument(value: Tensor | int | float) -> Any:
+def _argument(value: Argument) -> Any:
     if isinstance(value, Tensor):
         return ctypes.c_void_p(value.data_ptr())
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)

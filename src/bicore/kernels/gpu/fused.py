@@ -1,5 +1,6 @@
-"""Network kernels on a GPU: the whole network for a pair of images in one kernel, its covariances
-never leaving the chip.
+"""Network kernels on a GPU: the whole network for a pair of images in one kernel.
+
+Its covariances never leave the chip.
 
 What is covered: any network of this package with a flatten read-out whose maps fit the shared
 memory of a multiprocessor; and stacks of 3×3 convolutions of stride 1 with a pooled read-out on
@@ -23,18 +24,18 @@ from bicore.kernels.gpu.fused_network import Network, NotCoveredError
 PAIRS = 1 << 20
 #: And for pooled read-outs, where a pair is dearer.
 POOLED_PAIRS = 1 << 16
-
 #: Images of one launch for the diagonal.
 OWN = 1000
 
-#: Launches a list of pairs of the two sets of images prepared before; gives the state after the
-#: last layer.
+#: From pairs of the two sets of images prepared before to the state after the last layer.
 Launch = Callable[[Tensor], State]
 
 
 def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
-    """k(a, b), or the Gram matrix of ``a`` where b is None; None where the fused kernels do not
-    cover this network."""
+    """k(a, b), or the Gram matrix of ``a`` where b is None.
+
+    None where the fused kernels do not cover this network.
+    """
     first = _images(a)
     second = _images(a if b is None else b)
 
@@ -53,14 +54,17 @@ def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
 
 
 def _own(kernel: Network, a: Tensor) -> Tensor:
-    """In float64 whatever the data: between an image and itself float32 would lose the angles to
-    rounding."""
+    """The diagonal, in float64 whatever the data.
+
+    Between an image and itself float32 would lose the angles to rounding.
+    """
     found = []
     for start in range(0, len(a), OWN):
         part = _images(a)[start : start + OWN]
         index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
         exact = part.double()
-        found.append(kernel.answer(_launcher(kernel)(kernel, exact, exact)(index)).to(a))
+        launch = _launcher(kernel)(kernel, exact, exact)
+        found.append(kernel.answer(launch(index)).to(a))
     return torch.cat(found)
 
 
@@ -85,10 +89,9 @@ def _images(a: Tensor) -> Tensor:
 
 def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Tensor:
     columns = len(a) if b is None else len(b)
+    count = POOLED_PAIRS if kernel.pooled else PAIRS
     result = a.new_empty(len(a), columns)
-    for pairs in _pairs(
-        len(a), columns, b is None, POOLED_PAIRS if kernel.pooled else PAIRS, a.device
-    ):
+    for pairs in _pairs(len(a), columns, b is None, count, a.device):
         values = kernel.answer(launch(pairs.int())).to(a.dtype)
         result[pairs[:, 0], pairs[:, 1]] = values
         if b is None:

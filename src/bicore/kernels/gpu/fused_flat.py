@@ -1,5 +1,4 @@
-"""Any network with a flatten read-out on a GPU: the maps of a pair of images stay in shared memory
-through all layers.
+"""Any network with a flatten read-out on a GPU: a pair's maps stay in shared memory throughout.
 
 The kernel is written for the architecture: a loop over positions a layer, all sizes known to the
 compiler.
@@ -13,11 +12,11 @@ import torch
 from torch import Tensor
 
 from bicore.kernels.architecture import Conv, Dense, Flatten, Layer, ReLU, Residual, State
-from bicore.kernels.gpu import function, source_of
+from bicore.kernels.gpu import Argument, function, source_of
 from bicore.kernels.gpu.fused_network import Network, NotCoveredError
 
 THREADS = 128
-#: Σ, Θ and the distance (see ``cuda/flat.cu``).
+#: Σ, Θ and the distance (see ``flat.cu``).
 MAPS = 3
 SIGNATURE = (
     "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, "
@@ -51,34 +50,31 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
         "POSITIONS": height * width,
         "NOTES": left.shape[1],
     }
-    run = function(
-        source_of("activation.cu") + source_of("flat.cu") + network, "flat", macros, shared
-    )
+    source = source_of("activation.cu") + source_of("flat.cu") + network
+    run = function(source, "flat", macros, shared)
     many = 32 * torch.cuda.get_device_properties(rows.device).multi_processor_count
 
     def launch(pairs: Tensor) -> State:
         found = rows.new_empty(len(pairs), 2)
-        run.launch(
-            min(many, len(pairs)),
-            THREADS,
-            [first, second, left, right, pairs.contiguous(), len(pairs), found],
-        )
+        arguments: list[Argument] = [
+            first,
+            second,
+            left,
+            right,
+            pairs.contiguous(),
+            len(pairs),
+            found,
+        ]
+        run.launch(min(many, len(pairs)), THREADS, arguments)
         return State(found[:, 0], found[:, 1])
 
     return launch
 
 
 def _allowed(device: torch.device) -> int:
-    return (
-        int(
-            getattr(
-                torch.cuda.get_device_properties(device),
-                "shared_memory_per_block_optin",
-                SHARED_BYTES,
-            )
-        )
-        - 1024
-    )
+    """Shared memory that a block may have, less what CUDA keeps for itself."""
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
 
 
 def _notes(kernel: Network, images: Tensor) -> Tensor:
@@ -93,14 +89,15 @@ class Writer:
     """Writes the passage through the layers for one architecture and image size.
 
     A slot is room in shared memory for the maps of a branch. Positions of the notes are counted
-    along.
+    along. It is a :class:`bicore.kernels.architecture.LayerVisitor` whose places are slots.
     """
 
     def __init__(self, height: int, width: int) -> None:
         self.height = height
         self.width = width
         self.area = height * width  # of the largest map
-        self.slots = self.note = 0
+        self.slots = 0
+        self.note = 0
         self.free: list[int] = []
         self.flat = False
         self.lines: list[str] = []
@@ -119,36 +116,39 @@ class Writer:
 
     def _all(self, layers: Sequence[Layer], slot: int) -> None:
         for layer in layers:
-            if isinstance(layer, Conv):
-                self._conv(layer, slot)
-            elif isinstance(layer, Residual):
-                self._residual(layer, slot)
-            elif isinstance(layer, Flatten):
-                self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t, d);")
-                self.flat = True
-                self.height = 1
-                self.width = 1
-            elif isinstance(layer, (ReLU, Dense)):
-                self._pointwise(layer, slot)
-            else:
-                raise NotCoveredError(f"{type(layer).__name__} has no fused form.")
+            layer.visit(self, slot)
 
-    def _pointwise(self, layer: ReLU | Dense, slot: int) -> None:
-        """A layer that acts on every position alone, or on the two numbers after the flattening."""
-        area = self.height * self.width
-        target = "s, t, d" if self.flat else f"memory, {slot}"
-        size = "" if self.flat else f"<{area}>"
-        if isinstance(layer, ReLU):
-            self.lines.append(f"rectify{size}({target}, left + {self.note}, right + {self.note});")
-            self.note += area
-        else:
-            self.lines.append(
-                f"dense{size}({target}, "
-                f"{_constants(layer.sigma_w**2, layer.sigma_b**2, layer.trained)});"
-            )
+    def other(self, layer: Layer, slot: int) -> None:
+        raise NotCoveredError(f"{type(layer).__name__} has no fused form.")
 
-    def _conv(self, layer: Conv, slot: int) -> None:
-        (height, top), (width, left) = layer.extent(self.height), layer.extent(self.width)
+    def flatten(self, layer: Flatten, slot: int) -> None:
+        self.lines.append(f"flatten<{self.height * self.width}>(memory, {slot}, s, t, d);")
+        self.flat = True
+        self.height = 1
+        self.width = 1
+
+    def _everywhere(self, slot: int) -> tuple[str, str]:
+        """Template and first argument of a layer that acts on every position alone.
+
+        After the flattening it acts on the two numbers that are left.
+        """
+        if self.flat:
+            return "", "s, t, d"
+        return f"<{self.height * self.width}>", f"memory, {slot}"
+
+    def relu(self, layer: ReLU, slot: int) -> None:
+        size, target = self._everywhere(slot)
+        self.lines.append(f"rectify{size}({target}, left + {self.note}, right + {self.note});")
+        self.note += self.height * self.width
+
+    def dense(self, layer: Dense, slot: int) -> None:
+        size, target = self._everywhere(slot)
+        constants = _constants(layer.sigma_w**2, layer.sigma_b**2, layer.trained)
+        self.lines.append(f"dense{size}({target}, {constants});")
+
+    def conv(self, layer: Conv, slot: int) -> None:
+        height, top = layer.extent(self.height)
+        width, left = layer.extent(self.width)
         self.area = max(self.area, height * self.width, height * width)
         half = self._slot()
         window = f"{layer.window}, {layer.stride}"
@@ -163,7 +163,7 @@ class Writer:
         self.height = height
         self.width = width
 
-    def _residual(self, layer: Residual, slot: int) -> None:
+    def residual(self, layer: Residual, slot: int) -> None:
         if self.flat:
             raise NotCoveredError("a sum of branches after the flattening has no fused form.")
         side = self._slot()

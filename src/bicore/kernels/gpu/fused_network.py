@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -14,7 +15,7 @@ class Network(Protocol):
     """A network kernel as :class:`bicore.kernels.TangentKernel` has it."""
 
     @property
-    def layers(self) -> tuple[Layer, ...]: ...
+    def layers(self) -> Sequence[Layer]: ...
 
     @property
     def name(self) -> str: ...

@@ -1,5 +1,7 @@
-"""Stacks of 3×3 convolutions with a pooled read-out on a GPU: one warp a class of displacements
-(see ``cuda/pooled.cu``)."""
+"""Stacks of 3×3 convolutions with a pooled read-out on a GPU.
+
+One warp works on a class of displacements; see ``pooled.cu``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.kernels.architecture import Conv, GlobalAverage, Layer, ReLU, State
-from bicore.kernels.gpu import function, source_of
+from bicore.kernels.architecture import Conv, Layer, State
+from bicore.kernels.gpu import Argument, function, source_of
 from bicore.kernels.gpu.fused_network import Network, NotCoveredError
 
 #: A warp holds a column a lane; the rows are registers.
@@ -23,8 +25,7 @@ RESIDENT = 2
 
 @dataclass(frozen=True)
 class Folded:
-    """The constants of a stack: τ_l of every layer, the gain on κ0, and biases in the units of each
-    layer.
+    """The constants of a stack: units τ_l of every layer, the gain on κ0, biases in those units.
 
     A map is kept as S̃ with S = τ S̃. Convolution and activation then need no factor but the gain g
     on κ0: S̃ ← Σ_window s̃ s̃' κ1 + b/τ, with s̃ = s √(g/τ), and τ_{l+1} = τ_l · (σ_w²/9)/(2g).
@@ -67,11 +68,9 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
 
     def launch(pairs: Tensor) -> State:
         sums = torch.empty(len(pairs), 2, dtype=torch.float64, device=rows.device)
-        run.launch(
-            len(pairs),
-            32 * WARPS,
-            [first, second, left, right, pairs, biases, int(convolutions[0].trained), sums],
-        )
+        trained = int(convolutions[0].trained)
+        arguments: list[Argument] = [first, second, left, right, pairs, biases, trained, sums]
+        run.launch(len(pairs), 32 * WARPS, arguments)
         state = State(sums[:, 0] * factor, sums[:, 1] * factor)
         for layer in kernel.layers[2 * len(convolutions) + 1 :]:
             state = layer.covariance(state, iter(()))
@@ -82,11 +81,12 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
 
 def _stack(layers: Sequence[Layer]) -> list[Conv]:
     """The convolutions of a network that is a stack of them; an error in words where it is not."""
-    place = next(k for k, layer in enumerate(layers) if isinstance(layer, GlobalAverage))
+    place = next(place for place, layer in enumerate(layers) if layer.averages)
     body = layers[:place]
     found: list[Conv] = []
-    for conv, relu in zip(body[::2], body[1::2], strict=False):
-        if not (isinstance(conv, Conv) and isinstance(relu, ReLU)):
+    for first, second in zip(body[::2], body[1::2], strict=False):
+        conv = first.convolution
+        if conv is None or not second.rectifies:
             raise NotCoveredError(
                 "the fused pooled kernel is for convolutions that are each followed by a ReLU."
             )
@@ -114,16 +114,13 @@ def _folded(convolutions: list[Conv], channels: int) -> Folded:
     units = [factors[0] / channels]
     for factor in factors[1:]:
         units.append(units[-1] * factor / (2 * gain))
-    return Folded(
-        units,
-        gain,
-        [conv.sigma_b**2 / unit for conv, unit in zip(convolutions, units, strict=True)],
-    )
+    biases = [conv.sigma_b**2 / unit for conv, unit in zip(convolutions, units, strict=True)]
+    return Folded(units, gain, biases)
 
 
 def _norms(kernel: Network, images: Tensor, folded: Folded) -> Tensor:
     """(n, layers, height, width, 2): √τ/s, and s √(g/τ), of every image, ReLU and position."""
-    # s of (n, layer, height, width)
+    # s, brought to (n, layer, height, width).
     notes = torch.stack(kernel.notes(images), 0).permute(3, 0, 1, 2)
     units = images.new_tensor(folded.units)[:, None, None]
     inverse = torch.where(notes > 0, units.sqrt() / notes, torch.zeros_like(notes))

@@ -1,4 +1,4 @@
-"""Selectors that need no inner problem: what they share around the rule that makes each of them.
+"""Selectors without an inner problem: what they share around the rule that makes each of them.
 
 A rule sees a :class:`Job`, whose rows have positive weight and stand in the order of their ids, so
 that neither row order nor points of weight zero can change its answer; it hands its picks one by
@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bicore.coreset import Coreset, Provenance, Status, ended
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError
-from bicore.networks.observe import Observed, observe
+from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import as_seed, as_size, as_start
 from bicore.runtime import Clock, Context, ProgressLine, versions
 from bicore.selectors.base import Selector
@@ -26,7 +27,12 @@ from bicore.selectors.base import Selector
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One selection: the rows that count, sorted by id, and the places among them that were given."""
+    """One selection: the rows that count, sorted by id, and the places among them that were given.
+
+    A place is a row's number in ``data``; ``rows`` has the number it had in the user's data, of
+    which there were ``total``. ``present`` holds the labels of all rows, also of those of weight
+    zero.
+    """
 
     name: str
     data: Dataset
@@ -36,14 +42,13 @@ class Job:
     given: list[int]
     seed: int
     context: Context
-    present: tuple[Any, ...] | None = None  # the labels of all rows, also of those of weight zero
+    present: tuple[Any, ...] | None = None
 
     @property
     def like(self) -> torch.Tensor:
         """An empty tensor of the runtime's device and precision."""
-        return torch.empty(
-            0, dtype=self.context.runtime.torch_dtype, device=self.context.runtime.torch_device
-        )
+        runtime = self.context.runtime
+        return torch.empty(0, dtype=runtime.torch_dtype, device=runtime.torch_device)
 
     @property
     def weights(self) -> torch.Tensor:
@@ -62,22 +67,34 @@ class Job:
             )
         return targets
 
+    def module(self, needed: str) -> nn.Module:
+        """The model itself; ``needed`` says why what it once said about the rows is not enough."""
+        if self._seen_before is not None:
+            raise InputError(needed)
+        return as_module(self.context.model)
+
     def observed(self, layer: str | None = None) -> Observed:
-        """What the current model says about the rows; one that was computed before is only sliced."""
-        model = self.context.model
-        if not isinstance(model, Observed):
-            return self._named(observe(model, self.data.x, layer=layer))
-        if len(model) != self.total:
+        """What the current model says about the rows; what was computed before is only sliced."""
+        seen = self._seen_before
+        if seen is None:
+            return self._named(observe(self.context.model, self.data.x, layer=layer))
+        if len(seen) != self.total:
             raise InputError(
-                f"context.model was observed on {len(model)} points and data has {self.total}; "
+                f"context.model was observed on {len(seen)} points and data has {self.total}; "
                 "observe this data."
             )
-        if layer is not None and layer != model.layer:
+        if layer is not None and layer != seen.layer:
             raise InputError(
-                f"context.model was observed at layer {model.layer!r}, not {layer!r}; observe(…, "
+                f"context.model was observed at layer {seen.layer!r}, not {layer!r}; observe(…, "
                 f"layer={layer!r})."
             )
-        return self._named(model[self.rows])
+        return self._named(seen[self.rows])
+
+    @property
+    def _seen_before(self) -> Observed | None:
+        """What the user observed before the selection, where the context holds that."""
+        model = self.context.model
+        return model if isinstance(model, Observed) else None
 
     def _named(self, observed: Observed) -> Observed:
         """With the labels of the outputs as the context gives them, and those the data shows."""
@@ -86,8 +103,11 @@ class Job:
 
 
 class Growth:
-    """The coreset as it grows: places in order of selection, with the objective after each where
-    the method has one."""
+    """The coreset as it grows: places in order of selection, and what a method says beside them.
+
+    ``open`` marks the places that may still be taken, ``objectives`` are there where the method has
+    one, ``weights`` where they are not all 1.
+    """
 
     def __init__(self, job: Job, clock: Clock, line: ProgressLine) -> None:
         self.size = job.size
@@ -98,13 +118,12 @@ class Growth:
         self.open[self.order] = False
         self.weights: Array | None = None
         self.objectives: list[float] = []
-        self.extra: dict[str, Any] = {}  # what a method has to say beyond its picks
+        self.details: dict[str, Any] = {}
         self.status = Status.COMPLETE
         self.message = ""
 
     def wants(self) -> bool:
-        """Whether another point is to be taken now: the size is not reached and the time is not
-        over."""
+        """Whether another point is to be taken now: neither is the size reached nor time over."""
         if len(self.order) >= self.size or not self.open.any():
             return False
         if self.clock.over and self.order:
@@ -211,13 +230,18 @@ class PlainSelector(Selector):
         counted[given] = True
         rows = np.flatnonzero(counted)
         rows = rows[np.argsort(data.ids[rows], kind="stable")]
-        place = {int(row): number for number, row in enumerate(rows)} if given else {}
-        where = [place[row] for row in given]
-        present = (
-            None if data.y is None or not self.needs_model else tuple(np.unique(data.y).tolist())
-        )
+        place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
+        labels = data.y if self.needs_model else None
         return Job(
-            self.name, data[rows], rows, len(data), count, where, as_seed(rng), context, present
+            name=self.name,
+            data=data[rows],
+            rows=rows,
+            total=len(data),
+            size=count,
+            given=[place_of[row] for row in given],
+            seed=as_seed(rng),
+            context=context,
+            present=None if labels is None else tuple(np.unique(labels).tolist()),
         )
 
     def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
@@ -239,11 +263,11 @@ class PlainSelector(Selector):
             "parameters": repr(self),
             "weights": "binary" if growth.weights is None else "learnt",
             "versions": versions(),
-            **growth.extra,
+            **growth.details,
         }
         return Coreset(
             indices,
-            growth.weights,
+            np.ones(len(indices)) if growth.weights is None else growth.weights,
             data.ids[indices],
             np.array(growth.objectives),
             growth.status,

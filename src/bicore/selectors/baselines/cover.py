@@ -9,17 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.data import Array
 from bicore.errors import unknown_name
 from bicore.kernels.operators import KernelOperator
 from bicore.picking import lowest, step_rng
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
-from bicore.selectors.baselines.spaces import as_space, squared_distances
+from bicore.selectors.baselines.spaces import Space, as_space, squared_distances
+
+FIRST_POINTS = ("random", "central")
 
 
 @dataclass(frozen=True)
 class OverSpace(PlainSelector):
-    """What rules over a space share. ``over``: "features", "embedding", "gradients", "predictions",
-    a Space or a Kernel."""
+    """What rules over a space share.
+
+    ``over`` is "features", "embedding", "gradients", "predictions", a Space or a Kernel.
+    """
 
     over: Any = "features"
 
@@ -27,19 +32,31 @@ class OverSpace(PlainSelector):
         as_space(self.over)
 
     @property
+    def _space(self) -> Space:
+        return as_space(self.over)
+
+    @property
     def needs_labels(self) -> bool:
-        return as_space(self.over).needs_labels
+        return self._space.needs_labels
 
     @property
     def needs_model(self) -> bool:
-        return as_space(self.over).needs_model
+        return self._space.needs_model
 
 
 @dataclass(frozen=True)
 class KMeansPlusPlus(OverSpace):
-    """The centres of k-means++ (Arthur and Vassilvitskii 2007): each is drawn with probability ∝
-    weight × squared distance to the nearest centre so far, the first ∝ weight. Where every distance
-    is zero, among the rest at random.
+    """The centres of k-means++ (Arthur and Vassilvitskii 2007), drawn by squared distance.
+
+    Each point is drawn with probability ∝ weight × squared distance to the nearest one so far, the
+    first ∝ weight; where every distance is zero, among the rest at random. Use it for a spread that
+    follows the density of the data: outliers are drawn, but not first of all.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
 
     Examples
     --------
@@ -51,34 +68,44 @@ class KMeansPlusPlus(OverSpace):
 
     @property
     def name(self) -> str:
-        return f"k-means++ over {as_space(self.over).name}"
+        return f"k-means++ over {self._space.name}"
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        nearest = _Nearest(as_space(self.over).operator(job, centre=True), growth.order)
+        nearest = _Nearest(self._space.operator(job, centre=True), growth.order)
         weights = job.weights.cpu().numpy()
         while growth.wants():
-            chances = np.where(
-                growth.open, weights * (nearest.distances() if growth.order else 1.0), 0.0
-            )
+            powers = weights * nearest.squared_distances() if growth.order else weights
+            chances = np.where(growth.open, powers, 0.0)
             if chances.sum() == 0:
                 chances = growth.open.astype(float)
-            heap = np.cumsum(chances)
-            drawn = step_rng(job.seed, len(growth.order)).random() * heap[-1]
-            place = min(
-                int(np.searchsorted(heap, drawn, side="right")), int(np.flatnonzero(chances)[-1])
-            )
+            place = _drawn(chances, step_rng(job.seed, len(growth.order)))
             growth.take(place)
             nearest.add(place)
 
 
+def _drawn(chances: Array, rng: np.random.Generator) -> int:
+    """A place with probability ∝ its chance; rounding at the far end cannot leave the places."""
+    cumulative = np.cumsum(chances)
+    drawn = rng.random() * cumulative[-1]
+    last = np.flatnonzero(chances)[-1]
+    return min(int(np.searchsorted(cumulative, drawn, side="right")), int(last))
+
+
 @dataclass(frozen=True)
 class KCenter(OverSpace):
-    """Greedy k-center (Gonzalez 1985; the active-learning "core-set" of Sener and Savarese 2018):
-    always the point farthest from those chosen, which is within a factor 2 of the smallest possible
-    covering radius.
+    """Greedy k-center: always the point farthest from those chosen (Gonzalez 1985).
 
-    ``first``: "random" draws the first point, "central" takes the one nearest the mean.
-    ``objectives`` hold the radius.
+    The radius that remains is within a factor 2 of the smallest possible. It is the "core-set" of
+    active learning (Sener and Savarese 2018). Use it where no point may be far from a chosen one;
+    it takes outliers first. ``objectives`` hold the radius.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
+    first : str, optional
+        "random" draws the first point, "central" takes the one nearest the mean.
 
     Examples
     --------
@@ -91,27 +118,31 @@ class KCenter(OverSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first not in ("random", "central"):
-            raise unknown_name("first", self.first, ("random", "central"))
+        if self.first not in FIRST_POINTS:
+            raise unknown_name("first", self.first, FIRST_POINTS)
 
     @property
     def name(self) -> str:
-        return f"k-center over {as_space(self.over).name}"
+        return f"k-center over {self._space.name}"
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        operator = as_space(self.over).operator(job, centre=True)
+        operator = self._space.operator(job, centre=True)
         nearest = _Nearest(operator, growth.order)
         identity = np.arange(len(job.data))
         while growth.wants():
             if growth.order:
-                scores = -nearest.distances()
-            elif self.first == "central":
-                scores = _to_mean(operator, job.weights)
+                scores = -nearest.squared_distances()
             else:
-                scores = np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
+                scores = self._first_scores(operator, job)
             place = lowest(np.where(growth.open, scores, np.inf), identity)
             nearest.add(place)
-            growth.take(place, float(np.sqrt(nearest.distances().max())))
+            growth.take(place, float(np.sqrt(nearest.squared_distances().max())))
+
+    def _first_scores(self, operator: KernelOperator, job: Job) -> Array:
+        """The lowest is taken first."""
+        if self.first == "central":
+            return _to_mean(operator, job.weights)
+        return np.random.default_rng(job.seed).permutation(len(job.data)).astype(float)
 
 
 class _Nearest:
@@ -126,19 +157,15 @@ class _Nearest:
 
     def add(self, place: int) -> None:
         index = torch.tensor([place], device=self.norms.device)
-        torch.minimum(
-            self.squared,
-            squared_distances(self.operator, self.norms, index)[:, 0],
-            out=self.squared,
-        )
+        own = squared_distances(self.operator, self.norms, index)[:, 0]
+        torch.minimum(self.squared, own, out=self.squared)
 
-    def distances(self) -> np.ndarray[Any, Any]:
-        return self.squared.double().cpu().numpy()
+    def squared_distances(self) -> Array:
+        return np.asarray(self.squared.double().cpu().numpy())
 
 
-def _to_mean(operator: KernelOperator, weights: Tensor) -> np.ndarray[Any, Any]:
+def _to_mean(operator: KernelOperator, weights: Tensor) -> Array:
     """Squared distance of every point to the weighted mean, up to a constant."""
     share = (weights / weights.sum()).to(operator.like)
-    return np.asarray(
-        (operator.diagonal() - 2 * operator.matmul(share[:, None])[:, 0]).double().cpu().numpy()
-    )
+    towards = operator.matmul(share[:, None])[:, 0]
+    return np.asarray((operator.diagonal() - 2 * towards).double().cpu().numpy())

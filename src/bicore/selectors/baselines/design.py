@@ -1,15 +1,14 @@
-"""Selection without labels by experimental design: points that leave the least variance in a
-Bayesian linear model of any kernel.
+"""Selection without labels by experimental design: points that leave the least variance.
 
-With the prior f ~ GP(0, k), noise σ² and the points of S observed, K' = K − K[:, S](K_SS +
-σ²I)⁻¹K[S, :] is what stays unknown.
+The model is Bayesian and linear in the features of any kernel. With the prior f ~ GP(0, k), noise
+σ² and the points of S observed, K' = K − K[:, S](K_SS + σ²I)⁻¹K[S, :] is what stays unknown.
 
     V-design  G(S) = ½ Σ_i v_i K'_ii, over the data (the paper's Bayesian V-objective; Σ v = 1)
     A-design  G(S) = ½ tr Cov(θ | S), over the parameters of a feature map
 
 Adding point k lowers G by Σ_i v_i K'_ik² / (2(σ² + K'_kk)) exactly. R = G(∅) − G(S) is monotone and
-weakly submodular with γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least 1 −
-e^−γ of the best decrease of that size.
+weakly submodular with γ = 1/(1 + max k(x, x)/σ²), so that greedy selection reaches at least
+1 − e^−γ of the best decrease of that size.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.engines.ridge import negative_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.relaxation import Relaxed, relax
-from bicore.selectors.baselines.spaces import as_space
 
 #: σ² where none is given, as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1
@@ -40,25 +39,16 @@ RANK_TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class _Design(OverSpace):
-    """What V- and A-design share.
-
-    Parameters
-    ----------
-    over : "features", "embedding", "gradients", a Space or a Kernel; the prior covariance of the
-    model. noise : σ², or "auto" for a tenth of the mean prior variance. certify : solve the relaxed
-    problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be from the best one:
-        ``info["lower_bound"]`` holds for every choice of that size, ``info["relaxed_weights"]`` has
-        a weight for every row. Costs the cube of the number of features (or of points).
-    """
+    """What V- and A-design share: the greedy steps, the noise and the certificate."""
 
     noise: float | str = "auto"
     certify: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise != "auto" and not (
-            isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf
-        ):
+        if self.noise == "auto":
+            return
+        if not (isinstance(self.noise, (int, float)) and 0 < self.noise < math.inf):
             raise InputError(
                 f"noise={self.noise!r} is no variance; give a number above 0, or 'auto'."
             )
@@ -76,17 +66,16 @@ class _Design(OverSpace):
             place = lowest(scores, job.data.ids)
             state.add(place)
             growth.take(place, state.objective)
-        growth.extra |= {"noise": noise, **guarantee(train, noise)}
+        growth.details |= {"noise": noise, **guarantee(train, noise)}
         if self.certify:
-            known, relaxed = _certificate(
-                train, outer, weights, noise, len(growth.order), state.objective
-            )
+            size = len(growth.order)
+            known, relaxed = _certificate(train, outer, weights, noise, size, state.objective)
             every = np.zeros(job.total)
             every[job.rows] = relaxed.cpu().numpy()
-            growth.extra |= known | {"relaxed_weights": every.tolist()}
+            growth.details |= known | {"relaxed_weights": every.tolist()}
 
     def _prior(self, job: Job) -> KernelOperator:
-        return as_space(self.over).operator(job)
+        return self._space.operator(job)
 
     def _noise(self, train: KernelOperator) -> float:
         if self.noise != "auto":
@@ -106,20 +95,41 @@ class _Design(OverSpace):
 
 @dataclass(frozen=True)
 class VDesign(_Design):
-    """Bayesian V-design: the mean variance of the predictions over the data, ½ Σ_i v_i K'_ii, point
-    by point by its exact gain.
+    """Bayesian V-design: points that leave the least mean variance of the predictions.
+
+    Greedily, by its exact gain, the point that lowers G(S) = ½ Σ_i v_i K'_ii most, the posterior
+    variance over the data (the paper's Bayesian V-objective). No labels are looked at: use it to
+    choose what is to be labelled for a model that is linear in the space. ``objectives`` hold G;
+    ``info["submodularity_ratio"]`` and ``info["guarantee"]`` say what share of the best decrease
+    greedy selection is sure to reach.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The prior covariance of the model: "features", "embedding", "gradients", "predictions", a
+        Space or a Kernel.
+    noise : float or str, optional
+        The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
+    certify : bool, optional
+        Solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be
+        from the best one: ``info["lower_bound"]`` holds for every choice of that size,
+        ``info["relaxed_weights"]`` has a weight for every row. Costs the cube of the number of
+        features (or of points).
 
     Examples
     --------
     >>> from bicore import Dataset
     >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
-    >>> VDesign(noise=0.1).select(Dataset(x), 2).indices.tolist()
+    >>> picked = VDesign(noise=0.1, certify=True).select(Dataset(x), 2)
+    >>> picked.indices.tolist()
     [3, 0]
+    >>> bool(picked.info["lower_bound"] <= picked.objective)
+    True
     """
 
     @property
     def name(self) -> str:
-        return f"V-design over {as_space(self.over).name}"
+        return f"V-design over {self._space.name}"
 
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
         return train, (job.weights / job.weights.sum()).to(train.like)
@@ -127,26 +137,44 @@ class VDesign(_Design):
 
 @dataclass(frozen=True)
 class ADesign(_Design):
-    """Bayesian A-design: the variance of the parameters, ½ tr Cov(θ | S). The parameters are those
-    of the feature map; a kernel without one has those of its matrix's square root.
+    """Bayesian A-design: points that leave the least variance of the parameters.
+
+    Greedily, by its exact gain, the point that lowers G(S) = ½ tr Cov(θ | S) most. The parameters
+    are those of the feature map; a kernel without one has those of its matrix's square root. Use it
+    where the parameters themselves are of interest, and ``VDesign`` where predictions are.
+    ``objectives`` hold G, and ``info`` what it does for :class:`VDesign`.
+
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        The prior covariance of the model: "features", "embedding", "predictions", a Space or a
+        Kernel.
+    noise : float or str, optional
+        The variance σ² of the noise, or "auto" for a tenth of the mean prior variance.
+    certify : bool, optional
+        Solve the relaxed problem over 0 ≤ w ≤ 1, Σw ≤ m too, and report how far the choice can be
+        from the best one, as for :class:`VDesign`.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 2.0]])
+    >>> ADesign(noise=0.1).select(Dataset(x), 2).indices.tolist()
+    [3, 0]
     """
 
     @property
     def name(self) -> str:
-        return f"A-design over {as_space(self.over).name}"
+        return f"A-design over {self._space.name}"
 
     def _prior(self, job: Job) -> KernelOperator:
-        """In float64: every direction counts alike, also those that float32 would not tell from
-        rounding."""
-        context = replace(job.context, runtime=replace(job.context.runtime, dtype="float64"))
-        return super()._prior(replace(job, context=context))
+        """In float64: every direction counts alike, also those float32 takes for rounding."""
+        runtime = replace(job.context.runtime, dtype="float64")
+        return super()._prior(replace(job, context=replace(job.context, runtime=runtime)))
 
     def _outer(self, train: KernelOperator, job: Job) -> tuple[KernelOperator, Tensor]:
-        if isinstance(train, Features):
-            identity = torch.eye(train.cols.shape[1]).to(train.like)
-            return Features(identity, train.cols), identity[0].new_ones(len(identity))
-        root = square_root(train)
-        return Gram(root.T.contiguous()), root.new_ones(root.shape[1])
+        parameters = parameters_of(train)
+        return parameters, parameters.like.new_ones(parameters.shape[0])
 
 
 class Variances:
@@ -174,51 +202,60 @@ class Variances:
         return self.power / (2 * (self.noise + self.variance))
 
     def add(self, place: int) -> None:
+        """Observe a point."""
         column = self.posterior.column(torch.tensor([place], device=self.variance.device))
         divisor = self.variance[place] + self.noise
         self.posterior.downdate(column, divisor)
         train = column.train.double()
-        image = column.image.double()
         outer = train if self.same else column.outer.double()
-        spread = (self.weights * outer) @ outer
+        squares = (self.weights * outer) @ outer
+        step = Downdate.of(train, column.image.double(), divisor, squares)
         self.objective -= float(self.power[place] / (2 * divisor))
-        self.power += -2 * train * image / divisor + train.square() * (spread / divisor.square())
-        self.power.clamp_min_(0)
-        self.variance -= train.square() / divisor
-        least = float(self.variance.min())
-        if least < -self.allowed:
-            raise negative_variance(least)
+        step.energy(self.power)
+        step.variance(self.variance)
+        check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
 
 
 def prior_variances(outer: KernelOperator, train: KernelOperator) -> Tensor:
-    """k(o, o) at every place of the outer set."""
-    if outer is train:
-        return train.diagonal()
-    return (
-        outer.rows.square().sum(1)
-        if isinstance(outer, Features)
-        else train.like.new_ones(outer.shape[0])
-    )
+    """k(o, o) over the outer set: the points themselves, or parameters, of which each has 1."""
+    return train.diagonal() if outer is train else train.like.new_ones(outer.shape[0])
 
 
 def guarantee(train: KernelOperator, noise: float) -> dict[str, float]:
-    """The weak-submodularity ratio, and the share of the best decrease that greedy selection is
-    sure to reach."""
+    """The weak-submodularity ratio γ, and the share of the best decrease that greedy is sure of."""
     ratio = 1 / (1 + float(train.diagonal().double().max()) / noise)
     return {"submodularity_ratio": ratio, "guarantee": 1 - math.exp(-ratio)}
 
 
+@singledispatch
+def parameters_of(train: KernelOperator) -> KernelOperator:
+    """The covariance of the model's parameters (rows) with its values at the points (columns)."""
+    return Gram(square_root(train).T.contiguous())
+
+
+@parameters_of.register
+def _weights_of_features(train: Features) -> KernelOperator:
+    identity = torch.eye(train.cols.shape[1]).to(train.like)
+    return Features(identity, train.cols)
+
+
+@singledispatch
 def square_root(train: KernelOperator) -> Tensor:
     """Φ (n × rank) with K = ΦΦᵀ."""
-    if isinstance(train, Features):
-        return train.cols.double()
-    if not isinstance(train, Gram):
-        raise MemoryLimitError(
-            f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does "
-            "not fit the memory limit; raise "
-            "Runtime(memory=…), or use a kernel with features (Nyström)."
-        )
+    raise MemoryLimitError(
+        f"this design needs the {train.shape[0]} × {train.shape[1]} matrix itself, which does not "
+        "fit the memory limit; raise Runtime(memory=…), or use a kernel with features (Nyström)."
+    )
+
+
+@square_root.register
+def _root_of_features(train: Features) -> Tensor:
+    return train.cols.double()
+
+
+@square_root.register
+def _root_of_matrix(train: Gram) -> Tensor:
     values, vectors = torch.linalg.eigh(train.matrix.double())
     kept = values > RANK_TOLERANCE * values.max()
     root: Tensor = vectors[:, kept] * values[kept].sqrt()
@@ -236,11 +273,12 @@ def _certificate(
     """What is known of the best choice of this size, and the relaxed weights."""
     relaxed = relaxation(train, outer, weights, noise, size)
     gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
-    return {
+    known = {
         "lower_bound": relaxed.bound,
         "relaxed_objective": relaxed.objective,
         "gap": gap,
-    }, relaxed.weights
+    }
+    return known, relaxed.weights
 
 
 def relaxation(

@@ -1,81 +1,88 @@
-"""Facility location over any space, with the exact gain of every point at every step; CRAIG is one
-of its forms."""
+"""Facility location over any space, with the exact gain of every point at every step.
+
+CRAIG is one of its forms.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.errors import unknown_name
+from bicore.data import Array
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
-from bicore.selectors.baselines.spaces import as_space, squared_distances
+from bicore.selectors.baselines.spaces import squared_distances
+
+#: The distances are stored where this many copies of them fit into memory: they and a block.
+ROOM = 1.5
 
 
 @dataclass(frozen=True)
 class FacilityLocation(OverSpace):
-    """Facility location: greedy maximisation of Σ_i v_i max_{j in S} (D − ‖x_i − x_j‖), D the
-    largest distance of all.
+    """Facility location: points to which all the others are near on average.
+
+    Greedy maximisation of Σ_i v_i max_{j in S} (D − ‖x_i − x_j‖), D the largest distance of all;
+    greedy reaches at least 1 − 1/e of the best. Use it for representatives: unlike k-center it
+    passes outliers over.
 
     CRAIG (Mirzasoleiman et al. 2020) is ``FacilityLocation(over="gradients", per_class=True,
-    weights="counts")``, with one greedy run over all classes where the original gives each class a
+    counted=True)``, with one greedy run over all classes where the original gives each class a
     budget of its own.
-
-    Parameters
-    ----------
-    per_class : count a point as covered by points of its own class only. weights : "binary", or
-    "counts": each chosen point weighs as much as the points that are nearest to it.
 
     The gain of every point is exact at every step: when a point joins, only the rows it serves
     better than before are visited, n/k of them at step k, so that all steps together cost a few
     passes over the distances instead of one each. ``objectives`` hold the weighted mean distance to
     the nearest chosen point (at most D).
 
+    Parameters
+    ----------
+    over : str, Space or Kernel
+        Where distances are measured: "features", "embedding", "gradients", "predictions", a Space
+        or a Kernel.
+    per_class : bool, optional
+        Count a point as covered by points of its own class only.
+    counted : bool, optional
+        Give each chosen point the weight of the points that are nearest to it; default: 1.
+
     Examples
     --------
     >>> from bicore import Dataset
-    >>> FacilityLocation().select(Dataset([[0.0], [1.0], [2.0], [9.0], [10.0]]), 2).indices.tolist()
+    >>> data = Dataset([[0.0], [1.0], [2.0], [9.0], [10.0]])
+    >>> FacilityLocation().select(data, 2).indices.tolist()
     [2, 3]
+    >>> FacilityLocation(counted=True).select(data, 2).weights.tolist()
+    [3.0, 2.0]
     """
 
     per_class: bool = False
-    weights: str = "binary"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weights not in ("binary", "counts"):
-            raise unknown_name("weights", self.weights, ("binary", "counts"))
+    counted: bool = False
 
     @property
     def name(self) -> str:
-        return f"facility location over {as_space(self.over).name}" + (
-            " per class" if self.per_class else ""
-        )
+        grouped = " per class" if self.per_class else ""
+        return f"facility location over {self._space.name}{grouped}"
 
     @property
     def needs_labels(self) -> bool:
-        return self.per_class or as_space(self.over).needs_labels
+        return self.per_class or self._space.needs_labels
 
     def _grow(self, job: Job, growth: Growth) -> None:
-        codes = (
-            torch.from_numpy(job.classes().values).to(job.like.device) if self.per_class else None
-        )
+        codes = job.classes().values if self.per_class else None
         distances = _Distances(
-            as_space(self.over).operator(job, centre=True),
-            codes,
+            self._space.operator(job, centre=True),
+            None if codes is None else torch.from_numpy(codes).to(job.like.device),
             job.context.runtime.memory_bytes(),
         )
         coverage = _Coverage(distances, job.weights)
-        identity = np.arange(len(job.data))
         for place in growth.order:
             coverage.add(place)
+        identity = np.arange(len(job.data))
         try:
             while growth.wants():
                 scores = np.where(growth.open, -coverage.gains.cpu().numpy(), np.inf)
@@ -83,19 +90,24 @@ class FacilityLocation(OverSpace):
                 coverage.add(place)
                 growth.take(place, coverage.mean())
         finally:
-            if self.weights == "counts":
-                counts = coverage.served(len(growth.order)) * float(job.data.weights.mean())
-                # a point that serves nobody, such as a duplicate, leaves
-                growth.weights = counts[counts > 0]
-                growth.order = [
-                    place for place, count in zip(growth.order, counts, strict=True) if count > 0
-                ]
-                growth.objectives = growth.objectives[: len(growth.order)]
+            if self.counted:
+                mean_weight = float(job.data.weights.mean())
+                _count(growth, coverage.served(len(growth.order)) * mean_weight)
+
+
+def _count(growth: Growth, counts: Array) -> None:
+    """Weigh the points by whom they serve; one that serves nobody, such as a duplicate, leaves."""
+    serving = counts > 0
+    growth.weights = counts[serving]
+    growth.order = [place for place, kept in zip(growth.order, serving, strict=True) if kept]
+    growth.objectives = growth.objectives[: len(growth.order)]
 
 
 class _Distances:
-    """Columns of the distance matrix: stored where the memory limit allows, else computed again;
-    other classes are at infinity."""
+    """Columns of the distance matrix; other classes are at infinity.
+
+    Stored where the memory limit allows, else computed again.
+    """
 
     def __init__(self, operator: KernelOperator, codes: Tensor | None, memory: int) -> None:
         self.operator = operator
@@ -104,10 +116,8 @@ class _Distances:
         self.count = len(self.norms)
         self.block = max(1, BLOCK_BYTES // (8 * self.count))
         self.stored: Tensor | None = None
-        if 1.5 * self.count**2 * self.norms.element_size() <= memory:
-            self.stored = torch.empty(
-                self.count, self.count, dtype=self.norms.dtype, device=self.norms.device
-            )
+        if ROOM * self.count**2 * self.norms.element_size() <= memory:
+            self.stored = self.norms.new_empty(self.count, self.count)
         self.largest = 0.0
         for part in self.parts():
             rows = self._computed(part)
@@ -131,32 +141,34 @@ class _Distances:
 
 
 class _Coverage:
-    """How far each point is from the nearest chosen one, and by how much each candidate would lower
-    the weighted sum of that."""
+    """How far each point is from the nearest chosen one, and what each candidate would gain.
+
+    The gain of a candidate is by how much it would lower the weighted sum of those distances.
+    ``owner`` holds the number of the chosen point that serves a point, −1 where none does.
+    """
 
     def __init__(self, distances: _Distances, weights: Tensor) -> None:
         self.distances = distances
         self.weights = weights.to(distances.norms)
         self.nearest = torch.full_like(distances.norms, distances.largest)
-        self.owner = torch.full(
-            (distances.count,), -1, dtype=torch.long, device=distances.norms.device
-        )
+        self.owner = torch.full_like(distances.norms, -1, dtype=torch.long)
         self.size = 0
-        self.gains = torch.zeros(
-            distances.count, dtype=torch.float64, device=distances.norms.device
-        )
+        self.gains = torch.zeros_like(distances.norms, dtype=torch.float64)
         for part in distances.parts():
             self._credit(part, torch.zeros_like(self.nearest[part]), +1)
 
     def _credit(self, part: Tensor, floor: Tensor, sign: int) -> None:
-        """Add ± v_i (nearest_i − clamp(d_ij, floor_i, nearest_i)) of the rows of ``part`` to the
-        gain of every candidate j."""
+        """Add ± v_i (nearest_i − clamp(d_ij, floor_i, nearest_i)) to the gain of every candidate j.
+
+        The sum goes over the rows i of ``part``.
+        """
         ceiling = self.nearest[part]
-        served = torch.clamp(self.distances.rows(part), floor[:, None], ceiling[:, None])
+        within = torch.clamp(self.distances.rows(part), floor[:, None], ceiling[:, None])
         weights = self.weights[part]
-        self.gains.add_((weights @ ceiling - weights @ served).double(), alpha=sign)
+        self.gains.add_((weights @ ceiling - weights @ within).double(), alpha=sign)
 
     def add(self, place: int) -> None:
+        """Take a point in; only the rows it serves better than before are visited."""
         own = self.distances.rows(torch.tensor([place], device=self.nearest.device))[0]
         better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
         self.owner[better] = self.size
@@ -166,11 +178,14 @@ class _Coverage:
         self.nearest = torch.minimum(self.nearest, own)
 
     def mean(self) -> float:
+        """The weighted mean distance to the nearest chosen point."""
         return float((self.weights * self.nearest).sum() / self.weights.sum())
 
-    def served(self, size: int) -> np.ndarray[Any, Any]:
-        """The summed weight of the points each chosen point serves; points that none serves count
-        for nobody."""
+    def served(self, size: int) -> Array:
+        """The summed weight of the points that each of the first ``size`` chosen ones serves.
+
+        Points that none serves count for nobody.
+        """
         known = self.owner >= 0
         totals = torch.zeros(self.size, dtype=torch.float64, device=self.nearest.device)
         totals.index_add_(0, self.owner[known], self.weights[known].double())

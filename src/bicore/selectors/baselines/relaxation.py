@@ -1,5 +1,6 @@
-"""The relaxed design problem: minimise G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1
-and Σw ≤ m.
+"""The relaxed design problem: weights between 0 and 1 in the place of a choice.
+
+Minimise G(w) = ½σ² tr(M F(w)⁻¹), F(w) = ΦᵀWΦ + σ²I, over 0 ≤ w ≤ 1 and Σw ≤ m.
 
 G is convex, and −∂G/∂w_k = ½σ² φ_kᵀF⁻¹MF⁻¹φ_k ≥ 0, so that the best vertex for a gradient is the m
 points of the largest: matching pursuit on this bounded set is Frank and Wolfe's method. At every w
@@ -10,19 +11,24 @@ there much sooner, and the same gap certifies them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.projection import capped
-from bicore.bilevel.solvers.softmax import ARMIJO
+from bicore.numerics.line_search import enough
+from bicore.numerics.projected_gradient import spectral_length
+from bicore.numerics.projection import capped
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE = 1e-3
 STEPS = 500
-#: A step is shortened down to this length.
-SHORTEST = 1e-10
+#: A step is shortened down to this share of itself.
+SHORTEST_SHARE = 1e-10
+#: Where the objective shows no curvature, the next step is so many times longer.
+LENGTHENING = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +50,7 @@ def relax(
     steps: int = STEPS,
 ) -> Relaxed:
     """Spectral projected gradients from equal weights, until the certified gap is closed."""
+    value_at = partial(_value, features, moment, noise)
     count = min(size, len(features))
     weights = features.new_full((len(features),), count / len(features))
     objective, gradient = evaluated(features, moment, noise, weights)
@@ -58,21 +65,30 @@ def relax(
             break
         direction = capped(weights - length * gradient, count) - weights
         slope = float(gradient @ direction)
-        share = 1.0
-        while share > SHORTEST:
-            tried = _objective(_inverse(features, noise, weights + share * direction), moment)
-            if tried <= objective + ARMIJO * share * slope:
-                break
-            share = _shorter(share, objective, slope, tried)
+        share = _searched(value_at, weights, direction, objective, slope)
         moved = (weights + share * direction).clamp(0, 1)
-        before = gradient
-        old = weights
-        objective, gradient = evaluated(features, moment, noise, moved)
+        objective, gradient_there = evaluated(features, moment, noise, moved)
+        length = spectral_length(moved - weights, gradient_there - gradient, LENGTHENING * length)
         weights = moved
-        change = moved - old
-        curvature = float(change @ (gradient - before))
-        length = float(change @ change) / curvature if curvature > 0 else 10 * length
+        gradient = gradient_there
     return Relaxed(weights, objective, bound, gaps)
+
+
+def _searched(
+    value_at: Callable[[Tensor], float],
+    weights: Tensor,
+    direction: Tensor,
+    objective: float,
+    slope: float,
+) -> float:
+    """The share of a step that lowers the objective enough (Armijo's condition)."""
+    share = 1.0
+    while share > SHORTEST_SHARE:
+        tried = value_at(weights + share * direction)
+        if enough(tried, objective, share * slope):
+            break
+        share = _shorter(share, objective, slope, tried)
+    return share
 
 
 def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:
@@ -81,8 +97,10 @@ def _gap(gradient: Tensor, weights: Tensor, count: int) -> float:
 
 
 def _shorter(share: float, objective: float, slope: float, tried: float) -> float:
-    """The minimum of the parabola through the value and slope at 0 and the value at ``share``,
-    within a tenth and a half of it."""
+    """The minimum of the parabola through the value and slope at 0 and the value at ``share``.
+
+    Kept within a tenth and a half of the share.
+    """
     least = -slope * share**2 / (2 * (tried - objective - slope * share))
     return min(max(least, 0.1 * share), 0.5 * share)
 
@@ -94,6 +112,10 @@ def evaluated(
     inverse = _inverse(features, noise, weights)
     gradient = -0.5 / noise * ((features @ (inverse @ moment @ inverse)) * features).sum(1)
     return _objective(inverse, moment), gradient
+
+
+def _value(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> float:
+    return _objective(_inverse(features, noise, weights), moment)
 
 
 def _inverse(features: Tensor, noise: float, weights: Tensor) -> Tensor:

@@ -14,10 +14,9 @@ def in_rounds(groups: Array, rank: Array, priority: Array, taken: Array) -> Arra
     within a group the point of lowest ``rank`` goes first. ``taken`` holds how many of each group
     were taken before: those rounds are over for it.
     """
-    within = np.empty(len(groups), dtype=np.int64)
+    rounds = np.empty(len(groups), dtype=np.int64)
     for group in np.unique(groups):
         places = np.flatnonzero(groups == group)
-        within[places[np.argsort(rank[places], kind="stable")]] = (
-            np.arange(len(places)) + taken[group]
-        )
-    return np.lexsort((priority[groups], within))
+        ranked = places[np.argsort(rank[places], kind="stable")]
+        rounds[ranked] = np.arange(len(places)) + taken[group]
+    return np.lexsort((priority[groups], rounds))

@@ -25,25 +25,77 @@ from bicore.kernels.operators import (
 )
 from bicore.selectors.baselines.base import Job, several_outputs
 
+#: Vectors of n float64 that a rule keeps beside an operator, over one for each point asked for.
+VECTORS_BESIDE = 8
+
 
 class Space(ABC):
-    """Inner products between points."""
+    """Inner products between points; what a rule with ``over=`` measures in.
 
-    name: str
-    needs_labels: bool = False
-    needs_model: bool = False
+    Examples
+    --------
+    A space of your own, in which the sign of a feature plays no part:
+
+    >>> from bicore import Dataset
+    >>> from bicore.selectors import KCenter
+    >>> class Absolute(Space):
+    ...     name = "absolute values"
+    ...     def operator(self, job, normalise=False, centre=False):
+    ...         rows = as_tensor(job.data.x).abs()
+    ...         return Features(rows, rows)
+    >>> data = Dataset([[-9.0], [1.0], [9.0], [2.0]])
+    >>> KCenter(Absolute(), first="central").select(data, 2).indices.tolist()
+    [3, 0]
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The space in words, as a selector's name has it."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether points have a place in it only with their labels."""
+        return False
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether it is the current model that gives points their place."""
+        return False
 
     @abstractmethod
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
-        """The inner products of the job's rows; ``normalise`` scales every point to length 1 first.
-        ``centre`` may subtract the mean of all points: for rules that see distances only, which
-        then lose nothing to rounding far from the origin.
+        """The inner products of a job's rows.
+
+        Parameters
+        ----------
+        job : Job
+            One selection: its rows, in the order of their ids, and the current model.
+        normalise : bool, optional
+            Scale every point to length 1 first.
+        centre : bool, optional
+            Allow the mean of all points to be subtracted: for rules that see distances only, which
+            then lose nothing to rounding far from the origin.
+
+        Returns
+        -------
+        KernelOperator
+            A square matrix, stored or not.
         """
 
 
 @dataclass(frozen=True)
 class RawFeatures(Space):
-    """x itself, flattened."""
+    """The rows of x themselves, flattened; ``over="features"`` is this space.
+
+    Examples
+    --------
+    >>> from bicore import Dataset
+    >>> from bicore.selectors import KCenter
+    >>> data = Dataset([[0.0], [4.0], [5.0], [11.0]])
+    >>> KCenter(RawFeatures(), first="central").select(data, 2).indices.tolist()
+    [2, 3]
+    """
 
     name = "features"
 
@@ -53,7 +105,25 @@ class RawFeatures(Space):
 
 @dataclass(frozen=True)
 class Embedding(Space):
-    """The input of the module's last Linear layer, or the output of the layer named."""
+    """The input of the module's last Linear layer, or the output of the layer named.
+
+    ``over="embedding"`` is this space without a name. Use it where x itself says little about what
+    is alike, as with images.
+
+    Parameters
+    ----------
+    layer : str, optional
+        A name of ``module.named_modules()``.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.selectors import KCenter
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> len(KCenter(Embedding("0")).select(data, 2, context=Context(model=network)))
+    2
+    """
 
     layer: str | None = None
 
@@ -66,7 +136,17 @@ class Embedding(Space):
 
 @dataclass(frozen=True)
 class Predictions(Space):
-    """The class probabilities the module predicts."""
+    """The class probabilities the module predicts; ``over="predictions"`` is this space.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.selectors import FacilityLocation
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> context = Context(model=torch.nn.Linear(2, 3))
+    >>> len(FacilityLocation(Predictions()).select(data, 2, context=context))
+    2
+    """
 
     name = "predictions"
     needs_model = True
@@ -78,8 +158,20 @@ class Predictions(Space):
 
 @dataclass(frozen=True)
 class LastLayerGradients(Space):
-    """The gradient of each point's loss in the last layer: the outer product of the residual p −
-    e_y and the layer's input."""
+    """The gradient of each point's loss in the last layer; ``over="gradients"`` is this space.
+
+    It is the outer product of the residual p − e_y and the layer's input; neither the gradient nor
+    a mean of gradients is ever formed, so that ``centre`` changes nothing.
+
+    Examples
+    --------
+    >>> from bicore import Context, Dataset
+    >>> from bicore.selectors import KCenter
+    >>> data = Dataset([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
+    >>> context = Context(model=torch.nn.Linear(2, 2))
+    >>> len(KCenter(LastLayerGradients()).select(data, 2, context=context))
+    2
+    """
 
     name = "gradients"
     needs_labels = True
@@ -87,32 +179,48 @@ class LastLayerGradients(Space):
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         assert job.data.y is not None
-        left, right = (
-            factor.to(job.like) for factor in job.observed().gradient_factors(job.data.y)
-        )
-        return OuterProducts(_unit(left), _unit(right)) if normalise else OuterProducts(left, right)
+        factors = job.observed().gradient_factors(job.data.y)
+        residuals, inputs = (factor.to(job.like) for factor in factors)
+        if normalise:
+            return OuterProducts(_unit(residuals), _unit(inputs))
+        return OuterProducts(residuals, inputs)
 
 
 @dataclass(frozen=True)
 class KernelSpace(Space):
-    """The feature space of any kernel."""
+    """The feature space of any kernel; ``over=kernel`` is this space.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What gives the inner products; parameters it takes from data are fitted to the rows at hand.
+
+    Examples
+    --------
+    >>> from bicore import RBF, Dataset
+    >>> from bicore.selectors import KCenter
+    >>> data = Dataset([[0.0], [0.1], [0.2], [5.0]])
+    >>> KCenter(KernelSpace(RBF(1.0)), first="central").select(data, 2).indices.tolist()
+    [1, 3]
+    """
 
     kernel: Kernel
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         return self.kernel.name
 
     def operator(self, job: Job, normalise: bool = False, centre: bool = False) -> KernelOperator:
         kernel = Normalised(self.kernel) if normalise else self.kernel
-        beside = 8 * len(job.data) * (job.size + 8)
-        return build_operators(
+        beside = 8 * len(job.data) * (job.size + VECTORS_BESIDE)
+        train, _ = build_operators(
             kernel.fitted(job.data.x),
             job.data.x,
             None,
             Reserve(beside, beside),
             job.context.runtime,
-        )[0]
+        )
+        return train
 
 
 SPACES: dict[str, Space] = {
@@ -129,9 +237,10 @@ def as_space(over: Any) -> Space:
         return over
     if isinstance(over, Kernel):
         return KernelSpace(over)
-    if isinstance(over, str) and over in SPACES:
-        return SPACES[over]
-    raise unknown_name("over", over, SPACES)
+    named = SPACES.get(str(over))  # what is no name has none of these as its string
+    if named is None:
+        raise unknown_name("over", over, SPACES)
+    return named
 
 
 def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) -> Tensor:
@@ -144,7 +253,10 @@ def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) ->
 
 
 def _features(rows: Tensor, normalise: bool, centre: bool) -> Features:
-    rows = _unit(rows) if normalise else rows - rows.mean(0) if centre else rows
+    if normalise:
+        rows = _unit(rows)
+    elif centre:
+        rows = rows - rows.mean(0)
     return Features(rows, rows)
 
 

@@ -1,8 +1,8 @@
-"""Weighted points that sum to a given vector: orthogonal matching pursuit and Frank–Wolfe, from
-inner products alone.
+"""Weighted points that sum to a given vector, from inner products alone.
 
-With the target L = Σ_i v_i g_i and S the chosen points, both need ⟨L, g_i⟩ for all i and the
-columns ⟨g_i, g_k⟩ of the points they touch; the error ‖L − Σ w_k g_k‖² follows from these.
+With the target L = Σ_i v_i g_i and S the chosen points, orthogonal matching pursuit and Frank–Wolfe
+both need ⟨L, g_i⟩ for all i and the columns ⟨g_i, g_k⟩ of the points they touch; the error
+‖L − Σ w_k g_k‖² follows from these.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from bicore.kernels.operators import KernelOperator
 from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth
 
-#: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little is rounding: no point lowers the error
-#: any more.
-CORRELATION = 1e-10
+#: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little correlation is rounding: no point lowers
+#: the error any more.
+NEGLIGIBLE = 1e-10
 #: Frank–Wolfe takes points again and again; it ends after this many steps a point asked for.
 STEPS_A_POINT = 50
 #: Added to the diagonal of normal equations, relative to it, so that equal points do not make them
 #: singular.
 JITTER = 1e-12
+#: Relative to the largest entry of the right-hand side, a gradient this small is zero.
+STATIONARY = 1e-10
+#: Relative to the largest weight, one this small lies on the border of the cone.
+ON_BORDER = 1e-14
 
 
 class Match:
@@ -39,7 +43,7 @@ class Match:
         if self.square <= 0 or not self.norms.any():
             raise NumericalError(
                 "the points sum to zero in this space: nothing to match; use another space, or "
-                "weights='equal'."
+                "weighting='equal'."
             )
         self._columns = np.empty((capacity, len(self.toward)))
         self.places: list[int] = []
@@ -57,9 +61,8 @@ class Match:
             if len(self.places) == len(self._columns):
                 self._columns = np.concatenate([self._columns, np.empty_like(self._columns)])
             index = torch.tensor([place], device=self.operator.like.device)
-            self._columns[len(self.places)] = (
-                self.operator.columns(index)[:, 0].double().cpu().numpy()
-            )
+            column = self.operator.columns(index)[:, 0].double().cpu().numpy()
+            self._columns[len(self.places)] = column
             self.numbers[place] = len(self.places)
             self.places.append(place)
             self.learnt = np.append(self.learnt, 0.0)
@@ -67,20 +70,16 @@ class Match:
 
     def correlations(self) -> Array:
         """⟨L − Σ w_k g_k, g_i⟩/‖g_i‖ for every i; zero where g_i is zero."""
-        left = self.toward - self.learnt @ self.columns
-        return np.asarray(
-            np.divide(left, self.norms, out=np.zeros_like(left), where=self.norms > 0)
-        )
+        missing = self.toward - self.learnt @ self.columns
+        zeros = np.zeros_like(missing)
+        return np.asarray(np.divide(missing, self.norms, out=zeros, where=self.norms > 0))
 
     def error(self) -> float:
         """‖L − Σ w_k g_k‖²/‖L‖²."""
         own = self.columns[:, self.places]
-        left = float(
-            self.square
-            - 2 * self.learnt @ self.toward[self.places]
-            + self.learnt @ own @ self.learnt
-        )
-        return max(left, 0.0) / max(self.square, np.finfo(float).tiny)
+        towards = 2 * self.learnt @ self.toward[self.places]
+        missing = float(self.square - towards + self.learnt @ own @ self.learnt)
+        return max(missing, 0.0) / max(self.square, np.finfo(float).tiny)
 
     def best(self, among: Array) -> tuple[int, float]:
         """The point whose direction the difference has most of, and how much."""
@@ -95,8 +94,10 @@ class Match:
 
 
 class OrthogonalPursuit(Match):
-    """Take the point that correlates most with what is missing, then fit all weights >= 0 anew; a
-    weight of zero leaves."""
+    """Take the point that correlates most with what is missing, then fit all weights >= 0 anew.
+
+    A point whose weight is zero leaves.
+    """
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
         super().__init__(operator, weights, capacity)
@@ -104,6 +105,7 @@ class OrthogonalPursuit(Match):
         self._factored = list[int]()
 
     def run(self, growth: Growth) -> None:
+        """Until the size is reached or no point lowers the error."""
         given = list(growth.order)
         for place in given:
             self.touch(place)
@@ -113,7 +115,7 @@ class OrthogonalPursuit(Match):
                 if not (growth.open & (self.norms > 0)).any():
                     break
                 best, correlation = self.best(growth.open)
-                if correlation <= CORRELATION * self.square**0.5:
+                if correlation <= NEGLIGIBLE * self.square**0.5:
                     break
                 self.touch(best)
                 self._fit([*growth.order, best])
@@ -123,9 +125,10 @@ class OrthogonalPursuit(Match):
             self.finish(growth)
 
     def _fit(self, support: list[int]) -> None:
-        """Least squares with weights >= 0 on the support. While no weight is at its bound, a factor
-        bordered by the new point gives them; otherwise Lawson and Hanson's active set does, from
-        the weights at hand.
+        """Least squares with weights >= 0 on the support.
+
+        While no weight is at its bound, a factor bordered by the new point gives them; otherwise
+        Lawson and Hanson's active set does, from the weights at hand.
         """
         numbers = [self.numbers[place] for place in support]
         if not support:
@@ -141,29 +144,40 @@ class OrthogonalPursuit(Match):
 
     def _bordered(self, numbers: list[int], support: list[int]) -> Array | None:
         """The unconstrained solution, if every weight of it is positive."""
-        gram = torch.from_numpy(self.columns[numbers[-1], support])
-        gram[-1] *= 1 + JITTER
-        size = len(support) - 1
-        if size and self._factored == support[:-1]:
-            row = torch.linalg.solve_triangular(self._lower, gram[:size, None], upper=False)[:, 0]
-            rest = float(gram[size] - row @ row)
-            if rest <= JITTER * float(gram[size]):
-                return None
-            self._lower = torch.nn.functional.pad(self._lower, (0, 1, 0, 1))
-            self._lower[size, :size], self._lower[size, size] = row, rest**0.5
+        if len(support) > 1 and self._factored == support[:-1]:
+            factored = self._border(self.columns[numbers[-1], support])
         else:
-            whole = torch.from_numpy(self.columns[np.ix_(numbers, support)])
-            whole.diagonal().mul_(1 + JITTER)
-            self._lower, failed = torch.linalg.cholesky_ex(whole)
-            if int(failed):
-                return None
+            factored = self._factor(self.columns[np.ix_(numbers, support)])
+        if not factored:
+            return None
         self._factored = list(support)
-        solved = torch.cholesky_solve(torch.from_numpy(self.toward[support])[:, None], self._lower)[
-            :, 0
-        ].numpy()
+        right = torch.from_numpy(self.toward[support])[:, None]
+        solved = torch.cholesky_solve(right, self._lower)[:, 0].numpy()
         return solved if (solved > 0).all() else None
 
+    def _border(self, products: Array) -> bool:
+        """Grow the factor by a point; False where the others already span it."""
+        gram = torch.from_numpy(products)
+        gram[-1] *= 1 + JITTER
+        size = len(gram) - 1
+        row = torch.linalg.solve_triangular(self._lower, gram[:size, None], upper=False)[:, 0]
+        rest = float(gram[size] - row @ row)
+        if rest <= JITTER * float(gram[size]):
+            return False
+        self._lower = torch.nn.functional.pad(self._lower, (0, 1, 0, 1))
+        self._lower[size, :size] = row
+        self._lower[size, size] = rest**0.5
+        return True
+
+    def _factor(self, products: Array) -> bool:
+        """Factor all anew; False where rounding does not allow it."""
+        whole = torch.from_numpy(products)
+        whole.diagonal().mul_(1 + JITTER)
+        self._lower, failed = torch.linalg.cholesky_ex(whole)
+        return not int(failed)
+
     def _leave(self, growth: Growth) -> None:
+        """Drop the points of weight zero, and note the error with those that stay."""
         growth.order = [place for place in growth.order if self.learnt[self.numbers[place]] > 0]
         growth.objectives = [*growth.objectives[: max(len(growth.order) - 1, 0)], self.error()]
 
@@ -173,12 +187,12 @@ def non_negative_least_squares(gram: Array, right: Array, start: Array) -> Array
     weights = np.maximum(start, 0.0)
     scale = float(np.abs(right).max()) or 1.0
     active = weights > 0
-    for _ in range(3 * len(right) + 10):
+    for _ in range(3 * len(right) + 10):  # rounding may bring it round in circles
         gradient = right - gram @ weights
-        if not active.any() or np.abs(gradient[active]).max() <= 1e-10 * scale:
+        if not active.any() or np.abs(gradient[active]).max() <= STATIONARY * scale:
             waiting = np.where(active, -np.inf, gradient)
             entering = int(waiting.argmax())
-            if waiting[entering] <= 1e-10 * scale:
+            if waiting[entering] <= STATIONARY * scale:
                 break
             active[entering] = True
         weights, active = _toward_solution(gram, right, weights, active)
@@ -188,40 +202,48 @@ def non_negative_least_squares(gram: Array, right: Array, start: Array) -> Array
 def _toward_solution(
     gram: Array, right: Array, weights: Array, active: Array
 ) -> tuple[Array, Array]:
-    """Solve on the active set; where that leaves the cone, go as far as the border and drop what
-    lies on it, until it does not."""
+    """Solve on the active set, without leaving the cone.
+
+    Where the solution leaves it, go as far as the border and drop what lies on it, until it does
+    not.
+    """
     while True:
         places = np.flatnonzero(active)
-        part = gram[np.ix_(places, places)]
-        solved = np.linalg.solve(
-            part + JITTER * max(np.trace(part) / max(len(places), 1), 1e-300) * np.eye(len(places)),
-            right[places],
-        )
-        if (solved > 0).all():
-            result = np.zeros_like(weights)
-            result[places] = solved
-            return result, active
-        current = weights[places]
-        falling = solved <= 0
-        step = float(
-            np.min(
-                current[falling]
-                / np.maximum(current[falling] - solved[falling], np.finfo(float).tiny)
-            )
-        )
-        moved = current + min(step, 1.0) * (solved - current)
-        moved[falling & (moved <= 1e-14 * max(moved.max(), 0.0))] = 0.0
-        moved[np.flatnonzero(falling)[np.argmin(moved[falling])]] = 0.0
+        solved = _solved(gram[np.ix_(places, places)], right[places])
+        inside = bool((solved > 0).all())
+        reached = solved if inside else _to_border(weights[places], solved)
         weights = np.zeros_like(weights)
-        weights[places] = np.maximum(moved, 0.0)
+        weights[places] = reached
+        if inside:
+            return weights, active
         active = weights > 0
         if not active.any():
             return weights, active
 
 
+def _solved(gram: Array, right: Array) -> Array:
+    """Solve the normal equations, with a little on their diagonal."""
+    size = len(right)
+    mean = np.trace(gram) / max(size, 1)
+    return np.asarray(np.linalg.solve(gram + JITTER * max(mean, 1e-300) * np.eye(size), right))
+
+
+def _to_border(current: Array, solved: Array) -> Array:
+    """From weights in the cone as far towards ``solved`` as it reaches; at least one becomes 0."""
+    falling = solved <= 0
+    drops = np.maximum(current[falling] - solved[falling], np.finfo(float).tiny)
+    share = float(np.min(current[falling] / drops))
+    moved = current + min(share, 1.0) * (solved - current)
+    moved[falling & (moved <= ON_BORDER * max(moved.max(), 0.0))] = 0.0
+    moved[np.flatnonzero(falling)[np.argmin(moved[falling])]] = 0.0
+    return np.asarray(np.maximum(moved, 0.0))
+
+
 class FrankWolfe(Match):
-    """Move towards the vertex (σ/σ_k) g_k that correlates most with what is missing, σ_i = ‖g_i‖, σ
-    = Σ v_i σ_i."""
+    """Move towards the vertex (σ/σ_k) g_k that correlates most with what is missing.
+
+    σ_i = ‖g_i‖ and σ = Σ v_i σ_i.
+    """
 
     def __init__(self, operator: KernelOperator, weights: Tensor, capacity: int) -> None:
         super().__init__(operator, weights, capacity)
@@ -249,8 +271,10 @@ class FrankWolfe(Match):
             self.finish(growth)
 
     def _step(self, place: int) -> bool:
-        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error; False
-        where no such step lowers it."""
+        """w ← (1 − γ)w + γ(σ/σ_k)e_k with the γ in 0 … 1 that leaves the smallest error.
+
+        False where no such step lowers it.
+        """
         number = self.touch(place)
         vertex = np.zeros_like(self.learnt)
         vertex[number] = self.sigma / max(self.norms[place], np.finfo(float).tiny)
@@ -261,7 +285,7 @@ class FrankWolfe(Match):
         gram = self.columns[:, self.places]
         slope = float(direction @ (self.toward[self.places] - gram @ self.learnt))
         curvature = float(direction @ gram @ direction)
-        if slope <= CORRELATION * self.square or curvature <= 0:
+        if slope <= NEGLIGIBLE * self.square or curvature <= 0:
             return False
         self.learnt = self.learnt + min(slope / curvature, 1.0) * direction
         return True

@@ -1,0 +1,178 @@
+"""What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
+
+An engine is the state of a growing and shrinking coreset of one problem. Nothing beyond this page
+knows which engine serves: ``bicore.bilevel.engines.ENGINES`` is the table that decides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.problem import Problem
+from bicore.bilevel.solvers.choice import Solvers
+from bicore.data import Array
+from bicore.picking import lowest, unusable_score
+
+
+class Quantity(Enum):
+    """A number of every training point that an engine can compute."""
+
+    #: ∂G/∂w_k, the implicit gradient.
+    GRADIENT = auto()
+    #: By how much G falls when the point joins with weight 1, exactly.
+    GAIN = auto()
+    #: The gradient with the identity in place of the inverse Hessian.
+    FIRST_ORDER = auto()
+    #: The inner loss of the point under the fit.
+    LOSS = auto()
+    #: Of a pair of points: the exact objective when one takes the other's place, or just leaves.
+    SWAP = auto()
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a selection asks of an engine, before there is one."""
+
+    capacity: int
+    needs: frozenset[Quantity]
+    #: Both losses are the squared error, ρ is constant, and no solver was asked for by name.
+    closed_form: bool
+    #: The weights of points change after they were taken.
+    reweighs: bool = False
+    #: Every step takes the best of all open points, from none on: the same list of operations.
+    repeats: bool = False
+    solvers: Solvers = field(default_factory=Solvers)
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Which points may be taken now, and how many."""
+
+    #: A mask over all points.
+    open: Array
+    #: Who wins a tie.
+    ids: Array
+    #: Points to take together, after one look at the scores …
+    count: int = 1
+    #: … among so many of the best scores; 1 means: only ever the best one.
+    shortlist: int = 1
+    #: Looks at the scores that the engine may take before it answers.
+    steps: int = 1
+    #: The open points are a small sample: no others need a score.
+    sampled: bool = False
+
+
+class Scoring(Protocol):
+    """What an engine must know of a rule (:mod:`bicore.bilevel.rules`)."""
+
+    @property
+    def quantity(self) -> Quantity: ...
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor: ...
+
+
+class Engine(ABC):
+    """The state of a coreset of one problem: its points, its fit, the outer objective."""
+
+    #: What it can compute.
+    offers: frozenset[Quantity] = frozenset()
+    #: Whether points taken one by one cost no more than points taken together.
+    cheap_steps = True
+
+    problem: Problem
+    #: The points, in the order in which they joined.
+    chosen: list[int]
+    #: G of the model fitted on them.
+    objective: float
+
+    @property
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """One for each chosen point."""
+
+    @property
+    def effort(self) -> Mapping[str, int]:
+        """What the arithmetic took, by name; for display."""
+        return {}
+
+    @abstractmethod
+    def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
+        """Take points in, with these weights."""
+
+    @abstractmethod
+    def drop(self, places: Sequence[int]) -> None:
+        """Let the points at these places of the order go."""
+
+    @abstractmethod
+    def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
+        """One of ``offers`` for every training point, or for ``columns`` only."""
+
+    def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
+        """What the rule makes of every point; the lowest is the one to take."""
+        return rule.scores(self, columns)
+
+    def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
+        """Take the best open points; the objective after each of them.
+
+        Points taken together have the objective of all of them.
+        """
+        points = self.best(rule, turn)
+        self.extend(points, [1.0] * len(points))
+        return [self.objective] * len(points)
+
+    def best(self, rule: Scoring, turn: Turn) -> list[int]:
+        """The points that the rule would take now; nothing is taken yet."""
+        places = np.flatnonzero(turn.open)
+        if turn.sampled:
+            scores = self.scores(rule, torch.from_numpy(places)).double().cpu().numpy()
+        else:
+            scores = self.scores(rule).double().cpu().numpy()[places]
+        if turn.shortlist == 1:
+            return [int(places[lowest(scores, turn.ids[places])])]
+        if not np.isfinite(scores).all():
+            raise unusable_score()
+        order = places[np.lexsort((turn.ids[places], scores))]
+        return self.together(rule, order[: turn.shortlist], turn)
+
+    def together(self, rule: Scoring, shortlist: Array, turn: Turn) -> list[int]:
+        """Those of a shortlist, best first, to take at once: the best unless it knows better."""
+        return [int(place) for place in shortlist[: turn.count]]
+
+
+class ListedEngine(Engine):
+    """An engine that the table may choose: one file, and one line of ``ENGINES``."""
+
+    @classmethod
+    @abstractmethod
+    def supports(cls, demand: Demand) -> bool:
+        """Whether it can do what is asked, for a problem of that kind."""
+
+    @classmethod
+    def fits(cls, problem: Problem) -> bool:
+        """Whether this problem's size, storage and device suit it."""
+        return True
+
+    @classmethod
+    @abstractmethod
+    def build(cls, problem: Problem, demand: Demand) -> Self:
+        """An empty coreset of the problem."""
+
+
+class ReweighableEngine(ListedEngine):
+    """An engine whose points can have any weights, which an optimiser may change."""
+
+    @abstractmethod
+    def reweigh(self, weights: Tensor) -> None:
+        """Give the chosen points other weights and fit again."""
+
+    @abstractmethod
+    def weight_gradient(self) -> Tensor:
+        """∂G/∂w of the chosen points."""

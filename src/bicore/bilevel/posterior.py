@@ -1,0 +1,230 @@
+"""The posterior kernel of the squared error, and what a point that joins does to it.
+
+With K' = K − K[:, S](K_SS + ρ W⁻¹)⁻¹K[S, :], adding point k of weight w, c = K'[:, k] and
+d = ρ/w + K'_kk is a rank-one step, of K' and of everything that follows from it (D holds the
+weights of the outer set, r the residuals, the K' to the left of D is the rectangular one):
+
+    K' ← K' − c cᵀ/d                              r ← r − c r_kᵀ/d
+    K'Dr ← K'Dr − (K'Dc) r_kᵀ/d − c ((K'Dr)_k − (cᵀDc/d) r_k)ᵀ/d
+    (K'DK')_jj ← (K'DK')_jj − 2 c_j (K'Dc)_j/d + c_j² (cᵀDc)/d²
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import NumericalError
+from bicore.kernels.operators import KernelOperator
+
+#: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
+ROUNDING = 1e4
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Column k of the posterior kernel at the training points and at the outer set, and K'ᵀDc."""
+
+    train: Tensor
+    outer: Tensor
+    image: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Downdate:
+    """One point's rank-one step, in float64: c, K'Dc, d, and cᵀDc/d."""
+
+    column: Tensor
+    image: Tensor
+    divisor: Tensor
+    spread: Tensor
+
+    @classmethod
+    def of(cls, column: Tensor, image: Tensor, divisor: Tensor, squares: Tensor) -> Downdate:
+        """``squares`` is cᵀDc."""
+        return cls(column, image, divisor, squares / divisor)
+
+    def residual(self, residual: Tensor, own: Tensor) -> None:
+        """r, with ``own`` = r_k/d."""
+        residual.addr_(self.column, own, alpha=-1)
+
+    def pull(self, pull: Tensor, own: Tensor, pulled: Tensor) -> None:
+        """K'Dr, with ``pulled`` = (K'Dr)_k/d: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d)."""
+        pull.addr_(self.image, own, alpha=-1)
+        pull.addr_(self.column, pulled - own * self.spread, alpha=-1)
+
+    def energy(self, energy: Tensor) -> None:
+        """The diagonal of K'DK', which only rounding could take below zero."""
+        energy.addcmul_(self.column / self.divisor, self.image, value=-2)
+        energy.addcmul_(self.column * (self.spread / self.divisor), self.column)
+        energy.clamp_min_(0)
+
+    def variance(self, variance: Tensor) -> None:
+        """The diagonal of K'; whether it fell further than rounding can take it is for the caller
+        to see, who may not want to wait for a device."""
+        variance.addcmul_(self.column / self.divisor, self.column, value=-1)
+
+    def kernel(self, kernel: Tensor) -> None:
+        """K' itself."""
+        kernel.sub_(torch.outer(self.column, self.column) / self.divisor)
+
+    def moment(self, moment: Tensor) -> None:
+        """K'DK' itself."""
+        crossed = torch.outer(self.column, self.image)
+        moment.sub_((crossed + crossed.T) / self.divisor)
+        moment.add_(torch.outer(self.column, self.column) * (self.spread / self.divisor))
+
+
+def downdate_arrays(kernel: Array, left: Array, scaled: Array) -> None:
+    """K' ← K' − left scaledᵀ in plain arrays, scaled = c/d: for a few points, fewest calls."""
+    kernel -= left[:, None] * scaled
+
+
+class Posterior(ABC):
+    """K' in a form that gives a column and its image, and takes a rank-one downdate."""
+
+    @abstractmethod
+    def column(self, k: Tensor) -> Column:
+        """c and K'Dc of the point whose number the tensor (of one entry) holds."""
+
+    @abstractmethod
+    def downdate(self, column: Column, divisor: Tensor) -> None:
+        """K' ← K' − c cᵀ/d for the column asked for last."""
+
+    @abstractmethod
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """K'[index, :] at the training points and at the outer set, a row a point."""
+
+    @abstractmethod
+    def images(self, outer: Tensor) -> Tensor:
+        """(K'ᵀD f) of every row f over the outer set."""
+
+    @abstractmethod
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        """K' ← K' − LᵀL with the rows of L given: lower⁻¹ K'[index, :]."""
+
+
+class FactorPosterior(Posterior):
+    """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
+
+    def __init__(
+        self, train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int
+    ) -> None:
+        self.train = train
+        self.cross = cross
+        self.weights = weights
+        self.size = 0
+        self._train = train.like.new_empty(capacity, train.shape[0])
+        self._outer = self._train
+        if cross is not train:
+            self._outer = train.like.new_empty(capacity, cross.shape[0])
+
+    def column(self, k: Tensor) -> Column:
+        factor_train = self._train[: self.size]
+        factor_outer = self._outer[: self.size]
+        own = factor_train[:, k][:, 0]
+        train = self.train.columns(k)[:, 0] - own @ factor_train
+        outer = train
+        if self._outer is not self._train:
+            outer = self.cross.columns(k)[:, 0] - own @ factor_outer
+        weighted = self.weights * outer
+        image = self.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
+        return Column(train, outer, image)
+
+    def downdate(self, column: Column, divisor: Tensor) -> None:
+        root = divisor.sqrt().to(column.train)
+        self._train[self.size] = column.train / root
+        if self._outer is not self._train:
+            self._outer[self.size] = column.outer / root
+        self.size += 1
+
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        own = self._train[: self.size, index].T
+        train = self.train.columns(index).T - own @ self._train[: self.size]
+        if self._outer is self._train:
+            return train, train
+        return train, self.cross.columns(index).T - own @ self._outer[: self.size]
+
+    def images(self, outer: Tensor) -> Tensor:
+        weighted = self.weights * outer
+        product = self.cross.transposed_matmul(weighted.T.contiguous()).T
+        return product - (weighted @ self._outer[: self.size].T) @ self._train[: self.size]
+
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        added = slice(self.size, self.size + len(index))
+        self._train[added] = train
+        if self._outer is not self._train:
+            self._outer[added] = outer
+        self.size = added.stop
+
+
+class FeaturePosterior(Posterior):
+    """K' = Φ Σ Φᵀ with Σ (p×p) downdated: no factor of n·m numbers, one pass over Φ a step."""
+
+    def __init__(self, train: Tensor, outer: Tensor, weights: Tensor) -> None:
+        self.train = train
+        self.outer = outer
+        self.weights = weights
+        width = train.shape[1]
+        self.covariance = torch.eye(width, dtype=torch.float64, device=train.device)
+        self.moment = (outer.T @ (weights[:, None] * outer)).double()
+        self._direction = self.covariance[0]
+
+    def column(self, k: Tensor) -> Column:
+        self._direction = self.covariance @ self.train[k][0].double()
+        second = self.covariance @ (self.moment @ self._direction)
+        both = self.train @ torch.stack([self._direction, second], 1).to(self.train)
+        train = both[:, 0]
+        outer = train
+        if self.outer is not self.train:
+            outer = self.outer @ self._direction.to(self.outer)
+        return Column(train, outer, both[:, 1])
+
+    def downdate(self, column: Column, divisor: Tensor) -> None:
+        self.covariance.addr_(self._direction, self._direction / divisor, alpha=-1)
+
+    def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        directions = (self.train[index].double() @ self.covariance).to(self.train)
+        train = directions @ self.train.T
+        return train, train if self.outer is self.train else directions @ self.outer.T
+
+    def images(self, outer: Tensor) -> Tensor:
+        inner = (outer * self.weights) @ self.outer
+        return (inner.double() @ self.covariance).to(self.train) @ self.train.T
+
+    def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
+        rows = self.train[index].double() @ self.covariance
+        half = torch.linalg.solve_triangular(lower, rows, upper=False)
+        self.covariance -= half.T @ half
+
+
+def posterior_of(
+    train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int
+) -> Posterior:
+    """K' before any point is chosen; ``cross`` has the rows of the outer set, whose weights these
+    are."""
+    own = train.feature_rows
+    other = cross.feature_rows
+    if own is not None and other is not None:
+        return FeaturePosterior(own[1], other[0], weights)
+    return FactorPosterior(train, cross, weights, capacity)
+
+
+def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
+    """How far below zero rounding may take a posterior variance, where the largest prior one is
+    ``variance``."""
+    return ROUNDING * torch.finfo(dtype).eps * variance * max(1.0, variance / rho)
+
+
+def check_variance(lowest: float, allowed: float) -> None:
+    """A variance cannot fall below zero but by rounding; further means that K is no kernel."""
+    if lowest < -allowed:
+        raise NumericalError(
+            f"the posterior variance of a point fell to {lowest:.3g}: the kernel matrix is not "
+            "positive semi-definite at this precision; use float64, a larger inner_reg, or another "
+            "kernel."
+        )

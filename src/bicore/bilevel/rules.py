@@ -1,0 +1,155 @@
+"""What a point is worth: each rule says which quantity of an engine it goes by."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from bicore.bilevel.contract import Engine, Quantity
+
+
+class Rule(ABC):
+    """Scores every point from what an engine offers; the lowest score is taken.
+
+    Examples
+    --------
+    >>> RULES["gain"]().quantity
+    <Quantity.GAIN: 2>
+    """
+
+    name: ClassVar[str]
+    #: What selection by this rule is called in tables.
+    method: ClassVar[str] = "bilevel"
+    #: What it needs of an engine.
+    quantity: ClassVar[Quantity]
+    #: Whether it compares with a model of all data.
+    compares: ClassVar[bool] = False
+
+    @abstractmethod
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        """One for every training point, or for ``columns``.
+
+        Parameters
+        ----------
+        engine : Engine
+            The coreset so far.
+        columns : Tensor, optional
+            Numbers of the points that need a score.
+
+        Returns
+        -------
+        Tensor
+            The lowest is the point to take.
+        """
+
+    def against(self, losses: Callable[[], Tensor]) -> Rule:
+        """The rule for one problem.
+
+        Parameters
+        ----------
+        losses : callable
+            Gives every point's loss under the model of all data, which takes a fit.
+
+        Returns
+        -------
+        Rule
+            Itself, where it compares with nothing.
+        """
+        return self
+
+
+@dataclass(frozen=True)
+class Gradient(Rule):
+    """By the implicit gradient ∂G/∂w_k: the paper's rule, for any loss.
+
+    Examples
+    --------
+    >>> Gradient().name
+    'gradient'
+    """
+
+    name = "gradient"
+    quantity = Quantity.GRADIENT
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        return engine.quantity(self.quantity, columns)
+
+
+@dataclass(frozen=True)
+class Gain(Rule):
+    """By the exact decrease of the objective; for the squared error with weights of 1.
+
+    Examples
+    --------
+    >>> Gain().name
+    'gain'
+    """
+
+    name = "gain"
+    quantity = Quantity.GAIN
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        return -engine.quantity(self.quantity, columns)
+
+
+@dataclass(frozen=True)
+class FirstOrder(Rule):
+    """By the gradient with the identity in place of the inverse Hessian.
+
+    This is GLISTER (Killamsetty et al. 2021).
+
+    Examples
+    --------
+    >>> FirstOrder().method
+    'glister'
+    """
+
+    name = "first-order"
+    method = "glister"
+    quantity = Quantity.FIRST_ORDER
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        return engine.quantity(self.quantity, columns)
+
+
+@dataclass(frozen=True)
+class ReducibleLoss(Rule):
+    """By how much a point's loss exceeds its loss under the model of all data.
+
+    This is CSReL (Tong et al. 2025): what no model could learn is not taken.
+
+    Parameters
+    ----------
+    reference : Tensor, optional
+        Every point's loss under the model of all data; filled in by :meth:`against`.
+
+    Examples
+    --------
+    >>> ReducibleLoss().method
+    'reducible loss'
+    """
+
+    reference: Tensor | None = field(default=None, compare=False, repr=False)
+
+    name = "reducible"
+    method = "reducible loss"
+    quantity = Quantity.LOSS
+    compares = True
+
+    def against(self, losses: Callable[[], Tensor]) -> ReducibleLoss:
+        return ReducibleLoss(losses())
+
+    def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
+        assert self.reference is not None, "a rule is bound to its problem before it scores"
+        reference = self.reference if columns is None else self.reference[columns]
+        return reference - engine.quantity(self.quantity, columns)
+
+
+#: By name, for the doors.
+RULES: dict[str, Callable[[], Rule]] = {
+    rule.name: rule for rule in (Gradient, Gain, FirstOrder, ReducibleLoss)
+}

@@ -1,0 +1,125 @@
+"""Projected gradients with Barzilai–Borwein steps: weights on a convex set, any objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bicore.numerics.line_search import Trial, first_enough, lengths
+from bicore.runtime import Clock
+
+
+class Weighed(Protocol):
+    """An objective of weights that remembers where it was evaluated last."""
+
+    @property
+    def weights(self) -> Tensor: ...
+
+    def value(self) -> float: ...
+
+    def gradient(self) -> Tensor: ...
+
+    def move(self, weights: Tensor) -> None: ...
+
+
+def spectral_length(
+    change: Tensor, difference: Tensor, longer: float, metric: Tensor | None = None
+) -> float:
+    """⟨s, M⁻¹s⟩/⟨s, y⟩ for a step s that changed the gradient by y; ``longer`` where that is no
+    curvature."""
+    along = _dot(change, difference, metric)
+    if not along > 0:
+        return longer
+    if metric is None:
+        return float(change @ change) / along
+    return float((change.square() / metric).sum()) / along
+
+
+def _dot(left: Tensor, right: Tensor, metric: Tensor | None) -> float:
+    # Two ways to add up the same products. A long search follows its last digits, and coresets made
+    # with either way are on record: each kind of search keeps its own.
+    return float(left @ right) if metric is None else float((left * right).sum())
+
+
+@dataclass(frozen=True)
+class ProjectedDescent:
+    """w ← P(w − η M ∇), with η the spectral step in the metric M, shortened until it pays.
+
+    ``project`` is P; ``metric`` gives the diagonal of M at some weights (none: the identity). A
+    step is tried at ``attempts`` lengths, each shorter by ``factor``; one that promises less than
+    the share ``flat`` of the objective ends the search.
+    """
+
+    project: Callable[[Tensor], Tensor]
+    attempts: int
+    metric: Callable[[Tensor], Tensor] | None = None
+    factor: float = 2.0
+    flat: float = 0.0
+
+    def run(
+        self,
+        state: Weighed,
+        first: Callable[[Tensor], float],
+        steps: int,
+        clock: Clock | None,
+    ) -> None:
+        """Lower the objective; the state never ends above where it began.
+
+        ``first`` is the length to try first, from the direction of steepest descent.
+        """
+        weights = state.weights
+        value = state.value()
+        gradient = state.gradient()
+        metric = None if self.metric is None else self.metric(weights)
+        length = first(_scaled(gradient, metric))
+        for _ in range(steps):
+            if clock is not None and clock.over:
+                break
+            found = first_enough(
+                self._trials(state, weights, value, gradient, metric, length), value
+            )
+            if found is None:
+                break
+            fresh = state.gradient()
+            change = found.point - weights
+            length = spectral_length(change, fresh - gradient, 2 * length, metric)
+            weights = found.point
+            value = found.objective
+            gradient = fresh
+            metric = None if self.metric is None else self.metric(weights)
+        if state.weights is not weights:
+            state.move(weights)
+
+    def _trials(
+        self,
+        state: Weighed,
+        weights: Tensor,
+        value: float,
+        gradient: Tensor,
+        metric: Tensor | None,
+        longest: float,
+    ) -> Iterator[Trial[Tensor]]:
+        """Points along the projected path, while they promise anything."""
+        direction = gradient if metric is None else metric * gradient
+        for length in lengths(longest, self.attempts, self.factor):
+            point = self.project(weights - length * direction)
+            promised = _dot(gradient, point - weights, metric)
+            if -promised <= self.flat * abs(value):
+                return
+            if bool((point > 0).any()):  # without any weight there is nothing to fit
+                state.move(point)
+                yield Trial(point, state.value(), promised)
+
+
+def _scaled(gradient: Tensor, metric: Tensor | None) -> Tensor:
+    """The gradient in the metric's own units."""
+    return gradient if metric is None else metric.sqrt() * gradient
+
+
+def steepest(gradient: Tensor) -> float:
+    """The largest entry, never zero: what a first step is measured by."""
+    return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
