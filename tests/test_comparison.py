@@ -24,7 +24,7 @@ from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
-from bicore.selectors import as_selector
+from bicore.selectors import NetworkSelector, as_selector
 from bicore.selectors.baselines.base import PlainSelector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
@@ -398,6 +398,15 @@ def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge
     assert isinstance(module, torch.nn.Module)
     assert stage.context(as_selector("icarl")).model is stage.observed
     assert stage.context(as_selector("uniform")).model is None
+
+
+def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
+    run = comparison(tmp_path, methods=("batchbald",), seeds=1)
+    network = NetworkSelector(curvature="gauss-newton", candidates=5)
+    run.grid = replace(run.grid, methods={**run.grid.methods, "network": network}, sizes=[3])
+    run.run()
+    assert not run.failed
+    assert {row.method for row in run.records.rows.values()} == {"batchbald", "network"}
 
 
 def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
