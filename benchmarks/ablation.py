@@ -107,7 +107,7 @@ def _selections(
         else:
             coreset = select(data, size=max(SIZES), seed=seed, runtime=runtime, **options)
             order = coreset.indices
-            reg = coreset.info["inner_reg"]
+            reg = coreset.provenance.inner_reg
         picked[variant] = {"order": order, "reg": reg, "seconds": time.perf_counter() - start}
     return picked
 

@@ -98,7 +98,7 @@ def _score(
     coreset = BilevelSelector(kernel=kernel, inner_reg=rho).select(
         data, size, rng=seed, context=Context(runtime=Runtime("cpu", progress=False))
     )
-    value = float(coreset.info["inner_reg"])
+    value = float(coreset.provenance.inner_reg)
     chosen = coreset.indices
     assert data.y is not None
     labels = data.y.dtype.kind != "f"

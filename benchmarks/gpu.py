@@ -199,8 +199,8 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
             kernel=kernel, loss=loss, inner_reg=10.0 if kernel == "linear" else 0.1
         )
         selector.select(data, 40, context=context)
-        found = [selector.select(data, size, context=context).info for _ in range(repeats)]
-        seconds = min(info["seconds"] - info["preparation_seconds"] for info in found)
+        found = [selector.select(data, size, context=context).provenance for _ in range(repeats)]
+        seconds = min(one.selection_seconds for one in found)
         row = _row(
             f"{what}, float64",
             seconds,
@@ -208,9 +208,7 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
             size * weight / ceilings["bytes_a_second"],
             "a pass over the matrix a point",
         )
-        rows.append(
-            {**row, "preparation_seconds": min(info["preparation_seconds"] for info in found)}
-        )
+        rows.append({**row, "preparation_seconds": min(one.preparation_seconds for one in found)})
     return rows
 
 

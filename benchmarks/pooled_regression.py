@@ -26,6 +26,7 @@ from torch import Tensor
 
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore.coreset import Provenance
 from bicore.kernels import TangentKernel, pooled_cntk
 from bicore.sources import cifar10
 
@@ -145,7 +146,7 @@ class Work:
             "seed": seed,
             "size": size,
             "accuracy": accuracy,
-            "selection_seconds": coreset.info["seconds"],
+            "selection_seconds": coreset.provenance.seconds,
             "kept": len(coreset),
         }
         with open(self.rows, "a") as file:
@@ -200,7 +201,7 @@ class Work:
                     order[:size],
                     np.ones(size),
                     order[:size],
-                    info={"seconds": time.perf_counter() - start},
+                    provenance=Provenance(seconds=time.perf_counter() - start),
                 )
                 yield ("uniform", pool, seed, size), plain
                 if ("uniform, optimised weights", pool, seed, size) not in self.done:
@@ -215,9 +216,10 @@ class Work:
         for size in SIZES:
             prefix = binary.prefix(size)
             better = paper.reweight(data, prefix.indices.tolist(), context=self.context)
-            better.info["seconds"] += binary.info["seconds"] * size / max(SIZES)
-            yield ("default picks, optimised weights", pool, 0, size), better
-        self.say(f"default picks of {pool} in {binary.info['seconds']:.1f} s")
+            picking = binary.provenance.seconds * size / max(SIZES)
+            both = better.told({"seconds": better.provenance.seconds + picking})
+            yield ("default picks, optimised weights", pool, 0, size), both
+        self.say(f"default picks of {pool} in {binary.provenance.seconds:.1f} s")
 
     def _complete(self, method: str, pool: int) -> bool:
         return all((method, pool, 0, size) in self.done for size in SIZES)
@@ -232,7 +234,7 @@ class Work:
             coreset = selector.select(
                 data, size, initial=() if coreset is None else coreset, context=self.context
             )
-            seconds += coreset.info["seconds"]
-            coreset.info["seconds"] = seconds
-            yield ("coreset, optimised weights", pool, 0, size), coreset
+            seconds += coreset.provenance.seconds
+            whole = coreset.told({"seconds": seconds})
+            yield ("coreset, optimised weights", pool, 0, size), whole
             self.say(f"coreset of {size} from {pool}: {seconds:.1f} s")

@@ -73,7 +73,7 @@ ENGINES = [
 
 
 def _seconds(coreset: Coreset) -> float:
-    return float(coreset.info["seconds"] - coreset.info["preparation_seconds"])
+    return coreset.provenance.selection_seconds
 
 
 def _engine(
@@ -119,7 +119,7 @@ def _recipe(data: Dataset, size: int) -> dict[str, Any]:
         linear=ConjugateGradient(50, lenient=True, tolerance=1e-5, euclidean=True),
     )
     coreset = selector.select(data, size, context=Context(runtime=_runtime("float32")))
-    effort = coreset.info["effort"]
+    effort = coreset.details["effort"]
     print(f"recipe {size}: {_seconds(coreset):.1f} s", file=sys.stderr, flush=True)
     return {
         "size": size,

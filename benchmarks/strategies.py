@@ -44,7 +44,9 @@ def run(arguments: Any) -> dict[str, Any]:
     data = Dataset(gram, y)
     rows = []
     rho = float(
-        BilevelSelector(kernel="precomputed").select(data, 1, context=_context()).info["inner_reg"]
+        BilevelSelector(kernel="precomputed")
+        .select(data, 1, context=_context())
+        .provenance.inner_reg
     )
     for size in SIZES:
         for strategy in _strategies(size):

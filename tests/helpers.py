@@ -9,8 +9,12 @@ import numpy as np
 import torch
 
 from bicore import BilevelSelector, CustomLoss, Dataset, Runtime
-from bicore.bilevel.engines.implicit import ImplicitForward
+from bicore.bilevel.contract import Engine, Quantity
+from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.prepare import Prepared, Room, prepare
 from bicore.bilevel.problem import Problem
+from bicore.picking import Start
+from bicore.selectors.proxy_model import fitted
 
 
 def blobs(n: int = 40, classes: int = 3, features: int = 4, seed: int = 0) -> Dataset:
@@ -30,11 +34,23 @@ def line(n: int = 40, targets: int = 2, features: int = 3, seed: int = 0) -> Dat
     )
 
 
+def prepared_of(
+    selector: BilevelSelector,
+    data: Dataset,
+    outer: Dataset | None = None,
+    runtime: Runtime | None = None,
+    seed: int = 0,
+) -> Prepared:
+    """What a selector would work on."""
+    where = runtime or Runtime(device="cpu")
+    return prepare(selector.proxy, data, outer, Room(len(data)), seed, where)
+
+
 def problem_of(
     selector: BilevelSelector, data: Dataset, outer: Dataset | None = None, dtype: str = "float64"
 ) -> Problem:
     """The tensors a selector would work on."""
-    return selector.prepare(data, outer, len(data), 0, Runtime(device="cpu", dtype=dtype)).problem
+    return prepared_of(selector, data, outer, Runtime(device="cpu", dtype=dtype)).problem
 
 
 def state_of(
@@ -43,13 +59,19 @@ def state_of(
     points: list[int],
     weights: Any,
     outer: Dataset | None = None,
-) -> ImplicitForward:
+) -> ImplicitEngine:
     """The fit of a selector on given points."""
-    state = selector.prepare(data, outer, len(points), 0, Runtime(device="cpu")).implicit(
-        len(points)
-    )
-    state.extend(points, [float(w) for w in weights])
-    return state
+    return fitted(prepared_of(selector, data, outer), Start(points, [float(w) for w in weights]))
+
+
+def gradients(engine: Engine, columns: torch.Tensor | None = None) -> np.ndarray:
+    """∂G/∂w of every point."""
+    return engine.quantity(Quantity.GRADIENT, columns).numpy()
+
+
+def gains(engine: Engine, columns: torch.Tensor | None = None) -> np.ndarray:
+    """The exact decrease of G by every point."""
+    return engine.quantity(Quantity.GAIN, columns).numpy()
 
 
 def with_reg(problem: Problem, regulariser: Any) -> Problem:

@@ -6,7 +6,17 @@ import pytest
 import torch
 
 import bicore
-from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Linear, Nystrom, Runtime
+from bicore import (
+    RBF,
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    Linear,
+    Nystrom,
+    Runtime,
+    select,
+)
 from bicore.active import query
 from bicore.kernels import Averaged, shifts
 from bicore.selectors import JointSelector, Reconstruction, trusted
@@ -23,14 +33,14 @@ def test_a_joint_objective_is_the_sum_of_its_parts_and_its_first_step_the_sum_of
         BilevelSelector(kernel=Linear(1.0), inner_reg=1.0, loss="cross-entropy"),
     ]
     joint = JointSelector(models, shares=[3, 1]).select(data, 6)
-    empty = [model.select(data, 1).info["empty_objective"] for model in models]
+    empty = [model.select(data, 1).provenance.empty_objective for model in models]
     parts = [
         model.select(data, 6, initial=joint.indices.tolist()).objectives[-1] for model in models
     ]
     assert joint.objectives[-1] == pytest.approx(
         0.75 * parts[0] / empty[0] + 0.25 * parts[1] / empty[1], rel=1e-6
     )
-    assert [model["objective"] for model in joint.info["models"]] == pytest.approx(parts)
+    assert [model["objective"] for model in joint.details["models"]] == pytest.approx(parts)
     scores = [-model.influence(data, [int(joint.indices[0])]) for model in models]
     total = 0.75 * scores[0] / empty[0] + 0.25 * scores[1] / empty[1]
     total[joint.indices[0]] = np.inf
@@ -71,13 +81,13 @@ def test_a_joint_coreset_keeps_to_one_limit_and_to_its_own_data():
         four.select(data, 3, context=limited).indices.tolist()
         == one.select(data, 3).indices.tolist()
     )
-    assert one.select(data, 3, context=limited).info["operator"] == "gram"
-    assert four.select(data, 3, context=limited).info["operator"] == "blocked"
+    assert one.select(data, 3, context=limited).details["operator"] == "gram"
+    assert four.select(data, 3, context=limited).details["operator"] == "blocked"
     with pytest.raises(InputError, match="other data"):
         one.select(data, 4, initial=one.select(blobs(400, seed=2), 2))
-    with pytest.raises(InputError, match="one model"):
-        one.select(data, "auto")
-    assert "kernel" not in one.select(data, 2).info
+    with pytest.raises(InputError, match="size='auto' is for bilevel selection"):
+        select(data, size="auto", method=one)
+    assert one.select(data, 2).provenance.kernel is None
 
 
 def test_what_cannot_be_joined_is_refused():
@@ -111,7 +121,7 @@ def test_reconstruction_regresses_the_principal_components_and_reads_no_labels()
     assert labelled.indices.tolist() == found.indices.tolist()
     again = unlabelled.select(Dataset(x), 8, initial=unlabelled.select(Dataset(x), 5))
     assert again.indices.tolist() == found.indices.tolist()
-    assert found.info["fingerprint"] == Dataset(x).fingerprint()
+    assert found.provenance.fingerprint == Dataset(x).fingerprint()
     with pytest.raises(InputError, match="other data"):
         unlabelled.select(Dataset(2 * x), 8, initial=found)
     assert len(unlabelled.select(Dataset(np.ones((5, 2))), 2)) == 2
@@ -172,7 +182,7 @@ def test_regression_on_a_real_table_and_on_several_targets():
             coreset.indices,
             *(np.random.default_rng(seed).choice(300, 40, replace=False) for seed in range(10)),
         ):
-            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.info["inner_reg"]).predict(
+            fitted = BilevelSelector(kernel="rbf", inner_reg=coreset.provenance.inner_reg).predict(
                 data, x[test], indices.tolist()
             )
             shares.append(
@@ -181,7 +191,7 @@ def test_regression_on_a_real_table_and_on_several_targets():
                 / np.mean((aims[test] - aims[train].mean(0)) ** 2)
             )
         assert shares[0] > np.mean(shares[1:]) + 0.05
-        assert coreset.info["task"] == "regression"
+        assert coreset.provenance.task == "regression"
 
 
 def test_points_whose_label_a_model_of_the_others_denies_are_not_trusted():
@@ -291,7 +301,7 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     assert (found.indices + 6).tolist() == selector.select(
         whole, 11, initial=list(range(6))
     ).indices[6:].tolist()
-    assert found.info["n"] == 84
+    assert found.provenance.rows == 84
     assert found.gains.sum() == pytest.approx(
         selector.select(whole, 6, initial=list(range(6))).objectives[-1] - found.objectives[-1]
     )
@@ -305,7 +315,7 @@ def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
         selector=selector,
         runtime=Runtime(max_seconds=1e-9),
     )
-    assert stopped.status == "stopped by max_seconds after 0 of 5 points"
+    assert stopped.message == "stopped by max_seconds after 0 of 5 points"
     assert (
         len(query(data.x[known], data.y[known], data.x[pool], 5, selector=selector, landmarks=20))
         == 5

@@ -275,7 +275,7 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
         cwd=folder,
     )
     assert "not scaled" in plain.stderr
-    assert Coreset.load(tmp_path / "a.npz").info["scale"] == "none"
+    assert Coreset.load(tmp_path / "a.npz").details["scale"] == "none"
     scaled = bicore(
         "select",
         "data.npz",
@@ -288,7 +288,7 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
         cwd=folder,
     )
     assert (scaled.stdout, scaled.stderr) == ("", "")
-    assert Coreset.load(tmp_path / "b.npz").info["scale"] == "standard"
+    assert Coreset.load(tmp_path / "b.npz").details["scale"] == "standard"
     raw = bicore(
         "select",
         "mnist",

@@ -1,9 +1,12 @@
 """Seeded runs whose answers must not drift without a reason."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from bicore import PerPoint, select
+from bicore import PerPoint, Runtime, select
 from bicore.sources import digits
 
 X, Y = (part[:300] for part in digits())
@@ -49,3 +52,42 @@ def test_golden(name):
     assert coreset.indices.tolist() == indices
     assert coreset.objective == pytest.approx(objective, rel=1e-5)
     assert np.isfinite(coreset.weights).all()
+
+
+#: Configurations drawn at random over kernels, losses, rules, weights, strategies, regularisers,
+#: quotas, operators and precisions, with what they gave before engines had one contract.
+DRAWN = json.loads((Path(__file__).parent / "golden.json").read_text())
+
+
+@pytest.mark.parametrize("number", range(len(DRAWN)))
+def test_configurations_drawn_at_random(number):
+    drawn = DRAWN[number]
+    options = dict(drawn["options"])
+    setting = drawn["setting"]
+    if options["inner_reg"] == ["per-point", 0.001]:
+        options["inner_reg"] = PerPoint(0.001)
+    x, y = digits()
+    if options["loss"] == "logistic":
+        y = y % 2
+    rows = setting["rows"]
+    weight = None
+    first = list(range(setting["initial"]))
+    if setting["weighted"]:
+        weight = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 2.0], rows)
+        first = np.flatnonzero(weight)[: setting["initial"]].tolist()
+    judge = slice(1000, 1000 + setting["outer"])
+    coreset = select(
+        x[:rows],
+        y[:rows],
+        setting["size"],
+        weight=weight,
+        outer=(x[judge], y[judge]) if setting["outer"] else None,
+        initial=first,
+        seed=setting["seed"],
+        runtime=Runtime("cpu", setting["dtype"], setting["memory"], threads=1),
+        **options,
+    )
+    assert coreset.indices.tolist() == drawn["indices"]
+    assert coreset.objective == pytest.approx(drawn["objective"], rel=1e-6)
+    if drawn["weights"] is not None:
+        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=1e-3, atol=1e-5)

@@ -170,7 +170,7 @@ def test_image_kernels_go_through_in_blocks_under_a_limit():
         selector.select(data, 3, context=Context(runtime=Runtime("cuda", memory=memory)))
         for memory in (None, "12MB")
     )
-    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
 
 
@@ -230,7 +230,7 @@ def test_selections_are_the_same_on_both(kernel, options, loss):
             selector.select(data, 30, outer=held_out, context=Context(runtime=Runtime(device)))
             for device in ("cpu", "cuda")
         )
-        assert gpu.info["device"].startswith("cuda")
+        assert gpu.details["device"].startswith("cuda")
         # rounding moves weights along a flat floor, and with weights after every point also the
         # picks
         if "weights" in options:
@@ -277,7 +277,7 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
         selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory=memory)))
         for memory in (None, "30MB")
     )
-    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
     # more than a quarter of the limit
     wide = Dataset(np.random.default_rng(0).normal(size=(3000, 400)), np.arange(3000) % 3)
@@ -287,7 +287,7 @@ def test_blocks_under_a_limit_give_the_same_points_and_too_little_is_an_error():
         )
         for device in ("cuda", "cpu")
     )
-    assert there.info["operator"] == "blocked"
+    assert there.details["operator"] == "blocked"
     assert there.indices.tolist() == here.indices.tolist()
     with pytest.raises(MemoryLimitError, match=r"needs at least .* and the limit is 100 kB"):
         selector.select(data, 6, context=Context(runtime=Runtime("cuda", memory="100KB")))

@@ -127,7 +127,7 @@ REFUSED = {
     ),
     "gain per point": (
         lambda: select(X, Y, 3, rule="gain", inner_reg=PerPoint(0.1)),
-        r"rule='gain' needs a constant inner_reg",
+        r"rule='gain' is exact for the squared error with a constant inner_reg",
     ),
     "start weights": (
         lambda: reweight(X, Y, [1, 2], start=[1.0, -1.0], **OK),
@@ -269,7 +269,7 @@ def test_image_kernels_take_smaller_blocks_before_they_are_refused():
         selector.select(data, 2, context=Context(runtime=Runtime(memory=memory)))
         for memory in (None, "1MB")
     )
-    assert (whole.info["operator"], blocked.info["operator"]) == ("gram", "blocked")
+    assert (whole.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
     assert whole.indices.tolist() == blocked.indices.tolist()
     with pytest.raises(MemoryLimitError, match="needs at least"):
         selector.select(data, 2, context=Context(runtime=Runtime(memory="50KB")))
@@ -303,7 +303,7 @@ def test_memory_is_predicted_before_it_is_allocated():
 def test_a_hundred_thousand_points_run_in_blocks():
     x = np.random.default_rng(0).normal(size=(100_000, 2))
     coreset = select(x, x[:, 0] > 0, 2, runtime=Runtime(memory="2GB", dtype="float32"), **OK)
-    assert coreset.info["operator"] == "blocked"
+    assert coreset.details["operator"] == "blocked"
     assert len(coreset) == 2
 
 
@@ -312,7 +312,7 @@ def test_a_hundred_thousand_points_with_features():
     coreset = select(
         x, x[:, 0] > 0, 20, kernel="linear", inner_reg=1.0, runtime=Runtime(memory="200MB")
     )
-    assert coreset.info["operator"] == "features"
+    assert coreset.details["operator"] == "features"
 
 
 def test_sizes_of_memory():
@@ -356,7 +356,7 @@ def test_the_same_data_in_any_form_gives_the_same_answer(name):
     x, y = SAME[name]
     coreset = select(x, y, 6, **OK)
     assert coreset.indices.tolist() == BASE
-    assert coreset.info["task"] == "classification"
+    assert coreset.provenance.task == "classification"
 
 
 WORKS = {
@@ -424,14 +424,14 @@ def test_all_defaults_run_in_float32(kernel, loss):
         x[:300], y[:300], 20, kernel=kernel, loss=loss, runtime=Runtime(dtype="float32")
     )
     double = select(
-        x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.info["inner_reg"]
+        x[:300], y[:300], 20, kernel=kernel, loss=loss, inner_reg=coreset.provenance.inner_reg
     )
     assert coreset.objective == pytest.approx(double.objective, rel=0.1)
 
 
 def test_task_is_decided_by_the_kind_of_label_and_shown():
-    assert select(X, Y, 2, **OK).info["task"] == "classification"
-    assert select(X, Y.astype(float), 2, **OK).info["task"] == "regression"
+    assert select(X, Y, 2, **OK).provenance.task == "classification"
+    assert select(X, Y.astype(float), 2, **OK).provenance.task == "regression"
     assert select(X, Y.astype(float), 2, task="classification", **OK).indices.tolist() == BASE[:2]
     assert "task=regression" in repr(select(X, Y.astype(float), 2, **OK))
 
@@ -439,7 +439,7 @@ def test_task_is_decided_by_the_kind_of_label_and_shown():
 def test_known_classes_allow_a_part_without_some_of_them():
     part = np.flatnonzero(Y == 0)
     coreset = select(X[part], Y[part], 3, classes=[0, 1, 2], loss="cross-entropy", **OK)
-    assert coreset.info["classes"] == [0, 1, 2]
+    assert coreset.provenance.classes == (0, 1, 2)
 
 
 def test_data_slices_every_column_together():
@@ -452,4 +452,5 @@ def test_data_slices_every_column_together():
     )
     np.testing.assert_array_equal(part.x, X[[5, 2]])
     assert len(data[:7]) == 7
+    assert data[(5, 2)].fingerprint() == part.fingerprint()  # a tuple is rows, not a place
     assert data.fingerprint() != part.fingerprint()

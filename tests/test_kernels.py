@@ -37,6 +37,7 @@ from bicore.kernels import (
     resnet18,
 )
 from bicore.kernels import tangent as tangent_module
+from bicore.kernels.operators import Blocked, Features, Gram, OuterProducts
 
 ORACLE = np.load(Path(__file__).parent / "oracle" / "kernels.npz")
 NETWORKS = {
@@ -599,3 +600,28 @@ def test_average_pooling_is_a_readout_or_refused_by_name():
                 nn.Linear(4, 2),
             )
         )
+
+
+def test_layers_say_what_they_are():
+    block = Residual((ReLU(), Conv(3, 2), ReLU(), Conv(3)), (Conv(1, 2, 0),))
+    assert (block.thinning, block.rectifiers, block.uneven, block.bypassed) == (2, 2, False, False)
+    assert Residual((Conv(3, 2),)).uneven
+    assert Residual((Dense(),)).bypassed
+    assert Conv(3).convolution == Conv(3)
+    assert [layer for layer in (Dense(), ReLU(), Flatten()) if layer.convolution is not None] == []
+
+
+def test_operators_say_what_they_hold():
+    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gram = Gram(x @ x.T, symmetric=True)
+    features = Features(x, x)
+    blocked = Blocked(Linear(), x, x, 4)
+    outer = OuterProducts(x, x)
+    kept = [operator.stored for operator in (gram, features, blocked, outer)]
+    assert kept == [True, True, False, False]
+    assert gram.matrix_or_none is gram.matrix
+    assert features.matrix_or_none is None
+    assert gram.feature_rows is None
+    rows, columns = features.feature_rows
+    torch.testing.assert_close(rows @ columns.T, gram.matrix)
+    torch.testing.assert_close(outer.columns(torch.arange(6)), gram.matrix.square())

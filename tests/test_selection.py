@@ -1,6 +1,8 @@
 """The selector's promises: order, prefixes, continuation, candidates, interruption, time limits,
 influence, regularisers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,9 +20,12 @@ from bicore import (
     influence,
     select,
 )
-from bicore.selectors.base import lowest
+from bicore.bilevel import Adaptive, Constant
+from bicore.bilevel.contract import Quantity
+from bicore.coreset import Status
+from bicore.picking import lowest
 from bicore.sources import digits
-from tests.helpers import HUBER, blobs, line, softmax_loss, state_of
+from tests.helpers import HUBER, blobs, gains, gradients, line, softmax_loss, state_of
 
 OPTIONS = {
     "squared": {"loss": "squared", "inner_reg": 0.1},
@@ -74,27 +79,27 @@ def test_continuing_does_not_redo_what_was_done(name, monkeypatch):
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("with_outer", [False, True])
 def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_outer):
-    from bicore.bilevel.engines.ridge import RidgeForward
+    from bicore.bilevel.engines.ridge import RidgeEngine
     from tests.helpers import problem_of
 
     data = blobs(50)
     outer = blobs(20, seed=3) if with_outer else None
     problem = problem_of(BilevelSelector(kernel=kernel, inner_reg=0.2), data, outer)
-    together = RidgeForward(problem, 8, exact_gain=True)
-    apart = RidgeForward(problem, 8, exact_gain=True)
+    together = RidgeEngine(problem, 8, gains=True)
+    apart = RidgeEngine(problem, 8, gains=True)
     points = [4, 9, 33, 20]
     weights = [1.0, 2.0, 0.5, 1.0]
     together.extend(points, weights)
     for k, weight in zip(points, weights, strict=True):
-        apart.add(k, weight)
+        apart.extend([k], [weight])
     for state in (together, apart):
-        state.add(41)
+        state.extend([41], [1.0])
     for one, two in (
-        (together.scores(), apart.scores()),
-        (together.gains(), apart.gains()),
-        (together.residual, apart.residual),
+        (gradients(together), gradients(apart)),
+        (gains(together), gains(apart)),
+        (together.residual.numpy(), apart.residual.numpy()),
     ):
-        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-12)
     assert together.objective == pytest.approx(apart.objective, rel=1e-10)
 
 
@@ -105,14 +110,14 @@ def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_ou
 )
 def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
     """A dense posterior kernel in plain arrays, and the factored one in tensors."""
-    from bicore.bilevel.engines import dense_ridge as explicit
+    from bicore.bilevel.engines import dense_ridge
 
     weights = np.linspace(0.2, 2, 60)
     data = Dataset(blobs(60).x, blobs(60).y, weights)
     outer = blobs(25, seed=3) if with_outer else None
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
     small = selector.select(data, 15, outer=outer, initial=[7, 3])
-    monkeypatch.setattr(explicit, "LARGEST", 0)
+    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     large = selector.select(data, 15, outer=outer, initial=[7, 3])
     assert small.indices.tolist() == large.indices.tolist()
     np.testing.assert_allclose(small.objectives, large.objectives, rtol=1e-9)
@@ -124,10 +129,10 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
 )
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
-    from bicore.bilevel.engines import dense_ridge as explicit
-    from bicore.bilevel.engines.ridge import RidgeForward
+    from bicore.bilevel.engines import dense_ridge
+    from bicore.bilevel.engines.ridge import RidgeEngine
 
-    monkeypatch.setattr(explicit, "LARGEST", 0)
+    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
     rng = np.random.default_rng(0)
     x = np.concatenate([blobs(60).x, blobs(60).x[:9]])  # ties between equal rows
     data = Dataset(
@@ -139,7 +144,7 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05, **options)
     steps = []
     host = selector.select(data, 40, initial=[11] if data.weights[11] else [12])
-    monkeypatch.setattr(RidgeForward, "on_device", True)
+    monkeypatch.setattr(RidgeEngine, "on_device", True)
     runtime = Runtime(progress=lambda step: steps.append(step.done))
     device = selector.select(
         data, 40, initial=[11] if data.weights[11] else [12], context=Context(runtime=runtime)
@@ -147,78 +152,98 @@ def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypat
     assert device.indices.tolist() == host.indices.tolist()
     np.testing.assert_allclose(device.objectives, host.objectives, rtol=1e-10)
     assert steps == list(range(2, 41))
-    assert device.status == "complete"
+    assert device.status is Status.COMPLETE
 
 
-def resident(selector, data, size, outer=None, seed=0):
-    """A cross-entropy selection by the engine of the GPU, on the CPU."""
-    from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
-    from bicore.bilevel.greedy import Plan, Pursuit
-    from bicore.runtime import Clock, ProgressLine
+@pytest.fixture
+def recorded(monkeypatch):
+    """The engine of the GPU serves on the CPU too; the engines that were built are listed."""
+    from bicore.bilevel.engines.recorded_softmax import RecordedSoftmaxEngine
 
-    runtime = Runtime("cpu")
-    with runtime.applied():
-        prepared = selector.prepare(data, outer, size, seed, runtime)
-        engine = SoftmaxResident(prepared.problem, size, lambda: prepared.implicit(size))
-        pursuit = Pursuit(engine, Plan(size, seed), data)
-        outcome = pursuit.run([], [], None, Clock(), ProgressLine(runtime, Clock(), size, ""))
-    return outcome, pursuit.engine
+    built = []
+    plain = RecordedSoftmaxEngine.build.__func__
+
+    def build(cls, problem, demand):
+        built.append(plain(cls, problem, demand))
+        return built[-1]
+
+    monkeypatch.setattr(RecordedSoftmaxEngine, "build", classmethod(build))
+    monkeypatch.setattr(RecordedSoftmaxEngine, "fits", classmethod(lambda cls, problem: True))
+    return built
 
 
 @pytest.mark.parametrize("with_outer", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3))]
 )
-def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, monkeypatch):
-    from bicore.bilevel.engines.recorded_softmax import SoftmaxResident
-
-    monkeypatch.setattr(SoftmaxResident, "on_device", True)
+def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, recorded):
     data = blobs(90, classes=4)
     outer = blobs(40, classes=4, seed=5) if with_outer else None
     data = Dataset(data.x, data.y, np.linspace(0.1, 3, 90))
     selector = BilevelSelector(kernel=kernel, loss="cross-entropy", inner_reg=reg)
-    expected = selector.select(data, 30, outer=outer)
-    outcome, engine = resident(selector, data, 30, outer)
-    assert isinstance(engine, SoftmaxResident)
-    assert outcome.indices.tolist() == expected.indices.tolist()
-    np.testing.assert_allclose(outcome.objectives, expected.objectives, rtol=1e-6)
+    expected = replace(selector, linear=Adaptive()).select(data, 30, outer=outer)
+    assert not recorded  # solvers asked for by name are for the general engine
+    found = selector.select(data, 30, outer=outer)
+    assert len(recorded) == 1
+    assert not recorded[0].effort  # no other engine took over
+    assert found.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
+    drawn = replace(selector, first="random")
+    general = replace(drawn, linear=Adaptive())
+    assert drawn.select(data, 9).indices.tolist() == general.select(data, 9).indices.tolist()
 
 
-def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(monkeypatch):
+def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, monkeypatch):
     from bicore.bilevel.engines import recorded_softmax as module
-    from bicore.bilevel.engines.implicit import ImplicitForward
 
-    monkeypatch.setattr(module.SoftmaxResident, "on_device", True)
     monkeypatch.setattr(module, "TRIES", 1)
     monkeypatch.setattr(module, "INNER", 1)
     data = blobs(90, classes=4)
     selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=1e-3)
-    expected = selector.select(data, 25)
-    outcome, engine = resident(selector, data, 25)
-    assert isinstance(engine, ImplicitForward)
-    assert outcome.indices.tolist() == expected.indices.tolist()
-    np.testing.assert_allclose(outcome.objectives, expected.objectives, rtol=1e-6)
-    assert outcome.status == "complete"
+    expected = replace(selector, linear=Adaptive()).select(data, 25)
+    found = selector.select(data, 25)
+    assert recorded[0].effort["fits"] > 1
+    assert found.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-6)
+    assert found.status is Status.COMPLETE
+
+
+def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
+    data = blobs(60)
+    selector = BilevelSelector(kernel="rbf", loss="cross-entropy", inner_reg=0.05)
+    selector.select(data, 6)
+    engine = recorded[0]
+    general = state_of(selector, data, engine.chosen[1:], np.ones(5))
+    engine.drop([0])
+    assert engine.chosen == general.chosen
+    assert engine.objective == pytest.approx(general.objective, rel=1e-6)
+    engine.extend([59], [2.0])
+    assert engine.chosen[-1] == 59
+    np.testing.assert_allclose(
+        engine.quantity(Quantity.LOSS),
+        state_of(selector, data, engine.chosen, [1.0] * 5 + [2.0]).quantity(Quantity.LOSS),
+        rtol=1e-4,
+    )
 
 
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
-    from bicore.bilevel.engines import dense_ridge as explicit
-    from bicore.bilevel.engines.ridge import RidgeForward
+    from bicore.bilevel.engines import dense_ridge
+    from bicore.bilevel.engines.ridge import RidgeEngine
 
-    monkeypatch.setattr(explicit, "LARGEST", 0)
-    monkeypatch.setattr(RidgeForward, "on_device", True)
+    monkeypatch.setattr(dense_ridge, "LARGEST", 0)
+    monkeypatch.setattr(RidgeEngine, "on_device", True)
     data = blobs(60)
     selector = BilevelSelector(kernel="rbf", inner_reg=0.05)
     whole = selector.select(data, 40)
     short = selector.select(data, 40, context=Context(runtime=Runtime(max_seconds=1e-9)))
-    assert short.status == "stopped by max_seconds after 1 of 40 points"
+    assert short.message == "stopped by max_seconds after 1 of 40 points"
 
     def stop(step):
         if step.done == 20:
             raise KeyboardInterrupt
 
     part = selector.select(data, 40, context=Context(runtime=Runtime(progress=stop)))
-    assert part.status.startswith("interrupted after")
+    assert part.message.startswith("interrupted after")
     assert part.indices.tolist() == whole.indices[: len(part)].tolist()
     assert len(part) >= 20
 
@@ -228,17 +253,16 @@ def test_the_objective_told_is_that_of_a_fresh_fit(name):
     data = blobs(60)
     options = OPTIONS[name]
     coreset = BilevelSelector(kernel="rbf", **options).select(data, 9)
-    reg = (
-        PerPoint(coreset.info["inner_reg"])
-        if coreset.info["inner_reg_form"] == "per point"
-        else coreset.info["inner_reg"]
-    )
+    form = PerPoint if coreset.provenance.per_point else Constant
+    reg = form(coreset.provenance.inner_reg)
     fresh = BilevelSelector(kernel="rbf", loss=options["loss"], inner_reg=reg)
     assert coreset.objective == pytest.approx(
         state_of(fresh, data, coreset.indices.tolist(), np.ones(9)).objective, rel=1e-6
     )
     assert len(coreset.objectives) == len(coreset.gains) == 9
-    assert coreset.gains.sum() == pytest.approx(coreset.info["empty_objective"] - coreset.objective)
+    assert coreset.gains.sum() == pytest.approx(
+        coreset.provenance.empty_objective - coreset.objective
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,38 +337,38 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
                 raise KeyboardInterrupt
 
         part = selector.select(data, 12, context=Context(runtime=Runtime(progress=stop)))
-        assert part.status == "interrupted after 7 of 12 points"
+        assert part.message == "interrupted after 7 of 12 points"
         assert part.indices.tolist() == whole.indices[:7].tolist()
         assert selector.select(data, 12, initial=part).indices.tolist() == whole.indices.tolist()
 
 
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 
     data = blobs(60)
-    plain = ExplicitRidge.scores
+    plain = DenseRidgeEngine.quantity
     calls = []
 
-    def scores(self, columns=None):
+    def quantity(self, what, columns=None):
         calls.append(1)
         if len(calls) == 5:
-            self.indices.append(59)  # half-made
+            self.chosen.append(59)  # half-made
             raise KeyboardInterrupt
-        return plain(self, columns)
+        return plain(self, what, columns)
 
     whole = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
-    monkeypatch.setattr(ExplicitRidge, "scores", scores)
+    monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
     part = BilevelSelector(kernel="rbf", inner_reg=0.1).select(data, 12)
     assert part.indices.tolist() == whole.indices[:4].tolist()
 
 
 def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import ExplicitRidge
+    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 
-    def scores(self, columns=None):
+    def quantity(self, what, columns=None):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ExplicitRidge, "scores", scores)
+    monkeypatch.setattr(DenseRidgeEngine, "quantity", quantity)
     with pytest.raises(KeyboardInterrupt):
         BilevelSelector(kernel="rbf", inner_reg=0.1).select(blobs(), 3)
 
@@ -360,7 +384,7 @@ def test_a_time_limit_returns_the_prefix():
         runtime=Runtime(max_seconds=1e-6),
     )
     assert len(part) == 1
-    assert part.status == "stopped by max_seconds after 1 of 50 points"
+    assert part.message == "stopped by max_seconds after 1 of 50 points"
 
 
 def test_a_time_limit_also_ends_the_search_for_weights():
@@ -374,7 +398,7 @@ def test_a_time_limit_also_ends_the_search_for_weights():
         runtime=Runtime(max_seconds=1e-6),
     )
     assert part.binary  # no time was left to learn any
-    assert "max_seconds" in part.status
+    assert "max_seconds" in part.message
 
 
 def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
@@ -407,7 +431,7 @@ def test_initial_points_of_full_size_have_their_weights_learnt():
 
 @pytest.mark.parametrize("stage", ["selecting", "fit", "search"])
 def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch):
-    from bicore.bilevel.engines.implicit import ImplicitForward
+    from bicore.bilevel.engines.implicit import ImplicitEngine
     from bicore.bilevel.solvers.weights import ProjectedGradient
 
     def stop(*args, **kwargs):
@@ -418,14 +442,14 @@ def test_an_interrupt_never_loses_the_points_of_final_weights(stage, monkeypatch
             raise KeyboardInterrupt
 
     if stage == "fit":
-        monkeypatch.setattr(ImplicitForward, "extend", stop)
+        monkeypatch.setattr(ImplicitEngine, "extend", stop)
     # after an interrupt the search must not even begin
     if stage == "search" or stage == "selecting":
         monkeypatch.setattr(ProjectedGradient, "optimise", stop)
     runtime = Runtime(progress=after_four)
     part = select(blobs(60), size=6, kernel="rbf", inner_reg=0.1, weights="final", runtime=runtime)
     assert len(part) == (4 if stage == "selecting" else 6)
-    assert "interrupted" in part.status
+    assert part.status is Status.INTERRUPTED
 
 
 def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
@@ -440,7 +464,7 @@ def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
 
 
 def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
-    monkeypatch.setattr("bicore.runtime.PROGRESS_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr("bicore.runtime.progress.PROGRESS_AFTER_SECONDS", -1.0)
     select(blobs(60), size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=True))
     written = capsys.readouterr().err
     assert "selecting 1/5  objective" in written
@@ -460,15 +484,15 @@ def test_automatic_regulariser_uses_the_training_data_alone_and_is_told():
     data = blobs(80)
     one = select(data, size=5, kernel="rbf")
     two = select(data, size=20, kernel="rbf")
-    assert one.info["inner_reg_auto"]
+    assert one.provenance.automatic
     # whatever the size: prefixes stay nested
-    assert one.info["inner_reg"] == two.info["inner_reg"] > 0
+    assert one.provenance.inner_reg == two.provenance.inner_reg > 0
     for outer in ((data.x[:20], data.y[:20]), (data.x[:20], 2 - data.y[:20])):
         assert (
-            select(data, size=5, kernel="rbf", outer=outer).info["inner_reg"]
-            == one.info["inner_reg"]
+            select(data, size=5, kernel="rbf", outer=outer).provenance.inner_reg
+            == one.provenance.inner_reg
         )
-    explicit = select(data, size=20, kernel="rbf", inner_reg=two.info["inner_reg"])
+    explicit = select(data, size=20, kernel="rbf", inner_reg=two.provenance.inner_reg)
     assert explicit.indices.tolist() == two.indices.tolist()
 
 
@@ -477,8 +501,8 @@ def test_automatic_regulariser_grows_with_the_noise():
     clean = np.sin(x).sum(1)
     noisy = clean + 3 * np.random.default_rng(1).normal(size=150)
     assert (
-        select(x, noisy, size=3, kernel="rbf").info["inner_reg"]
-        > 3 * select(x, clean, size=3, kernel="rbf").info["inner_reg"]
+        select(x, noisy, size=3, kernel="rbf").provenance.inner_reg
+        > 3 * select(x, clean, size=3, kernel="rbf").provenance.inner_reg
     )
 
 
@@ -486,7 +510,7 @@ def test_automatic_regulariser_grows_with_the_noise():
 def test_automatic_regulariser_is_near_the_best_of_a_grid(seed):
     """The regret of the rule on a held-out judge: fits on fresh random subsets, a fine grid of ρ."""
     data = blobs(150, seed=seed)
-    chosen = select(data, size=2, kernel="rbf").info["inner_reg"]
+    chosen = select(data, size=2, kernel="rbf").provenance.inner_reg
     rng = np.random.default_rng(seed + 10)
     grid = 10.0 ** np.arange(-4, 1.1, 0.5)
     subsets = [rng.choice(150, 75, replace=False).tolist() for _ in range(5)]
@@ -528,8 +552,8 @@ def test_coreset_file_round_trip_and_refusals(tmp_path):
     for name in ("indices", "weights", "ids", "objectives"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(coreset, name))
     assert loaded.info == coreset.info
-    assert loaded.info["fingerprint"] == data.fingerprint()
-    assert loaded.info["classes"] == ["a", "b", "c"]
+    assert loaded.provenance.fingerprint == data.fingerprint()
+    assert loaded.provenance.classes == ("a", "b", "c")
     assert loaded.ids.tolist() == (loaded.indices + 100).tolist()
     assert (
         np.load(tmp_path / "c.npz", allow_pickle=False)["indices"].tolist()

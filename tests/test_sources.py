@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bicore import InputError
-from bicore.sources import digits, mnist
+from bicore.sources import digits, mnist, open_source
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(6, 28, 28), dtype=np.uint8)
 LABELS = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)
@@ -61,3 +61,15 @@ def test_digits():
     assert x.shape == (1797, 64)
     assert 0 <= x.min() < x.max() == 1
     assert sorted(set(y)) == list(range(10))
+
+
+def test_arrays_under_each_others_ending_are_told_apart(tmp_path):
+    np.savez(tmp_path / "several.npz", x=np.ones((2, 1)), y=np.arange(2))
+    np.save(tmp_path / "one.npy", np.ones((2, 1)))
+    (tmp_path / "several.npz").rename(tmp_path / "several.npy")
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    with pytest.raises(InputError, match=r"single array under the name \.npz"):
+        open_source(str(tmp_path / "one.npz"))
+    several = str(tmp_path / "several.npy")
+    with pytest.raises(InputError, match=r"archive of several arrays"):
+        open_source(several, labels=several)

@@ -62,7 +62,7 @@ def select(
         With ``size="auto"``: how far above the full model's loss on held-out points, as a share.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
-        rule, candidates, …
+        rule, candidates and so on.
 
     Returns
     -------

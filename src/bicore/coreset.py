@@ -98,6 +98,11 @@ class Provenance:
     classes: tuple[Any, ...] | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def selection_seconds(self) -> float:
+        """What choosing took, once everything was prepared."""
+        return self.seconds - self.preparation_seconds
+
     def same_problem(self, other: Provenance) -> bool:
         """Whether two coresets share the problem, so that their objectives can be compared.
 

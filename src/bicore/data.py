@@ -12,11 +12,12 @@ import torch
 
 from bicore.errors import InputError, unknown_name
 
+__all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
+
 Array = npt.NDArray[Any]
 Task = Literal["classification", "regression"]
 
 _COLUMNS = ("x", "y", "weight", "ids")
-
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
 _CHECK_ROWS = 65536
 
@@ -38,6 +39,11 @@ class Dataset:
         A name for each row that survives slicing and shuffling; ties go to the smallest id.
         Default: the row number.
 
+    Raises
+    ------
+    InputError
+        Where a column does not fit, or holds a value that is missing or not finite.
+
     Examples
     --------
     >>> data = Dataset([[0.0], [1.0], [2.0]], ["a", "b", "b"])
@@ -53,19 +59,24 @@ class Dataset:
     def __post_init__(self) -> None:
         x = as_features(self.x, "x")
         n = len(x)
-        put = object.__setattr__
-        put(self, "x", x)
-        put(self, "y", None if self.y is None else as_labels(self.y, n))
-        put(self, "weight", None if self.weight is None else as_weights(self.weight, n))
-        put(self, "ids", np.arange(n) if self.ids is None else as_ids(self.ids, n))
+        checked = {
+            "x": x,
+            "y": None if self.y is None else as_labels(self.y, n),
+            "weight": None if self.weight is None else as_weights(self.weight, n),
+            "ids": np.arange(n) if self.ids is None else as_ids(self.ids, n),
+        }
+        for name, column in checked.items():
+            object.__setattr__(self, name, column)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> Dataset:
         """The rows asked for, with every column; what was checked once is not checked again."""
+        # To NumPy a tuple is a place along every axis; here it is rows like any other sequence.
+        places = list(rows) if isinstance(rows, tuple) else rows
         columns = {name: getattr(self, name) for name in _COLUMNS}
-        kept = {name: None if one is None else one[rows] for name, one in columns.items()}
+        kept = {name: None if one is None else one[places] for name, one in columns.items()}
         return Dataset._of(**kept)
 
     @classmethod
@@ -101,20 +112,46 @@ class Dataset:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     def fingerprint(self) -> str:
-        """A digest of every column: the same data gives the same sixteen characters on any machine."""
+        """A digest of every column but the ids.
+
+        Returns
+        -------
+        str
+            Sixteen characters, the same for the same data on any machine.
+        """
         digest = hashlib.sha256()
         for column in (self.x, self.y, self.weight):
             if column is not None:
                 digest.update(f"{column.dtype.str}{column.shape}".encode())
-                digest.update(
-                    np.ascontiguousarray(column).view(np.uint8).data if column.size else b""
-                )
+                if column.size:
+                    digest.update(np.ascontiguousarray(column).view(np.uint8).data)
         return digest.hexdigest()[:16]
 
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
-    """The rows of both, first then second; their columns must be of the same kind. Ids are kept and
-    must differ."""
+    """The rows of both data sets.
+
+    Parameters
+    ----------
+    first, second : Dataset
+        Their columns must be of the same kind, and their ids must differ.
+
+    Returns
+    -------
+    Dataset
+        First then second; ids are kept.
+
+    Raises
+    ------
+    InputError
+        Where rows, or labels, of the two are not of one kind.
+
+    Examples
+    --------
+    >>> both = joined(Dataset([[0.0]], ids=[7]), Dataset([[1.0]], ids=[3]))
+    >>> both.ids.tolist()
+    [7, 3]
+    """
     if first.x.shape[1:] != second.x.shape[1:]:
         raise InputError(
             f"x has rows of shape {second.x.shape[1:]}, and those before had {first.x.shape[1:]}; "
@@ -128,18 +165,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         )
     y = None
     if first.y is not None and second.y is not None:
-        kinds = [
-            {"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind)
-            for column in (first.y, second.y)
-        ]
-        if kinds[0] != kinds[1] or first.y.shape[1:] != second.y.shape[1:]:
-            raise InputError(
-                f"y holds {second.y.dtype} of shape {second.y.shape[1:]} a row, and before it held "
-                f"{first.y.dtype} of shape "
-                f"{first.y.shape[1:]}; use one kind of label throughout."
-            )
-        # strings grow to the longer kind; nothing is cut off
-        y = np.concatenate([first.y, second.y])
+        y = _joined_labels(first.y, second.y)
     return Dataset._of(
         x=np.concatenate([first.x, second.x]),
         y=y,
@@ -148,10 +174,39 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     )
 
 
+def _joined_labels(first: Array, second: Array) -> Array:
+    # Integers of any kind are labels alike.
+    kinds = [
+        {"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind) for column in (first, second)
+    ]
+    if kinds[0] != kinds[1] or first.shape[1:] != second.shape[1:]:
+        raise InputError(
+            f"y holds {second.dtype} of shape {second.shape[1:]} a row, and before it held "
+            f"{first.dtype} of shape {first.shape[1:]}; use one kind of label throughout."
+        )
+    # Strings grow to the longer kind; nothing is cut off.
+    return np.concatenate([first, second])
+
+
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Labels or targets as the losses read them: codes 0 … C−1 and their classes, or a float
-    matrix."""
+    """Labels or targets as the losses read them.
+
+    Parameters
+    ----------
+    task : "classification" or "regression"
+        Which of the two they are.
+    values : array
+        Codes 0 … C−1 (n,), or a matrix of floats (n, targets).
+    classes : array, optional
+        The labels that the codes stand for.
+
+    Examples
+    --------
+    >>> targets = read_targets(np.array(["cat", "dog", "cat"]))
+    >>> targets.values.tolist(), targets.outputs
+    ([0, 1, 0], 2)
+    """
 
     task: Task
     values: Array
@@ -166,8 +221,31 @@ class Targets:
 def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> Targets:
     """Decide what ``y`` is and encode it.
 
-    ``task="auto"``: integers, strings and booleans are classes, floats are targets.
-    ``classes`` fixes the set of classes, for a part of the data that may lack some of them.
+    Parameters
+    ----------
+    y : array
+        Labels or targets, row by row.
+    task : "auto", "classification" or "regression"
+        ``"auto"``: integers, strings and booleans are classes, floats are targets.
+    classes : array, optional
+        Fixes the set of classes, for a part of the data that may lack some of them.
+
+    Returns
+    -------
+    Targets
+        Codes and classes, or a matrix of floats.
+
+    Raises
+    ------
+    InputError
+        Where ``y`` cannot be what ``task`` says, or holds a class that is not among ``classes``.
+
+    Examples
+    --------
+    >>> read_targets(np.array([0.5, 2.0])).task
+    'regression'
+    >>> read_targets(np.array([1, 1]), classes=np.array([0, 1, 2])).outputs
+    3
     """
     if task not in ("auto", "classification", "regression"):
         raise unknown_name("task", task, ["auto", "classification", "regression"])
@@ -194,8 +272,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     if y.ndim != 1:
         raise InputError(
             f"y has shape {y.shape} and cannot be a column of labels; give one label a row, or for "
-            "several targets "
-            "floats or task='regression'."
+            "several targets floats or task='regression'."
         )
     if y.dtype.kind == "f":
         _refuse_non_finite(y[:, None], "y")
@@ -203,8 +280,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
         if len(wrong):
             raise InputError(
                 f"y[{wrong[0]}] = {y[wrong[0]]} cannot be a class label under "
-                "task='classification'; "
-                "give integers or strings, or task='regression'."
+                "task='classification'; give integers or strings, or task='regression'."
             )
     known, codes = np.unique(y, return_inverse=True)
     if classes is None:
@@ -220,25 +296,14 @@ def _classification(y: Array, classes: Array | None) -> Targets:
 
 
 def as_features(x: Any, name: str) -> Array:
-    """Numbers without NaN or infinity, at least one row, rows first; the caller's array is never
-    written to."""
+    """Numbers without NaN or infinity, at least one row, rows first.
+
+    The caller's array is never written to.
+    """
     array = _to_numpy(x, name)
     if array.ndim == 0:
         raise InputError(f"{name} is a single value; give an array with one row a point.")
-    if array.dtype.kind == "O":
-        array = _objects_to_floats(array, name)
-    if array.dtype.kind in "biu":
-        array = array.astype(np.float64)
-    elif array.dtype == np.float16:
-        array = array.astype(np.float32)
-    elif array.dtype.kind == "f":
-        # other byte orders, long doubles
-        native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
-        array = array if array.dtype == native else array.astype(native)
-    else:
-        raise InputError(
-            f"{name} has dtype {array.dtype}; give numbers (encode text and dates first)."
-        )
+    array = _as_floats(array, name)
     if array.ndim == 1:
         array = array[:, None]
     if len(array) == 0 or array[0].size == 0:
@@ -249,7 +314,25 @@ def as_features(x: Any, name: str) -> Array:
     return array
 
 
+def _as_floats(array: Array, name: str) -> Array:
+    """float32 or float64 in the machine's byte order, without a copy where it is that already."""
+    if array.dtype.kind == "O":
+        array = _objects_to_floats(array, name)
+    if array.dtype.kind in "biu":
+        return array.astype(np.float64)
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    if array.dtype.kind != "f":
+        raise InputError(
+            f"{name} has dtype {array.dtype}; give numbers (encode text and dates first)."
+        )
+    # Other byte orders and long doubles become what torch knows.
+    native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
+    return array if array.dtype == native else array.astype(native)
+
+
 def as_labels(y: Any, n: int) -> Array:
+    """Integers, floats or text, one entry (or row of floats) for each of the n rows."""
     array = _to_numpy(y, "y")
     if array.ndim == 0 or len(array) != n:
         size = 1 if array.ndim == 0 else len(array)
@@ -273,6 +356,7 @@ def as_labels(y: Any, n: int) -> Array:
 
 
 def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
+    """Finite numbers >= 0, one for each of the n rows; ``all_zero`` lets none of them count."""
     array = _to_numpy(weight, name)
     if array.shape not in ((n,), (n, 1)):
         raise InputError(
@@ -294,6 +378,7 @@ def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False
 
 
 def as_ids(ids: Any, n: int) -> Array:
+    """Whole numbers, a different one for each of the n rows."""
     array = _to_numpy(ids, "ids")
     if array.shape != (n,) or array.dtype.kind not in "iu":
         raise InputError(
@@ -337,29 +422,35 @@ def _objects_to_floats(array: Array, name: str) -> Array:
         ) from error
 
 
+#: What may stand in a column of objects, and the dtype that a column of it becomes. Order matters:
+#: a bool is an int to Python.
+_LABEL_TYPES: dict[type, type] = {
+    bool: np.bool_,
+    np.bool_: np.bool_,
+    int: np.int64,
+    np.integer: np.int64,
+    str: np.str_,
+    float: np.float64,
+    np.floating: np.float64,
+}
+
+
+def _label_type(value: Any) -> type | None:
+    return next((kind for base, kind in _LABEL_TYPES.items() if isinstance(value, base)), None)
+
+
 def _objects_to_labels(array: Array) -> Array:
-    """An object column (pandas strings, mixed lists) as one plain dtype, or an error that names the
-    row."""
-    kinds = {
-        bool: "b",
-        np.bool_: "b",
-        int: "i",
-        np.integer: "i",
-        str: "s",
-        float: "f",
-        np.floating: "f",
-    }
-    first = next((kind for base, kind in kinds.items() if isinstance(array.flat[0], base)), None)
+    """An object column (pandas strings, mixed lists) as one plain dtype, or an error."""
+    if array.size == 0:
+        return array.astype(np.str_)
+    first = _label_type(array.flat[0])
     for position, value in enumerate(array.ravel()):
-        kind = next((kind for base, kind in kinds.items() if isinstance(value, base)), None)
-        if kind is None or kind != first or value is None:
+        if first is None or _label_type(value) is not first:
             raise InputError(
                 f"y[{position}] = {value!r} cannot be a label beside {array.flat[0]!r}; give one "
-                "kind of value "
-                "(integers, strings, booleans or floats) and no missing ones."
+                "kind of value (integers, strings, booleans or floats) and no missing ones."
             )
-    dtype = {"b": np.bool_, "i": np.int64, "f": np.float64, "s": np.str_}[first or "s"]
-    return array.astype(dtype)
+    return array.astype(first)
 
 
 def _refuse_non_finite(array: Array, name: str) -> None:
@@ -369,10 +460,10 @@ def _refuse_non_finite(array: Array, name: str) -> None:
         if bad.any():
             place = np.argwhere(bad)[0]
             value = part[tuple(place)]
-            row = f"row {start + place[0]}" + (
-                f", column {', '.join(map(str, place[1:]))}" if part.shape[1:] != (1,) else ""
-            )
+            where = f"row {start + place[0]}"
+            if part.shape[1:] != (1,):
+                where += f", column {', '.join(map(str, place[1:]))}"
             raise InputError(
-                f"{name} holds {value} at {row}; every value must be finite (fill or drop it "
+                f"{name} holds {value} at {where}; every value must be finite (fill or drop it "
                 "first)."
             )

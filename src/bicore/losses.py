@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar
 
@@ -26,7 +26,6 @@ __all__ = [
     "Blocks",
     "CrossEntropy",
     "Curvature",
-    "CurvatureKind",
     "CustomLoss",
     "Isotropic",
     "Logistic",
@@ -40,7 +39,7 @@ __all__ = [
 CURVATURE_TOLERANCE = 1e-7
 
 
-class CurvatureKind(Enum):
+class CurvatureKind(StrEnum):
     """The structures that direct factors know how to use.
 
     Examples
@@ -275,12 +274,12 @@ class Loss(ABC):
 
     Examples
     --------
-    >>> from bicore import CrossEntropy
-    >>> prediction, target = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])
-    >>> CrossEntropy().value(prediction, target).tolist()
-    [0.6931471824645996]
-    >>> CrossEntropy().gradient(prediction, target).tolist()
-    [[-0.5, 0.5]]
+    >>> from bicore import SquaredError
+    >>> prediction = torch.tensor([[1.0], [2.0]])
+    >>> SquaredError().value(prediction, torch.zeros(2, 1)).tolist()
+    [1.0, 4.0]
+    >>> SquaredError().gradient(prediction, torch.zeros(2, 1)).tolist()
+    [[2.0], [4.0]]
     """
 
     name: str
@@ -461,9 +460,9 @@ class CrossEntropy(Loss):
 
     Examples
     --------
-    >>> from bicore import BilevelSelector, CrossEntropy
-    >>> BilevelSelector(loss=CrossEntropy()).loss.name
-    'cross-entropy'
+    >>> from bicore import CrossEntropy
+    >>> CrossEntropy().gradient(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])).tolist()
+    [[-0.5, 0.5]]
     """
 
     name = "cross-entropy"

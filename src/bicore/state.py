@@ -1,5 +1,7 @@
-"""State files: a JSON head and plain arrays in an ``.npz``, with a checksum and without pickle,
-written beside and renamed."""
+"""State files: a JSON head and plain arrays in an ``.npz``, with a checksum and without pickle.
+
+They are written beside and renamed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import os
 import re
 import types
 from collections.abc import Mapping
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +53,14 @@ def write_state(
 def read_state(
     path: str | os.PathLike[str], writer: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What :func:`write_state` wrote, its checksum verified; ``writer`` is the method that errors
-    refer to."""
-    content = io.BytesIO(Path(path).read_bytes())  # what the disk refuses is not the file's fault
+    """What :func:`write_state` wrote, its checksum verified.
+
+    ``writer`` is the method that errors refer to.
+    """
+    # Read apart from the rest: what the disk refuses is not the file's fault.
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        stored = np.load(content, allow_pickle=False)
-        if isinstance(stored, np.ndarray):
-            raise ValueError("it holds a single array")
-        with stored:
-            arrays = {name: stored[name] for name in stored.files}
-        text = str(arrays.pop("head"))
-        checksum = str(arrays.pop("checksum"))
-        head = json.loads(text)
-        if not isinstance(head, dict):
-            raise ValueError("its head is no object")
-        if checksum != _checksum(text, arrays) and head.get("format") == FORMAT:
-            raise ValueError("its checksum does not hold")
+        head, arrays = _unpacked(content)
     except MemoryError:
         raise
     except Exception as error:  # a flipped bit makes the reader of the archive raise anything
@@ -78,44 +73,82 @@ def read_state(
     return head, arrays
 
 
+def _unpacked(content: io.BytesIO) -> tuple[dict[str, Any], dict[str, Array]]:
+    stored = np.load(content, allow_pickle=False)
+    if isinstance(stored, np.ndarray):
+        raise ValueError("it holds a single array")
+    with stored:
+        arrays = {name: stored[name] for name in stored.files}
+    text = str(arrays.pop("head"))
+    checksum = str(arrays.pop("checksum"))
+    head = json.loads(text)
+    if not isinstance(head, dict):
+        raise ValueError("its head is no object")
+    if checksum != _checksum(text, arrays) and head.get("format") == FORMAT:
+        raise ValueError("its checksum does not hold")
+    return head, arrays
+
+
 def damaged(path: str | os.PathLike[str], writer: str, why: str) -> DamagedFileError:
+    """The error for a file that cannot be read back."""
     return DamagedFileError(
         f"{path} is not a state file, or damaged ({why}); give a file written by {writer}."
     )
 
 
 def fingerprint(configuration: object) -> str:
-    """Sixteen characters that name a configuration: the values it holds, arrays, networks and
-    functions by their content.
+    """Sixteen characters that name a configuration by the values it holds.
 
-    A function counts by its code, constants and what it closes over, not by what those call in
-    turn.
+    Arrays, networks and functions count by their content; a function by its code, constants and
+    what it closes over, not by what those call in turn.
     """
     return hashlib.sha256(_described(configuration).encode()).hexdigest()[:16]
 
 
+@singledispatch
 def _described(value: Any) -> str:
-    if isinstance(value, torch.nn.Module):
-        return repr(value) + _described(value.state_dict())
-    if isinstance(value, torch.Tensor):
-        return _described(value.detach().cpu().numpy())
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype.str}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
-    if isinstance(value, types.FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        code = value.__code__
-        inner = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
-        return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}" + _described(
-            [inner, cells, value.__defaults__]
-        )
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    """A text that two values share where they are the same; without addresses in memory."""
+    if dataclasses.is_dataclass(type(value)):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return type(value).__name__ + _described(fields)
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name!r}:{_described(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(_described(part) for part in value) + "]"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+@_described.register(torch.nn.Module)
+def _(value: torch.nn.Module) -> str:
+    return repr(value) + _described(value.state_dict())
+
+
+@_described.register(torch.Tensor)
+def _(value: torch.Tensor) -> str:
+    return _described(value.detach().cpu().numpy())
+
+
+@_described.register(np.ndarray)
+def _(value: Array) -> str:
+    content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    return f"{value.dtype.str}{value.shape}{content}"
+
+
+@_described.register(types.FunctionType)
+def _(value: types.FunctionType) -> str:
+    cells = [cell.cell_contents for cell in value.__closure__ or ()]
+    code = value.__code__
+    # The code of a function inside it shows as an address and a file name, which are no content.
+    inner = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
+    parts = _described([inner, cells, value.__defaults__])
+    return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}{parts}"
+
+
+@_described.register(Mapping)
+def _(value: Mapping[Any, Any]) -> str:
+    return "{" + ",".join(f"{name!r}:{_described(part)}" for name, part in value.items()) + "}"
+
+
+@_described.register(list)
+@_described.register(tuple)
+def _(value: list[Any] | tuple[Any, ...]) -> str:
+    return "[" + ",".join(_described(part) for part in value) + "]"
 
 
 def _checksum(text: str, arrays: Mapping[str, Array]) -> str:

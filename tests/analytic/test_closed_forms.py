@@ -8,11 +8,20 @@ import torch
 
 from bicore import BilevelSelector, Dataset, Linear, Nystrom, PerPoint, Runtime
 from bicore.bilevel import Ridge
-from bicore.bilevel.engines.dense_ridge import ExplicitRidge
-from bicore.bilevel.engines.ridge import RidgeForward
+from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels.operators import Blocked, Features
-from tests.helpers import blobs, kernel_ridge, line, problem_of, with_reg
+from tests.helpers import (
+    blobs,
+    gains,
+    gradients,
+    kernel_ridge,
+    line,
+    problem_of,
+    state_of,
+    with_reg,
+)
 
 RHO = 0.2
 
@@ -43,19 +52,19 @@ CASES = {
 STORED = [name for name, (_, _, kernel) in CASES.items() if kernel in ("rbf", "laplace")]
 
 
-@pytest.fixture(params=[*CASES, *(f"explicit {name}" for name in STORED)])
+@pytest.fixture(params=[*CASES, *(f"dense {name}" for name in STORED)])
 def engine(request):
-    data, outer, kernel = CASES[request.param.removeprefix("explicit ")]
+    data, outer, kernel = CASES[request.param.removeprefix("dense ")]
     problem = with_reg(
         problem_of(BilevelSelector(kernel=kernel, inner_reg=RHO), data, outer), Constant(RHO)
     )
     state = (
-        ExplicitRidge(problem)
-        if request.param.startswith("explicit")
-        else RidgeForward(problem, 12, exact_gain=True)
+        DenseRidgeEngine(problem)
+        if request.param.startswith("dense")
+        else RidgeEngine(problem, 12, gains=True)
     )
     for k, weight in ((4, 1.0), (17, 1.0), (9, 2.5), (30, 0.3)):
-        state.add(k, weight)
+        state.extend([k], [weight])
     return state
 
 
@@ -66,15 +75,15 @@ def test_objective_is_that_of_a_refit(engine):
 
 
 def test_exact_gain_is_the_difference_of_two_refits(engine):
-    gains = engine.gains().numpy()
+    found = gains(engine)
     weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
         after = refit(engine.problem, [4, 17, 9, 30, k], [*weights, 1.0])
-        assert gains[k] == pytest.approx(engine.objective - after, rel=1e-7, abs=1e-11)
+        assert found[k] == pytest.approx(engine.objective - after, rel=1e-7, abs=1e-11)
 
 
 def test_gradient_is_the_limit_of_refits(engine):
-    scores = engine.scores().numpy()
+    scores = gradients(engine)
     weights = [1.0, 1.0, 2.5, 0.3]
     for k in (0, 5, 22, 39):
         near, far = (
@@ -99,7 +108,7 @@ def test_operators_give_the_same_selection():
     explicit = BilevelSelector(kernel="linear", inner_reg=RHO)
     first = stored.select(data, 20)
     second = explicit.select(data, 20)
-    assert (first.info["operator"], second.info["operator"]) == ("gram", "features")
+    assert (first.details["operator"], second.details["operator"]) == ("gram", "features")
     assert first.indices.tolist() == second.indices.tolist()
     problem = problem_of(explicit, data)
     assert isinstance(problem.train, Features)
@@ -118,7 +127,7 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
 
     tight = Context(runtime=Runtime(memory=45_000))
     blocked = selector.select(data, 12, outer=outer, context=tight)
-    assert blocked.info["operator"] == "blocked"
+    assert blocked.details["operator"] == "blocked"
     assert stored.indices.tolist() == blocked.indices.tolist()
     np.testing.assert_allclose(stored.objectives, blocked.objectives, rtol=1e-9)
 
@@ -151,14 +160,11 @@ def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     greedy = selector.select(data, 3)
     values = []
     for subset in itertools.combinations(range(12), 3):
-        state = selector.prepare(data, None, 3, 0, Runtime(device="cpu")).implicit(3)
-        with torch.no_grad():
-            state.extend(subset, [1.0] * 3)
-        values.append(state.objective)
+        values.append(state_of(selector, data, list(subset), [1.0] * 3).objective)
     assert min(values) <= greedy.objective + 1e-9
     # Greedy's share of the best possible decrease: the (1 − 1/e) that submodular functions
     # guarantee.
-    empty = greedy.info["empty_objective"]
+    empty = greedy.provenance.empty_objective
     assert empty - greedy.objective >= (1 - np.exp(-1)) * (empty - min(values))
 
 

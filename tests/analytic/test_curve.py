@@ -1,11 +1,14 @@
 """How many points: the held-out loss along a run against refits, and the size found by it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime, select
 from bicore.runtime import Clock
 from bicore.selectors import Exchange, Uniform, quality_curve
+from bicore.selectors.quality_curve import auto_sized
 from tests.helpers import blobs, line
 
 
@@ -63,7 +66,7 @@ def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options)
 
 def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolerance():
     given = blobs(300, classes=3, features=3, seed=2)
-    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1)
+    selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)
     curve = quality_curve(selector, given)
     size = curve.smallest(0.1)
     assert 10 < size < 100
@@ -71,42 +74,41 @@ def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolera
     assert curve.losses[size - 2] > 1.1 * curve.full
     assert curve.smallest(-0.9) is None
     assert curve.smallest(100) == 1
-    coreset = selector.select(given, "auto")
+    coreset = auto_sized(selector, given, tolerance=0.1)
     assert len(coreset) == size
     assert coreset.indices.tolist() == selector.select(given, size).indices.tolist()
-    told = coreset.info["auto_size"]
+    told = coreset.details["auto_size"]
     assert told["full_loss"] == pytest.approx(curve.full)
     assert told["loss"] == pytest.approx(curve.losses[size - 1])
     tight = select(given, size="auto", kernel=RBF(0.05), inner_reg=0.1, tolerance=0.03)
     assert len(tight) > size
-    again = BilevelSelector(
-        kernel=RBF(0.05), inner_reg=0.1, tolerance=0.1, strategy=Exchange(rounds=3)
-    ).select(given, "auto")
-    assert again.info["strategy"] == repr(Exchange(rounds=3))
+    swapped = replace(selector, strategy=Exchange(rounds=3))
+    again = auto_sized(swapped, given, tolerance=0.1)
+    assert "held-out points" in again.provenance.notes[0]
+    assert again.details["strategy"] == repr(Exchange(rounds=3))
 
 
 def test_learnt_weights_are_learnt_for_the_size_that_plain_ones_need():
     given = data()
-    plain, learnt = (
-        BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2, weights=kind)
+    plain, coreset = (
+        auto_sized(
+            BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, weights=kind), given, tolerance=0.2
+        )
         for kind in ("binary", "learnt")
     )
-    coreset = learnt.select(given, "auto")
-    assert coreset.info["auto_size"] == plain.select(given, "auto").info["auto_size"]
+    assert coreset.details["auto_size"] == plain.details["auto_size"]
     assert coreset.weights.std() > 0
 
 
 def test_points_of_weight_zero_judge_nothing_and_quotas_are_named():
     given = data()
     weights = np.where(np.arange(120) < 40, 1.0, 0.0)
-    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, tolerance=0.2)
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
     curve = quality_curve(selector, Dataset(given.x, given.y, weights))
     assert curve.held_out + len(curve.coreset) == 40
-    capped = BilevelSelector(
-        kernel=RBF(0.3), inner_reg=0.1, tolerance=0.01, quotas={0: 1, 1: 1, 2: 1}
-    )
+    capped = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1, quotas={0: 1, 1: 1, 2: 1})
     with pytest.raises(InputError, match="allow 3 points, and no size"):
-        capped.select(given, "auto")
+        auto_sized(capped, given, tolerance=0.01)
 
 
 def test_parts_of_a_run_share_its_time_limit():
@@ -123,8 +125,11 @@ def test_parts_of_a_run_share_its_time_limit():
 def test_a_run_that_is_cut_short_says_so():
     runtime = Context(runtime=Runtime(max_seconds=1e-9))
     with pytest.raises(InputError, match="size='auto' was stopped by max_seconds"):
-        BilevelSelector(kernel=RBF(0.05), inner_reg=0.1, tolerance=1e-3).select(
-            blobs(300, classes=3, features=3, seed=2), "auto", context=runtime
+        auto_sized(
+            BilevelSelector(kernel=RBF(0.05), inner_reg=0.1),
+            blobs(300, classes=3, features=3, seed=2),
+            tolerance=1e-3,
+            context=runtime,
         )
 
 
@@ -153,4 +158,4 @@ def test_bad_input_is_refused():
     with pytest.raises(InputError, match="leaves one part empty"):
         quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
     with pytest.raises(InputError, match="tolerance=-1"):
-        BilevelSelector(tolerance=-1)
+        select(blobs(30), size="auto", tolerance=-1)

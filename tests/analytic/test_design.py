@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
-from bicore.numerics.projection import capped
 from bicore.kernels import Linear
+from bicore.numerics.projection import capped
 from bicore.selectors import ADesign, VDesign
 from bicore.selectors.baselines.relaxation import evaluated, relax
 
@@ -76,7 +76,7 @@ def test_in_a_kernel_it_is_the_posterior_variance_and_data_weights_count():
     assert coreset.objectives[-1] == pytest.approx(
         0.5 * weights @ np.diag(left) / weights.sum(), rel=1e-10
     )
-    assert coreset.info["noise"] == NOISE
+    assert coreset.details["noise"] == NOISE
 
 
 def test_a_design_in_a_kernel_is_a_design_of_its_square_root():
@@ -189,8 +189,8 @@ def test_the_submodularity_ratio_and_the_guarantee_hold():
     x = points(9, 3, seed=2)
     coreset = VDesign(Linear() * (1 / PRIOR), NOISE).select(Dataset(x), 3)
     ratio = 1 / (1 + (x**2).sum(1).max() / (NOISE * PRIOR))
-    assert coreset.info["submodularity_ratio"] == pytest.approx(ratio)
-    assert coreset.info["guarantee"] == pytest.approx(1 - np.exp(-ratio))
+    assert coreset.details["submodularity_ratio"] == pytest.approx(ratio)
+    assert coreset.details["guarantee"] == pytest.approx(1 - np.exp(-ratio))
     empty = bayesian_v(x, [])
     rng = np.random.default_rng(0)
     for _ in range(60):
@@ -201,7 +201,7 @@ def test_the_submodularity_ratio_and_the_guarantee_hold():
         alone = sum(bayesian_v(x, base) - bayesian_v(x, [*base, k]) for k in extra)
         assert alone >= ratio * together
     best = max(empty - bayesian_v(x, chosen) for chosen in combinations(range(9), 3))
-    assert empty - coreset.objectives[-1] >= coreset.info["guarantee"] * best
+    assert empty - coreset.objectives[-1] >= coreset.details["guarantee"] * best
 
 
 def test_the_certificate_bounds_every_choice_from_below():
@@ -212,16 +212,16 @@ def test_the_certificate_bounds_every_choice_from_below():
         (VDesign(Linear() + RBF(0.3), NOISE, certify=True), None),
     ):
         coreset = design.select(Dataset(x), 4)
-        bound = coreset.info["lower_bound"]
-        assert 0 < bound <= coreset.info["relaxed_objective"] <= coreset.objectives[-1]
-        assert coreset.info["gap"] == pytest.approx(coreset.objectives[-1] / bound - 1)
-        relaxed = np.array(coreset.info["relaxed_weights"])
+        bound = coreset.details["lower_bound"]
+        assert 0 < bound <= coreset.details["relaxed_objective"] <= coreset.objectives[-1]
+        assert coreset.details["gap"] == pytest.approx(coreset.objectives[-1] / bound - 1)
+        relaxed = np.array(coreset.details["relaxed_weights"])
         assert relaxed.sum() == pytest.approx(4)
         assert 0 <= relaxed.min() <= relaxed.max() <= 1
         if value is not None and isinstance(design, VDesign):
             matrix = np.linalg.inv(x.T @ (relaxed[:, None] * x) / NOISE + np.eye(3))
             assert np.trace(x @ matrix @ x.T) / (2 * 11) == pytest.approx(
-                coreset.info["relaxed_objective"]
+                coreset.details["relaxed_objective"]
             )
         if value is not None:
             assert bound <= min(value(chosen) for chosen in combinations(range(11), 4))
@@ -252,8 +252,8 @@ def test_matching_pursuit_on_the_bounded_set_is_frank_wolfe_at_its_rate():
 
 def test_where_there_is_nothing_to_learn_the_certificate_is_exact():
     coreset = VDesign(noise=NOISE, certify=True).select(Dataset(np.zeros((5, 2))), 2)
-    assert coreset.info["lower_bound"] == coreset.objectives[-1] == 0
-    assert coreset.info["gap"] == 0
+    assert coreset.details["lower_bound"] == coreset.objectives[-1] == 0
+    assert coreset.details["gap"] == 0
 
 
 def test_the_projection_is_the_nearest_point_of_the_bounded_set():

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint, Runtime
-from bicore.bilevel.engines.ridge import RidgeForward
-from bicore.numerics.projection import capped
-from bicore.bilevel.strategies.sparse_weights import Sparsity
+from bicore.bilevel.contract import Quantity, Turn
+from bicore.bilevel.engines.ridge import RidgeEngine
+from bicore.bilevel.rules import RULES
+from bicore.bilevel.strategies.sparse_weights import SparseWeights
 from bicore.bilevel.strategies.swaps import Chosen
+from bicore.numerics.projection import capped
 from bicore.runtime import Clock
-from bicore.selectors import Batches, Elimination, Exchange, Simplex, Strategy
-from tests.helpers import blobs
+from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
+from tests.helpers import blobs, prepared_of, state_of
 
 RHO = 0.1
 
@@ -24,7 +26,7 @@ def data(n=24, seed=0):
 
 def problem_of(given, outer=None, kernel=None):
     selector = BilevelSelector(kernel=kernel or RBF(0.3), inner_reg=RHO)
-    return selector.prepare(given, outer, 5, 0, Runtime()).problem
+    return prepared_of(selector, given, outer).problem
 
 
 def refitted(problem, chosen):
@@ -89,13 +91,13 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
         assert exchanged.objectives[-1] == pytest.approx(
             refitted(problem, exchanged.indices), rel=1e-9
         )
-        assert exchanged.info["exchange_gain"] == pytest.approx(
+        assert exchanged.details["exchange_gain"] == pytest.approx(
             greedy.objectives[-1] - exchanged.objectives[-1], abs=1e-9
         )
-        assert (exchanged.info["exchanges"] > 0) == (
+        assert (exchanged.details["exchanges"] > 0) == (
             exchanged.objectives[-1] < greedy.objectives[-1] - 1e-9
         )
-        better += exchanged.info["exchanges"] > 0
+        better += exchanged.details["exchanges"] > 0
         for i in range(4):
             for k in set(range(20)) - set(exchanged.indices.tolist()):
                 swapped = [*exchanged.indices[:i], k, *exchanged.indices[i + 1 :]]
@@ -118,36 +120,30 @@ def test_elimination_lets_the_cheapest_go():
         )
     assert sorted(coreset.indices.tolist()) == left
     assert coreset.objectives[-1] == pytest.approx(refitted(problem, left), rel=1e-9)
-    assert coreset.info["eliminated"] == 11
+    assert coreset.details["eliminated"] == 11
     half = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy=Elimination(1.5)).select(
         given, 4, initial=[3, 7]
     )
     assert half.indices[:2].tolist() == [3, 7]
-    assert half.info["eliminated"] == 2
+    assert half.details["eliminated"] == 2
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
     given = data(24)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
-    prepared = selector.prepare(given, None, 24, 0, Runtime())
     for largest in (1.0, float("inf")):
-        state = prepared.implicit(24)
-        state.extend(list(range(24)), [1.0] * 24)
-        weighing = Sparsity(state, 8, 2, largest)
+        state = state_of(selector, given, list(range(24)), [1.0] * 24)
+        weighing = SparseWeights(state, 8, 2, largest)
         start = state.objective
         free = state.weights[2:]
-        step = 0.1 / float(weighing._gradient().abs().max())
-        move = float(
-            (capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum()
-        )
+        step = 0.1 / float(weighing.gradient().abs().max())
+        move = float((capped(free - step * weighing.gradient()[2:], 6, largest) - free).abs().sum())
         weighing._descend(30, Clock())
         relaxed = state.objective
         assert relaxed < start
         free = state.weights[2:]
-        left = float(
-            (capped(free - step * weighing._gradient()[2:], 6, largest) - free).abs().sum()
-        )
+        left = float((capped(free - step * weighing.gradient()[2:], 6, largest) - free).abs().sum())
         assert left < 0.1 * move  # little is left to gain by moving weight between points
         weighing.run(30, Clock())
         assert weighing.left <= 8
@@ -168,15 +164,12 @@ def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset
 
 def test_the_penalised_gradient_is_that_of_differences():
     given = data(20)
-    prepared = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).prepare(
-        given, None, 20, 0, Runtime()
-    )
-    state = prepared.implicit(20)
-    state.extend(list(range(20)), [1.0] * 20)
-    weighing = Sparsity(state, 6, 1, 1.0)
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO)
+    state = state_of(selector, given, list(range(20)), [1.0] * 20)
+    weighing = SparseWeights(state, 6, 1, 1.0)
     weighing.beta = 0.3
     weights = state.weights.clone()
-    gradient = weighing._gradient()
+    gradient = weighing.gradient()
     step = 1e-6
     for k in (1, 7, 19):
         values = []
@@ -184,7 +177,7 @@ def test_the_penalised_gradient_is_that_of_differences():
             moved = weights.clone()
             moved[k] += sign * step
             state.reweigh(moved)
-            values.append(weighing._value())
+            values.append(weighing.value())
         assert float(gradient[k]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
 
 
@@ -198,7 +191,7 @@ def test_the_simplex_never_ends_above_greedy_and_is_often_below():
             for name in ("greedy", "simplex")
         )
         gain = greedy.objectives[-1] - found.objectives[-1]
-        assert found.info["simplex_gain"] == pytest.approx(gain, abs=1e-9)
+        assert found.details["simplex_gain"] == pytest.approx(gain, abs=1e-9)
         better += gain > 0.01 * greedy.objectives[-1]
     assert 1 <= better < 5
 
@@ -219,9 +212,9 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     )
     assert many.indices[:46].tolist() == fewer.indices.tolist()
     assert len(many.objectives) == 50
-    assert many.objectives[-1] < many.info["empty_objective"]
+    assert many.objectives[-1] < many.provenance.empty_objective
     if loss == "cross-entropy":
-        assert many.info["effort"]["fits"] == 40 + 3  # 4 + 4 + 2
+        assert many.details["effort"]["fits"] == 40 + 3  # 4 + 4 + 2
         assert many.objectives[40] == many.objectives[43]
     learnt = BilevelSelector(**options, weights="learnt", strategy=Batches(5)).select(given, 10)
     assert 0 < len(learnt) <= 10
@@ -239,7 +232,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
         given, 5, context=Context(runtime=Runtime(max_seconds=1e-9))
     )
-    assert short.status == "stopped by max_seconds after 1 of 5 points"
+    assert short.message == "stopped by max_seconds after 1 of 5 points"
 
     def interrupt(step):
         if step.done == 7:
@@ -249,14 +242,14 @@ def test_strategies_work_with_final_weights_streams_and_limits():
         given, 5, context=Context(runtime=Runtime(progress=interrupt))
     )
     assert len(cut) == 5
-    assert cut.status == "interrupted before the points were refined: all points, less refined"
+    assert cut.message == "interrupted before the points were refined: all points, less refined"
 
 
 def test_bad_strategies_are_refused():
     for options, words in (
         ({"strategy": "swap"}, "strategy='swap'"),
         ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
-        ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
+        ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "a constant inner_reg"),
         ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
@@ -277,27 +270,29 @@ def test_bad_strategies_are_refused():
     ):
         with pytest.raises(InputError, match=words):
             Simplex(**options)
-    assert Strategy().name == "greedy"
+    assert BilevelSelector().strategy == Greedy()
 
 
 @pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
 @pytest.mark.parametrize("separate", [False, True])
 def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel, separate):
     problem = problem_of(data(), data(15, seed=3) if separate else None, kernel)
-    together, alone = (RidgeForward(problem, 9, exact_gain=True) for _ in range(2))
+    together, alone = (RidgeEngine(problem, 9, gains=True) for _ in range(2))
     for state in (together, alone):
-        state.first_order()  # kept from its first use on
+        state.quantity(Quantity.FIRST_ORDER)  # kept from its first use on
     together.extend([2, 11], [1.0, 2.0])
     together.extend([5, 7, 19], [1.0, 1.0, 0.5])
-    together.add(3)
+    together.extend([3], [1.0])
     for k, weight in ((2, 1.0), (11, 2.0), (5, 1.0), (7, 1.0), (19, 0.5), (3, 1.0)):
-        alone.add(k, weight)
-    assert together.indices == alone.indices
+        alone.extend([k], [weight])
+    assert together.chosen == alone.chosen
     assert together.objective == pytest.approx(alone.objective, rel=1e-9)
-    for name in ("scores", "gains", "losses", "first_order"):
-        np.testing.assert_allclose(
-            getattr(together, name)(), getattr(alone, name)(), rtol=1e-6, atol=1e-9
-        )
+    assert together.weights.tolist() == alone.weights.tolist()
+    for what in Quantity:
+        if what is not Quantity.SWAP:
+            np.testing.assert_allclose(
+                together.quantity(what), alone.quantity(what), rtol=1e-6, atol=1e-9
+            )
     np.testing.assert_allclose(together.variance, alone.variance, atol=1e-9)
 
 
@@ -305,22 +300,16 @@ def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel
 def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     given = data(60)
     problem = problem_of(given)
-    state = RidgeForward(problem, 30, exact_gain=True)
+    state = RidgeEngine(problem, 30, gains=True)
     state.extend([4, 9], [1.0, 1.0])
-    pool = _long(sorted(set(range(0, 60, 3)) - {9}))
-    found = state.within(pool, 5, rule == "gain", _long(range(len(pool))))
+    pool = np.array(sorted(set(range(0, 60, 3)) - {9}))
+    turn = Turn(np.ones(60, dtype=bool), np.arange(60), count=5, shortlist=len(pool))
+    found = state.together(RULES[rule](), pool, turn)
     for pick in found:
-        scores = -state.gains() if rule == "gain" else state.scores()
-        assert pick == int(
-            pool[
-                int(
-                    scores[pool]
-                    .masked_fill(_long([int(k) in state.indices for k in pool]).bool(), np.inf)
-                    .argmin()
-                )
-            ]
-        )
-        state.add(pick)
+        scores = state.scores(RULES[rule]()).numpy()[pool]
+        scores[np.isin(pool, state.chosen)] = np.inf
+        assert pick == pool[scores.argmin()]
+        state.extend([pick], [1.0])
     greedy, batches = (
         BilevelSelector(kernel="linear", inner_reg=RHO, rule=rule, strategy=strategy).select(
             data(400), 40

@@ -26,7 +26,7 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
         inner_reg=0.1,
         optimiser=optimiser,
     )
-    assert learnt.objective <= learnt.info["start_objective"] + 1e-12
+    assert learnt.objective <= learnt.details["start_objective"] + 1e-12
     again = state_of(
         BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.1),
         data,
@@ -120,7 +120,7 @@ def test_points_of_zero_weight_leave_and_the_status_says_why():
     y = np.array([0, 0, 1, 1, 1, 0])
     coreset = select(x, y, size=6, kernel="rbf", inner_reg=0.1, weights="learnt")
     assert len(coreset) < 6
-    assert coreset.status == f"{len(coreset)} of 6 points: the learnt weight of the others is zero"
+    assert coreset.message == f"{len(coreset)} of 6 points: the learnt weight of the others is zero"
     assert (coreset.weights > 0).all()
     assert len(np.unique(coreset.indices)) == len(coreset)
 

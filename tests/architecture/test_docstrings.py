@@ -1,8 +1,10 @@
 """Every public name says what it takes, gives and raises, in numpydoc's form, with an example."""
 
+import enum
 import importlib
 import inspect
 import pkgutil
+from pydoc import locate
 
 import pytest
 from numpydoc.validate import validate
@@ -20,9 +22,8 @@ EXAMPLE = "EX01"
 def packages() -> list[str]:
     """Packages that say what is public."""
     found = ["bicore"]
-    for module in pkgutil.walk_packages(bicore.__path__, "bicore."):
-        if hasattr(importlib.import_module(module.name), "__all__"):
-            found.append(module.name)
+    inside = pkgutil.walk_packages(bicore.__path__, "bicore.")
+    found += [one.name for one in inside if hasattr(importlib.import_module(one.name), "__all__")]
     return found
 
 
@@ -59,12 +60,15 @@ def public() -> dict[str, bool]:
 
 
 NAMES = public()
+ENUMS = {name for name in NAMES if isinstance(locate(name), enum.EnumType)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_docstring(name):
     found = validate(name)["errors"]
     passed = LEFT_OUT if NAMES[name] else LEFT_OUT | {EXAMPLE}
+    if name in ENUMS:  # whose constructor is not theirs
+        passed = passed | {"PR01"}
     errors = [f"{code} {words}" for code, words in found if code not in passed]
     assert not errors, f"{name}: {'; '.join(errors)}"
 

@@ -136,10 +136,15 @@ class Run:
             if not turn.open.any():
                 return Ending(Status.FEWER, plan.exhausted(len(self.objectives)))
             objectives = engine.take_best(self.rule, turn)
+            if not objectives:
+                continue  # an engine that took its steps back tries again in another way
             plan.open[engine.chosen] = False
             if self.weighing is not None:
                 self.weighing.correct(self.clock)
+            before = len(self.objectives)
             self._note(objectives)
+            for done in range(min(before, len(self.objectives) - 1), len(self.objectives)):
+                self.line.update(done + 1, self.objectives[done])
         return Ending()
 
     def _polish(self, ending: Ending, weighing: Weighing) -> Ending:
@@ -165,8 +170,6 @@ class Run:
         if self.weighing is not None:
             self.weights = self.engine.weights.double().cpu().numpy()
         self.objectives = before + objectives
-        for done, objective in enumerate(objectives, len(before) + 1):
-            self.line.update(done, objective)
 
     def _ended(self, status: Status) -> Ending:
         return Ending(status, ended(status, len(self.objectives), self.plan.size))

@@ -74,14 +74,18 @@ class Prepared:
     kernel: Kernel
     targets: Targets
     solvers: Solvers
-    #: Weights and ids of the training points.
-    weights: Array
-    ids: Array
+    data: Dataset
+    outer: Dataset | None
+
+    @property
+    def ids(self) -> Array:
+        """Of the training points."""
+        return self.data.ids
 
     @property
     def counted(self) -> Array:
         """A mask of the points that count, and may be chosen."""
-        counted: Array = self.weights > 0
+        counted: Array = self.data.weights > 0
         return counted
 
     @property
@@ -102,11 +106,13 @@ class Prepared:
         return labels
 
     def configuration(self, *more: object) -> str:
-        """A digest of all that decides the objective: kernel, losses, regulariser, and ``more``."""
+        """A digest of all that decides the objective: kernel, losses, regulariser, outer set, and
+        ``more``."""
         problem = self.problem
         classes = None if self.targets.classes is None else self.targets.classes.tolist()
         own = (self.kernel, problem.inner_loss, problem.outer_loss, self.regulariser, classes)
-        words = "|".join(map(repr, (*own, *more)))
+        judge = "" if self.outer is None else self.outer.fingerprint()
+        words = "|".join(map(repr, (*own, judge, *more)))
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
     def losses_of_all(self, seed: int) -> Tensor:
@@ -120,7 +126,7 @@ class Prepared:
         needs = frozenset({Quantity.LOSS})
         demand = Demand(len(points), needs, closed_form=False, solvers=self.solvers)
         engine = reweighable(self.problem, demand)
-        weights = self.weights[points]
+        weights = self.data.weights[points]
         engine.extend(points.tolist(), (weights / weights.mean()).tolist())
         return engine.quantity(Quantity.LOSS)
 
@@ -162,7 +168,7 @@ def prepare(
     eligible = by_id[weights[by_id] > 0]  # drawn among ids: row order plays no part
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
     problem = replace(problem, regulariser=settled)
-    return Prepared(problem, kernel, targets, solvers, weights, data.ids)
+    return Prepared(problem, kernel, targets, solvers, data, outer)
 
 
 def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss, int]:

@@ -58,7 +58,7 @@ class Known(Regulariser):
 
     @abstractmethod
     def rho(self, size: int) -> float:
-        """ρ of a coreset.
+        """The ρ of a coreset.
 
         Parameters
         ----------
@@ -77,12 +77,12 @@ class Known(Regulariser):
 
 @dataclass(frozen=True)
 class Constant(Known):
-    """ρ is the same for every coreset size: the plain sum of the paper.
+    """The same ρ for every coreset size: the plain sum of the paper.
 
     Parameters
     ----------
     value : float
-        ρ, above 0.
+        The number ρ, above 0.
 
     Examples
     --------
@@ -104,14 +104,14 @@ class Constant(Known):
 
 @dataclass(frozen=True)
 class PerPoint(Known):
-    """ρ = λ·|S|: the mean over the coreset plus λ‖h‖², as the authors' code has it.
+    """A ρ = λ·|S| that grows: the mean over the coreset plus λ‖h‖², as the authors' code has it.
 
     Published λ belong to this form.
 
     Parameters
     ----------
     value : float
-        λ, above 0.
+        The number λ, above 0.
 
     Examples
     --------

@@ -1,5 +1,7 @@
-"""Monte-Carlo dropout with the same masks for every point, so that draws of one network are
-comparable across points."""
+"""Monte-Carlo dropout with the same masks for every point.
+
+So draws of one network are comparable across points.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,46 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.networks.observe import BATCH, as_module, batches, evaluating, forward
 
+#: Layers that drop whole channels.
 _WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def dropout_probabilities(
     model: Any, x: Array, draws: int, seed: int, batch: int = BATCH
 ) -> Tensor:
-    """Class probabilities (draws, n, classes) in float64 under ``draws`` networks thinned at
-    random.
+    """Class probabilities under networks that are thinned at random.
 
     Within a draw every point sees the same mask; everything but dropout runs in eval mode.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With a Dropout layer; it returns logits.
+    x : array
+        The points.
+    draws : int
+        How many networks are drawn.
+    seed : int
+        Of the masks.
+    batch : int
+        Points that pass through together.
+
+    Returns
+    -------
+    Tensor
+        Of shape (draws, n, classes), in float64.
+
+    Raises
+    ------
+    InputError
+        Where the model has no dropout, cannot read the points, or returns anything but logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    >>> dropout_probabilities(network, np.zeros((4, 3)), draws=5, seed=0).shape
+    torch.Size([5, 4, 2])
     """
     module = as_module(model)
     thinned = [

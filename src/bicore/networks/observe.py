@@ -1,12 +1,14 @@
-"""What a network says about points: embeddings, predictions and last-layer gradients, computed
-once, in eval mode, in batches."""
+"""What a network says about points: embeddings, predictions and last-layer gradients.
+
+They are computed once, in eval mode, in batches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError
 
+#: Points that pass through the module together.
 BATCH = 512
 #: Outputs that are >= 0 and sum to 1 within this are probabilities, not logits.
 PROBABILITY_TOLERANCE = 1e-4
@@ -22,14 +25,36 @@ PROBABILITY_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One pass of a module over n points; pass it as ``Context(model=…)`` to every selector that
-    needs the model.
+    """One pass of a module over n points; :func:`observe` makes one.
 
-    ``embedding`` is the input of the last Linear layer (or the output of the layer named), ``last``
-    that input in any case, ``outputs`` what the module returned, ``bias`` whether its last Linear
-    layer has one, ``direct`` whether what the module returned is what that layer gave (or its log
-    softmax): only then are last-layer gradients known. ``classes`` are the labels of the outputs in
-    order, if given; ``present`` those that the data shows.
+    Pass it as ``Context(model=…)`` to every selector that needs the model.
+
+    Parameters
+    ----------
+    embedding : Tensor
+        The input of the last Linear layer, or the output of the layer named.
+    last : Tensor, optional
+        That input in any case.
+    outputs : Tensor
+        What the module returned.
+    bias : bool
+        Whether its last Linear layer has one.
+    layer : str, optional
+        The layer named.
+    direct : bool
+        Whether what the module returned is what that layer gave (or its log softmax): only then are
+        last-layer gradients known.
+    classes : tuple, optional
+        The labels of the outputs in order.
+    present : tuple, optional
+        Those that the data shows.
+
+    Examples
+    --------
+    >>> from bicore.networks import observe
+    >>> seen = observe(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)), np.eye(3))
+    >>> len(seen), seen[[2, 0]].embedding.shape
+    (3, torch.Size([2, 5]))
     """
 
     embedding: Tensor
@@ -52,12 +77,34 @@ class Observed:
         )
 
     def log_probabilities(self) -> Tensor:
-        """log softmax of the outputs, in float64."""
+        """Log softmax of the outputs.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, outputs), in float64.
+        """
         return torch.log_softmax(self.outputs.double(), 1)
 
     def residuals(self, y: Array) -> Tensor:
-        """∇ℓ in the output: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error
-        for targets."""
+        """The gradient of the loss in the outputs.
+
+        Parameters
+        ----------
+        y : array
+            Labels or targets of the points.
+
+        Returns
+        -------
+        Tensor
+            In float64: p − e_y of the cross-entropy for labels, 2(h − y) of the squared error for
+            targets.
+
+        Raises
+        ------
+        InputError
+            Where outputs and ``y`` do not match.
+        """
         targets = read_targets(y)
         if targets.classes is None:
             goal = torch.from_numpy(targets.values).to(self.outputs.device)
@@ -73,12 +120,43 @@ class Observed:
         return residual
 
     def columns(self, y: Array) -> Array:
-        """The output that belongs to each label."""
+        """The output that belongs to each label.
+
+        Parameters
+        ----------
+        y : array
+            Labels.
+
+        Returns
+        -------
+        array of int
+            Places among the outputs.
+
+        Raises
+        ------
+        InputError
+            Where a label has no output.
+        """
         return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
     def gradient_factors(self, y: Array) -> tuple[Tensor, Tensor]:
-        """A and B such that the loss gradient of point i in the last layer's weights (and bias) is
-        the outer product a_i b_iᵀ."""
+        """The loss gradients in the last layer's weights (and bias), in factors.
+
+        Parameters
+        ----------
+        y : array
+            Labels or targets of the points.
+
+        Returns
+        -------
+        tuple of Tensor
+            A and B such that the gradient of point i is the outer product a_i b_iᵀ.
+
+        Raises
+        ------
+        InputError
+            Where the module does not end with a Linear layer over vectors.
+        """
         if self.last is None or self.last.dim() != 2:
             raise InputError(
                 "last-layer gradients need a module whose last layer is Linear over vectors; this "
@@ -90,9 +168,9 @@ class Observed:
                 "this one does not."
             )
         inputs = self.last.double()
-        return self.residuals(y), torch.cat(
-            [inputs, inputs.new_ones(len(inputs), 1)], 1
-        ) if self.bias else inputs
+        if self.bias:
+            inputs = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], 1)
+        return self.residuals(y), inputs
 
 
 def output_columns(
@@ -101,12 +179,12 @@ def output_columns(
     classes: Sequence[Any] | None = None,
     present: Sequence[Any] | None = None,
 ) -> Array:
-    """The output that belongs to each label: its place among ``classes``, the labels of the outputs
-    in order.
+    """The output that belongs to each label.
 
-    Without them: the label itself, where all labels ``present`` are whole numbers below the number
-    of outputs (a task that shows two of ten classes); else the label's place among those present,
-    where there are as many as outputs.
+    It is the label's place among ``classes``, the labels of the outputs in order. Without them: the
+    label itself, where all labels ``present`` are whole numbers below the number of outputs (a task
+    that shows two of ten classes); else the label's place among those present, where there are as
+    many as outputs.
     """
     labels = np.asarray(y).reshape(-1)
     shown = np.unique(labels) if present is None else np.asarray(present)
@@ -115,13 +193,11 @@ def output_columns(
     if classes is None and len(shown) != outputs:
         raise InputError(
             f"the model has {outputs} outputs and y {len(shown)} classes that are not numbers from "
-            f"0 to {outputs - 1}; number the "
-            "labels by the model's outputs, or give the labels of the outputs in order: "
-            "Context(model, classes=[…])."
+            f"0 to {outputs - 1}; number the labels by the model's outputs, or give the labels of "
+            "the outputs in order: Context(model, classes=[…])."
         )
-    place = {
-        label: number for number, label in enumerate(shown.tolist() if classes is None else classes)
-    }
+    known = shown.tolist() if classes is None else classes
+    place = {label: number for number, label in enumerate(known)}
     unknown = [label for label in np.unique(labels).tolist() if label not in place]
     if unknown or len(place) != outputs:
         what = f"y holds {unknown[0]!r}" if unknown else f"the model has {outputs} outputs"
@@ -133,8 +209,32 @@ def output_columns(
 
 
 def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATCH) -> Observed:
-    """Run ``model`` over ``x`` once: in eval mode, without gradients, on the module's own device;
-    its modes are put back.
+    """Run a module over points once: in eval mode, without gradients, on its own device.
+
+    Its modes are put back.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Takes a batch of points and returns logits, one row each.
+    x : array
+        The points.
+    layer : str, optional
+        Whose output is the embedding; default: the input of the last Linear layer.
+    batch : int
+        Points that pass through together.
+
+    Returns
+    -------
+    Observed
+        What the module says about every point.
+
+    Raises
+    ------
+    InputError
+        Where it is no module, cannot read the points, or returns anything but logits.
+    NumericalError
+        Where what it returns is not finite.
 
     Examples
     --------
@@ -154,18 +254,26 @@ def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATC
             "Embedding(layer='…')."
         )
     hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
-    seen: list[tuple[Tensor | None, Tensor | None, Tensor]] = []
+    seen: list[_Batch] = []
     try:
         with evaluating(module), torch.no_grad():
             for part in batches(module, x, batch):
                 watched.clear()
                 outputs = forward(module, part)
                 watched.compare(outputs)
-                seen.append((watched.named, watched.last, outputs))
+                seen.append(_Batch(watched.named, watched.last, outputs))
     finally:
         for hook in hooks:
             hook.remove()
     return replace(_joined(seen, watched.bias, layer), direct=watched.direct)
+
+
+class _Batch(NamedTuple):
+    """The output of the layer named, the input of the last Linear layer, and the outputs."""
+
+    named: Tensor | None
+    last: Tensor | None
+    outputs: Tensor
 
 
 class _Watch:
@@ -179,7 +287,9 @@ class _Watch:
         self.direct = True
 
     def clear(self) -> None:
-        self.named = self.last = self.result = None
+        self.named = None
+        self.last = None
+        self.result = None
 
     def output(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if not isinstance(output, Tensor):
@@ -187,7 +297,8 @@ class _Watch:
                 f"the layer named returns a {type(output).__name__}, not a tensor; name another "
                 "layer."
             )
-        self.named = output.flatten(1).clone()  # the next layer may write over it
+        # A copy, for the next layer may write over it.
+        self.named = output.flatten(1).clone()
 
     def linear(self, module: nn.Linear, inputs: Any, keywords: Any, output: Tensor) -> None:
         given = inputs[0] if inputs else keywords["input"]
@@ -203,17 +314,15 @@ class _Watch:
         self.direct = self.direct and same
 
 
-def _joined(
-    seen: list[tuple[Tensor | None, Tensor | None, Tensor]], bias: bool, layer: str | None
-) -> Observed:
-    named, last, outputs = ([part[place] for part in seen] for place in range(3))
-    whole = torch.cat([part for part in outputs if part is not None])
-    inputs = None if last[0] is None else torch.cat([part for part in last if part is not None])
-    if layer is not None and named[0] is None:
+def _joined(seen: list[_Batch], bias: bool, layer: str | None) -> Observed:
+    whole = torch.cat([batch.outputs for batch in seen])
+    inputs = _together([batch.last for batch in seen])
+    named = _together([batch.named for batch in seen])
+    if layer is not None and named is None:
         raise InputError(
             f"layer={layer!r} did not run in the model's forward pass; name a layer that does."
         )
-    chosen = inputs if layer is None else torch.cat([part for part in named if part is not None])
+    chosen = inputs if layer is None else named
     if chosen is None:
         raise InputError(
             "no Linear layer ran in the model's forward pass; name a layer: Embedding(layer='…')."
@@ -224,16 +333,26 @@ def _joined(
                 f"the model's {name} holds values that are not finite; train it with a smaller "
                 "step, or scale x."
             )
-    if (
-        whole.shape[1] > 1
-        and bool((whole >= 0).all())
-        and bool(((whole.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all())
-    ):
+    if _probabilities(whole):
         raise InputError(
             "the model returns probabilities; return logits (leave the final softmax out, the loss "
             "adds it)."
         )
     return Observed(chosen.flatten(1), inputs, whole, bias, layer)
+
+
+def _together(parts: list[Tensor | None]) -> Tensor | None:
+    """One tensor of all batches; None where the first one has nothing."""
+    if parts[0] is None:
+        return None
+    return torch.cat([part for part in parts if part is not None])
+
+
+def _probabilities(outputs: Tensor) -> bool:
+    """Whether every row is >= 0 and sums to 1."""
+    if outputs.shape[1] < 2 or not bool((outputs >= 0).all()):
+        return False
+    return bool(((outputs.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all())
 
 
 def as_module(model: Any) -> nn.Module:
@@ -268,9 +387,8 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
     """Parts of x on the module's device and in its precision."""
-    like = next(
-        (value for value in module.parameters() if value.is_floating_point()), torch.empty(0)
-    )
+    floating = (value for value in module.parameters() if value.is_floating_point())
+    like = next(floating, torch.empty(0))
     for start in range(0, len(x), size):
         yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
 
@@ -285,10 +403,15 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
         raise InputError(
             f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}"
         ) from error
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(part):
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InputError(
-            f"the model returned {shape} for {len(part)} points; a tensor with one row of logits a "
-            "point is needed."
-        )
+    if not isinstance(outputs, Tensor):
+        raise _no_logits(type(outputs).__name__, len(part))
+    if outputs.dim() != 2 or len(outputs) != len(part):
+        raise _no_logits(tuple(outputs.shape), len(part))
     return outputs
+
+
+def _no_logits(found: object, points: int) -> InputError:
+    return InputError(
+        f"the model returned {found} for {points} points; a tensor with one row of logits a point "
+        "is needed."
+    )

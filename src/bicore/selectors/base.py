@@ -139,6 +139,15 @@ def labels_of(data: Dataset, selector: Selector) -> list[Any]:
     return list(dict.fromkeys(column.tolist()))
 
 
+def need_labels(selector: Selector, data: Dataset) -> None:
+    """Refuse data without labels before any work is done."""
+    if data.y is None:
+        raise InputError(
+            f"{selector.name} needs labels or targets, and data has none; give y, or a method "
+            "without labels."
+        )
+
+
 def finished(coreset: Coreset) -> Coreset:
     """A selection as part of something larger: one that was cut short ends the whole."""
     if coreset.status is Status.INTERRUPTED:

@@ -29,7 +29,7 @@ from bicore.losses import Loss
 from bicore.picking import as_seed, as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
 from bicore.selectors import names, proxy_model
-from bicore.selectors.base import Selector
+from bicore.selectors.base import Selector, need_labels
 
 
 @dataclass(frozen=True, init=False)
@@ -230,6 +230,7 @@ class BilevelSelector(Selector):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
+        need_labels(self, data)
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
@@ -239,7 +240,7 @@ class BilevelSelector(Selector):
         room = self._room(self.strategy.grown(count, available))
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
-            story = self._story(prepared, data, outer, seed, clock)
+            story = self._story(prepared, seed, clock)
             known = start.coreset is not None and start.coreset.provenance.same_problem(story)
             demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
             run = self._run(prepared, demand, seed, runtime, clock)
@@ -304,19 +305,16 @@ class BilevelSelector(Selector):
             None if self.quotas is None else self.quotas.of(prepared.targets),
         )
 
-    def _story(
-        self, prepared: Prepared, data: Dataset, outer: Dataset | None, seed: int, clock: Clock
-    ) -> Provenance:
+    def _story(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
         """What is known before the first point."""
-        judged_by = "" if outer is None else outer.fingerprint()
         return Provenance(
             method=self.name,
-            rows=len(data),
+            rows=len(prepared.data),
             seed=seed,
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
-            fingerprint=data.fingerprint(),
-            configuration=prepared.configuration(self.weights.value, judged_by),
+            fingerprint=prepared.data.fingerprint(),
+            configuration=prepared.configuration(self.weights.value),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
             kernel=prepared.kernel.name,
@@ -378,8 +376,8 @@ class BilevelSelector(Selector):
         }
 
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
-        """Fix the classes. A single one gets a second that never occurs: the points are then chosen
-        to stand out from nothing."""
+        # A single class gets a second that never occurs: the points are then chosen to stand out
+        # from nothing.
         if self.task == "regression" or self.classes is not None:
             return self
         known = list(labels_in(classes) or ())
@@ -440,7 +438,7 @@ class BilevelSelector(Selector):
         room = Room(len(points.points))
         with runtime.applied():
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
-            story = self._story(prepared, data, outer, seed, clock)
+            story = self._story(prepared, seed, clock)
             engine = proxy_model.fitted(prepared, points)
             begin = engine.objective
             self.optimiser.optimise(engine, final=True, clock=clock)

@@ -18,8 +18,8 @@ from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Dataset
 from bicore.errors import InputError
 from bicore.picking import as_seed, as_size, as_start
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, parse_bytes, versions
-from bicore.selectors.base import Selector
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, parse_bytes
+from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.bilevel import BilevelSelector
 
 
@@ -92,6 +92,7 @@ class JointSelector(Selector):
         rng: int | np.random.Generator = 0,
         context: Context | None = None,
     ) -> Coreset:
+        need_labels(self, data)
         runtime = self._divided((context or Context()).runtime)
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
@@ -127,7 +128,7 @@ class JointSelector(Selector):
                 ending.status,
                 ending.message,
                 provenance,
-                {"weights": "binary", "models": models, "versions": versions()},
+                self.selectors[0].details(parts[0]) | {"models": models},
             )
 
     def _divided(self, runtime: Runtime) -> Runtime:

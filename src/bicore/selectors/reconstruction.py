@@ -30,7 +30,7 @@ class Reconstruction(Selector):
 
     Parameters
     ----------
-    kernel, inner_reg, weights, candidates, strategy
+    kernel, inner_reg, weights, candidates, strategy : object
         As :class:`BilevelSelector` has them; the loss is the squared error.
     components : int
         How many are predicted; each keeps the variance it has in the data, so that the loss is

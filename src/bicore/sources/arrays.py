@@ -14,29 +14,31 @@ from bicore.sources.base import Source
 
 def npz(path: Path, weight_name: str | None = None) -> Source:
     """Arrays named x and y, and one of weights where asked for."""
+    names = ["x", "y"] if weight_name is None else ["x", "y", weight_name]
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if not hasattr(stored, "files"):
-                raise InputError(
-                    f"{path} is a single array under the name .npz; rename it to .npy and give "
-                    "--labels."
-                )
-            missing = [
-                name
-                for name in ("x", "y", *([weight_name] if weight_name else []))
-                if name not in stored.files
-            ]
-            if missing:
-                raise InputError(
-                    f"{path} has no array {missing[0]!r}; it holds {', '.join(stored.files)} "
-                    "(np.savez(file, x=…, y=…) makes one)."
-                )
-            x = stored["x"]
-            y = stored["y"]
-            weight = stored[weight_name] if weight_name else None
+        x, y, *weight = _members(path, names)
+    except InputError:
+        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, ".npz file", error) from error
-    return Source(path.name, Dataset(x, y, weight), "standard", images=_images(x))
+    data = Dataset(x, y, weight[0] if weight else None)
+    return Source(path.name, data, "standard", images=_images(x))
+
+
+def _members(path: Path, names: list[str]) -> list[Array]:
+    stored = np.load(path, allow_pickle=False)
+    if isinstance(stored, np.ndarray):
+        raise InputError(
+            f"{path} is a single array under the name .npz; rename it to .npy and give --labels."
+        )
+    with stored:
+        missing = [name for name in names if name not in stored.files]
+        if missing:
+            raise InputError(
+                f"{path} has no array {missing[0]!r}; it holds {', '.join(stored.files)} "
+                "(np.savez(file, x=…, y=…) makes one)."
+            )
+        return [stored[name] for name in names]
 
 
 def npy(path: Path, labels: Path | None) -> Source:
@@ -58,14 +60,18 @@ def _array(path: Path) -> Array:
     return stored
 
 
+#: What the system's refusals mean for a file.
+_REFUSALS = {
+    FileNotFoundError: "does not exist; check the name.",
+    PermissionError: "cannot be read: no permission; change its mode or copy it.",
+}
+
+
 def unreadable(path: Path, kind: str, error: Exception) -> InputError:
     """The error for a file that is not what its name says, cut short, or not ours to read."""
-    if isinstance(error, InputError):
-        return error
-    if isinstance(error, FileNotFoundError):
-        return InputError(f"{path} does not exist; check the name.")
-    if isinstance(error, PermissionError):
-        return InputError(f"{path} cannot be read: no permission; change its mode or copy it.")
+    for refusal, words in _REFUSALS.items():
+        if isinstance(error, refusal):
+            return InputError(f"{path} {words}")
     first = (str(error).splitlines() or ["?"])[0]
     return InputError(
         f"{path} is not a readable {kind} ({first}); it may be truncated or of another format."

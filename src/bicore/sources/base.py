@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,29 @@ SCALES = ("standard", "none")
 class Source:
     """Data read from somewhere.
 
-    ``notes`` say what was done to columns and values; ``images`` are what a picture shows (n,
-    height, width[, 3]) in 0 … 1; ``table`` holds the rows as they were written, header first;
-    ``scaled`` columns or channels are those that were standardised.
+    Parameters
+    ----------
+    name : str
+        What reports call it.
+    data : Dataset
+        The points.
+    scale : str
+        How they were scaled: "standard", "none", "constants" or "unit".
+    notes : tuple of str
+        What was done to columns and values.
+    images : array, optional
+        What a picture shows, (n, height, width[, 3]) in 0 … 1.
+    table : Table, optional
+        The rows as they were written; of a folder of images, their files and labels.
+    keep : array of bool, optional
+        Columns that standardising leaves alone: indicators.
+
+    Examples
+    --------
+    >>> from bicore.sources import open_source
+    >>> source = open_source("digits")
+    >>> source.data.x.shape, source.images.shape
+    ((1797, 64), (1797, 8, 8))
     """
 
     name: str
@@ -29,57 +49,62 @@ class Source:
     notes: tuple[str, ...] = ()
     images: Array | None = None
     table: Any = None
-    keep: Array | None = field(
-        default=None
-    )  # columns that standardising leaves alone (indicator columns)
+    keep: Array | None = None
 
     def scaled(self, choice: str | None, later: bool = False) -> Source:
-        """The same source under ``--scale``; None keeps what suits the source. ``later`` leaves
-        standardising to the caller."""
+        """The same source, scaled.
+
+        Parameters
+        ----------
+        choice : "standard", "none" or None
+            None keeps what suits the source.
+        later : bool
+            Leaves standardising to the caller.
+
+        Returns
+        -------
+        Source
+            With a note of what was done.
+
+        Raises
+        ------
+        InputError
+            Where the choice is unknown.
+        """
         if choice is not None and choice not in SCALES:
             raise unknown_name("scale", choice, SCALES)
         wanted = self.scale if choice is None else choice
         if wanted == "none" and self.scale == "constants" and self.images is not None:
-            pixels = (
-                self.images[:, None] if self.images.ndim == 3 else self.images.transpose(0, 3, 1, 2)
-            )
-            return replace(
-                self,
-                data=replace(self.data, x=pixels),
-                scale="unit",
-                notes=(*self.notes, f"features: {_told('unit')}"),
-            )
+            grey = self.images.ndim == 3
+            pixels = self.images[:, None] if grey else self.images.transpose(0, 3, 1, 2)
+            return self._told("unit", x=pixels)
         if wanted == "none" and self.scale == "unit":
             wanted = "unit"
         if wanted != "standard":
-            return replace(self, scale=wanted, notes=(*self.notes, f"features: {_told(wanted)}"))
+            return self._told(wanted)
         if later:
-            return replace(
-                self,
-                scale="standard",
-                notes=(*self.notes, f"features: {_told('standard')}, by each pool's own numbers"),
-            )
-        return replace(
-            self,
-            data=replace(self.data, x=standardised(self.data.x, self.keep)),
-            scale="standard",
-            notes=(*self.notes, f"features: {_told('standard')}"),
-        )
+            return self._told("standard", ", by each pool's own numbers")
+        return self._told("standard", x=standardised(self.data.x, self.keep))
+
+    def _told(self, scale: str, more: str = "", x: Array | None = None) -> Source:
+        """This source with such a scale, a note of it, and other features where they are given."""
+        data = self.data if x is None else replace(self.data, x=x)
+        note = f"features: {_SCALES_IN_WORDS[scale]}{more}"
+        return replace(self, data=data, scale=scale, notes=(*self.notes, note))
 
 
-def _told(scale: str) -> str:
-    words = {
-        "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
-        "none": "as they are, not scaled",
-        "constants": "pixels standardised with the data set's usual constants",
-        "unit": "pixels scaled to 0 … 1",
-    }
-    return words[scale]
+_SCALES_IN_WORDS = {
+    "standard": "each numeric column (or image channel) scaled to mean 0 and variance 1",
+    "none": "as they are, not scaled",
+    "constants": "pixels standardised with the data set's usual constants",
+    "unit": "pixels scaled to 0 … 1",
+}
 
 
 def scaling(x: Array, keep: Array | None = None) -> Callable[[Array], Array]:
-    """The map that gives x mean 0 and variance 1 a column, or a channel of images; constant ones
-    become 0, and ``keep`` marks columns left alone.
+    """The map that gives x mean 0 and variance 1 a column, or a channel of images.
+
+    Constant ones become 0, and ``keep`` marks columns left alone.
     """
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
@@ -101,5 +126,6 @@ def standardised(x: Array, keep: Array | None = None) -> Array:
 
 
 def need_labels(y: Any, what: str) -> None:
+    """Refuse data without labels."""
     if y is None:
         raise InputError(f"{what} holds no labels; selection needs them.")

@@ -8,7 +8,12 @@ from bicore.data import Array
 
 
 def digits() -> tuple[Array, Array]:
-    """1797 handwritten digits of 8×8 pixels, scaled to 0 … 1, and their labels.
+    """1797 handwritten digits of 8×8 pixels, and their labels.
+
+    Returns
+    -------
+    tuple of array
+        Pixels (1797, 64), scaled to 0 … 1, and labels 0 … 9.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from bicore.errors import InputError
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 _SPLITS = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
+#: What NumPy's arrays ask for, under its old and its new name.
 _ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -34,14 +35,48 @@ _ADMITTED = {
 def cifar10(
     folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
 ) -> tuple[Array, Array]:
-    """Standardised images (n, 3, 32, 32) as float32, and labels; the first ``limit`` of them."""
+    """CIFAR-10 from the files torchvision lays out.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``cifar-10-batches-py``.
+    split : "train" or "test"
+        Which part.
+    limit : int, optional
+        The first so many; default: all.
+
+    Returns
+    -------
+    tuple of array
+        Standardised images (n, 3, 32, 32) as float32, and labels.
+
+    Raises
+    ------
+    InputError
+        Where a file is missing, damaged, or holds anything but plain data.
+
+    Examples
+    --------
+    >>> import pickle, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cifar-10-batches-py").mkdir()
+    >>> batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [3, 8]}
+    >>> with open(folder / "cifar-10-batches-py" / "test_batch", "wb") as file:
+    ...     pickle.dump(batch, file)
+    >>> x, y = cifar10(folder, split="test")
+    >>> x.shape, y.tolist()
+    ((2, 3, 32, 32), [3, 8])
+    """
     pixels, labels = cifar10_pixels(folder, split, limit)
     return standard_cifar10(pixels), labels
 
 
 def standard_cifar10(pixels: Array) -> Array:
     """Bytes as standardised float32."""
-    mean, std = (np.array(constants, dtype=np.float32)[:, None, None] for constants in (MEAN, STD))
+    mean = np.array(MEAN, dtype=np.float32)[:, None, None]
+    std = np.array(STD, dtype=np.float32)[:, None, None]
     return np.asarray((pixels.astype(np.float32) / 255 - mean) / std)
 
 
@@ -84,8 +119,7 @@ def _batch(path: Path) -> tuple[Array, list[int]]:
 
 
 class _Careful(pickle.Unpickler):
-    """Loads plain data and NumPy arrays; any other name in the file is refused before it is
-    imported."""
+    """Loads plain data and arrays; any other name in a file is refused before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ADMITTED:

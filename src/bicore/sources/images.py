@@ -10,40 +10,21 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
+from bicore.sources.tables import Table
 
+#: Pillow's modes without colour; those that begin with I have more than eight bits.
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
 def image_folder(folder: Path) -> Source:
-    """Every image below the class folders, in order of name; all of one size; grey when all of them
-    are."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
+    """Every image below the class folders, in order of name; grey when all of them are.
+
+    All must be of one size.
+    """
+    pillow = _pillow()
     files = _files(folder)
-    arrays: list[Array] = []
-    colour = False
-    clear = 0
-    for path in files:
-        try:
-            with Image.open(path) as image:
-                image.load()
-                colour = colour or image.mode not in GREY
-                clear += image.mode in ("RGBA", "LA", "PA")
-                pixels = _pixels(image)
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise InputError(
-                f"{path} cannot be decoded as an image ({error}); mend or remove it."
-            ) from error
-        if arrays and pixels.shape != arrays[0].shape:
-            raise InputError(
-                f"{path} is {_extent(pixels)} and {files[0]} is {_extent(arrays[0])}; bring all "
-                "images to one size."
-            )
-        arrays.append(pixels)
-    shown = np.stack(arrays)
+    shown, colour, clear = _decoded(files, pillow)
     if not colour:
         shown = shown[..., 0]
     x = shown[:, None] if not colour else shown.transpose(0, 3, 1, 2)
@@ -54,26 +35,50 @@ def image_folder(folder: Path) -> Source:
     )
     if clear:
         notes = (*notes, f"{clear} images have an alpha channel, which was left out")
-    table = [
-        ["file", "label"],
-        *(
-            [str(path.relative_to(folder)), str(label)]
-            for path, label in zip(files, y, strict=True)
-        ),
-    ]
-    return Source(
-        folder.name,
-        Dataset(np.ascontiguousarray(x), y),
-        "standard",
-        notes,
-        images=shown,
-        table=table,
-    )
+    data = Dataset(np.ascontiguousarray(x), y)
+    names = [str(path.relative_to(folder)) for path in files]
+    table = Table(["file", "label"], [names, [path.parent.name for path in files]])
+    return Source(folder.name, data, "standard", notes, images=shown, table=table)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError("reading images needs pillow: pip install 'bicore[images]'.") from error
+    return Image
+
+
+def _decoded(files: list[Path], pillow: Any) -> tuple[Array, bool, int]:
+    """All images in one array, whether any has colour, and how many are transparent."""
+    arrays: list[Array] = []
+    colour = False
+    clear = 0
+    for path in files:
+        try:
+            with pillow.open(path) as image:
+                image.load()
+                colour = colour or image.mode not in GREY
+                clear += image.mode in ("RGBA", "LA", "PA")
+                pixels = _pixels(image)
+        except (pillow.UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            raise InputError(
+                f"{path} cannot be decoded as an image ({error}); mend or remove it."
+            ) from error
+        if arrays and pixels.shape != arrays[0].shape:
+            raise InputError(
+                f"{path} is {_extent(pixels)} and {files[0]} is {_extent(arrays[0])}; bring all "
+                "images to one size."
+            )
+        arrays.append(pixels)
+    return np.stack(arrays), colour, clear
 
 
 def _pixels(image: Any) -> Array:
-    """Red, green and blue in 0 … 1; grey images of more than eight bits keep all of them;
-    transparency is left out."""
+    """Red, green and blue in 0 … 1, without transparency.
+
+    Grey images of more than eight bits keep all of them.
+    """
     if image.mode.startswith("I"):
         grey = np.asarray(image, dtype=np.float32) / 65535
         return np.repeat(grey[:, :, None], 3, axis=2)

@@ -1,5 +1,7 @@
-"""MNIST in torchvision's layout: DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte,
-gzipped or not."""
+"""MNIST in torchvision's layout, gzipped or not.
+
+DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,41 @@ STD = 0.3081
 def mnist(
     folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
 ) -> tuple[Array, Array]:
-    """Standardised images (n, 1, 28, 28) as float32, and labels; the first ``limit`` of them."""
+    """MNIST from the files torchvision lays out.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``MNIST/raw``.
+    split : "train" or "test"
+        Which part.
+    limit : int, optional
+        The first so many; default: all.
+
+    Returns
+    -------
+    tuple of array
+        Standardised images (n, 1, 28, 28) as float32, and labels.
+
+    Raises
+    ------
+    InputError
+        Where a file is missing, truncated or of another format.
+
+    Examples
+    --------
+    >>> import struct, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "MNIST" / "raw").mkdir(parents=True)
+    >>> images = struct.pack(">4I", 0x803, 2, 28, 28) + bytes(2 * 28 * 28)
+    >>> labels = struct.pack(">2I", 0x801, 2) + bytes([7, 1])
+    >>> _ = (folder / "MNIST/raw/t10k-images-idx3-ubyte").write_bytes(images)
+    >>> _ = (folder / "MNIST/raw/t10k-labels-idx1-ubyte").write_bytes(labels)
+    >>> x, y = mnist(folder, split="test")
+    >>> x.shape, y.tolist()
+    ((2, 1, 28, 28), [7, 1])
+    """
     prefix = {"train": "train", "test": "t10k"}.get(split)
     if prefix is None:
         raise InputError(f"split={split!r} is not known; it is 'train' or 'test'.")
@@ -49,8 +85,7 @@ def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> Array:
 
 
 def _parse(path: Path, dimensions: int, limit: int | None) -> Array:
-    """The IDX format: two zero bytes, the type (8: unsigned byte), the number of dimensions, each
-    as a big-endian integer."""
+    """The IDX format, big-endian: two zero bytes, the type (8: unsigned byte), the dimensions."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as file:

@@ -33,8 +33,44 @@ def open_source(
     limit: int | None = None,
     later: bool = False,
 ) -> Source:
-    """Read ``word``: a built-in name, a file, a folder of images, or ``-``. ``later`` leaves
-    standardising to the caller."""
+    """Read data by a word, as the command line does.
+
+    Parameters
+    ----------
+    word : str
+        A built-in name (digits, mnist, cifar10), a file (.npz, .npy, .csv, .parquet), a folder of
+        images with a subfolder a class, or ``-`` for CSV on standard input.
+    target : str, optional
+        The column of a table that holds labels or targets.
+    labels : str, optional
+        The file of labels that belongs to an .npy.
+    weight : str, optional
+        The column, or the array of an .npz, that holds weights.
+    folder : str, optional
+        Where mnist and cifar10 lie; default: the environment's BICORE_DATA.
+    scale : "standard" or "none", optional
+        Default: what suits the source.
+    limit : int, optional
+        The first so many rows; default: all.
+    later : bool
+        Leaves standardising to the caller.
+
+    Returns
+    -------
+    Source
+        The data, and in words what was done to them.
+
+    Raises
+    ------
+    InputError
+        Where there is no such source, it cannot be read, or an option means nothing for it.
+
+    Examples
+    --------
+    >>> source = open_source("digits", limit=100)
+    >>> len(source.data), source.notes
+    (100, ('features: pixels scaled to 0 … 1',))
+    """
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit} is below 1; give a number of rows.")
     _refuse_unused(
@@ -47,7 +83,7 @@ def open_source(
 
 
 def open_test(word: str, folder: str | None = None, scale: str | None = None) -> Source | None:
-    """The test set that belongs to the source, scaled as its training data; None where it has none."""
+    """The test set that belongs to the source, scaled as its training data; None without one."""
     if word not in ("mnist", "cifar10"):
         return None
     return _named(word, folder, None, "test").scaled(scale, later=True)

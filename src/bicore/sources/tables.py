@@ -3,7 +3,8 @@
 Columns become features by these rules, and the notes name what each column became:
 
 * numbers: as they are; a missing one becomes the column's median.
-* text or booleans with few distinct values (at most 20, or 5% of the rows): an indicator a value; a missing one has none set.
+* text or booleans with few distinct values (at most 20, or 5% of the rows): an indicator a value; a
+  missing one has none set.
 * any other text, and columns without a single value: left out.
 
 The target must have a value in every row. Integers, text and booleans are classes, other numbers
@@ -30,7 +31,9 @@ from bicore.files import replacing
 from bicore.sources.arrays import unreadable
 from bicore.sources.base import Source
 
+#: How people write that there is no value, in small letters.
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+#: A text column of at most this many values, or this share of the rows, becomes indicators.
 FEW_VALUES = 20
 FEW_SHARE = 0.05
 #: Above this many classes an integer target is more likely an amount; the notes say how to treat it
@@ -46,13 +49,42 @@ class Table:
     columns: list[list[Any]]
 
     def rows(self, indices: Iterable[int]) -> Iterable[list[Any]]:
+        """The cells of some rows."""
         return ([column[i] for column in self.columns] for i in indices)
 
 
 def csv_table(path: Path | None) -> Table:
-    """A CSV file, or standard input when there is no path; the delimiter is found among comma,
-    semicolon, tab and bar."""
+    """A CSV file, or standard input when there is no path.
+
+    The delimiter is found among comma, semicolon, tab and bar.
+    """
     where = str(path or "standard input")
+    text = _text(path, where)
+    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if rows and row and len(row) != len(rows[0]):
+                raise InputError(
+                    f"{where}: line {reader.line_num} has {len(row)} cells and the header has "
+                    f"{len(rows[0])}; the file may be truncated."
+                )
+            if row:
+                rows.append(row)
+    except csv.Error as error:
+        raise unreadable(Path(where), "CSV file", error) from error
+    if len(rows) < 2:
+        raise InputError(
+            f"{where} holds no rows below its header; give a CSV file with a header line and at "
+            "least one row."
+        )
+    names = [name.strip() for name in rows[0]]
+    return Table(names, [list(column) for column in zip(*rows[1:], strict=True)])
+
+
+def _text(path: Path | None, where: str) -> str:
     try:
         text = (sys.stdin.buffer.read() if path is None else path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -64,29 +96,7 @@ def csv_table(path: Path | None) -> Table:
         raise unreadable(Path(where), "CSV file", error) from error
     if "\0" in text[:4096] or text.startswith("PAR1"):
         raise InputError(f"{where} is not a text file; give a CSV file, or the right ending.")
-    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows: list[list[str]] = []
-    try:
-        for row in reader:
-            if rows and row and len(row) != len(rows[0]):
-                counts = (
-                    f"line {reader.line_num} has {len(row)} cells and the header has {len(rows[0])}"
-                )
-                raise InputError(f"{where}: {counts}; the file may be truncated.")
-            if row:
-                rows.append(row)
-    except csv.Error as error:
-        raise unreadable(Path(where), "CSV file", error) from error
-    if len(rows) < 2:
-        raise InputError(
-            f"{where} holds no rows below its header; give a CSV file with a header line and at "
-            "least one row."
-        )
-    return Table(
-        [name.strip() for name in rows[0]], [list(column) for column in zip(*rows[1:], strict=True)]
-    )
+    return text
 
 
 def parquet_table(path: Path) -> Table:
@@ -132,7 +142,7 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
     x, keep, notes = _features(
         {key: column for key, column in cells.items() if key not in (target, weight)}
     )
-    if y.dtype.kind in "iU" and len(np.unique(y)) > MANY_CLASSES and y.dtype.kind == "i":
+    if y.dtype.kind == "i" and len(np.unique(y)) > MANY_CLASSES:
         notes.append(
             f"target {target!r}: {len(np.unique(y))} integer classes; if these are amounts, pass "
             "--task regression"
@@ -141,6 +151,7 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
 
 
 def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
+    """A matrix of the columns, which of its columns are indicators, and what each became."""
     parts: list[Array] = []
     indicator: list[bool] = []
     told: dict[str, list[str]] = {"numeric": [], "categorical": [], "left out": []}
@@ -155,9 +166,8 @@ def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
         texts = [None if _missing(cell) else str(cell) for cell in column]
         known = sorted({text for text in texts if text is not None})
         if known and len(known) <= max(FEW_VALUES, FEW_SHARE * len(column)):
-            parts.append(
-                np.array([[text == value for value in known] for text in texts], dtype=np.float64)
-            )
+            shown = [[text == value for value in known] for text in texts]
+            parts.append(np.array(shown, dtype=np.float64))
             indicator += [True] * len(known)
             told["categorical"].append(f"{name} ({len(known)} values)")
         else:
@@ -179,11 +189,10 @@ def _why_left_out(known: list[str]) -> str:
 
 
 def _missing(cell: Any) -> bool:
-    return (
-        cell is None
-        or (isinstance(cell, float) and cell != cell)
-        or (isinstance(cell, str) and cell.strip().lower() in MISSING)
-    )
+    # Only NaN differs from itself.
+    if cell is None or cell != cell:
+        return True
+    return isinstance(cell, str) and cell.strip().lower() in MISSING
 
 
 def _numbers_or_none(column: list[Any]) -> Array | None:
@@ -217,18 +226,20 @@ def _target(name: str, column: list[Any]) -> Array:
     values = _numbers_or_none(column)
     if values is None:
         return np.array([str(cell).strip() for cell in column])
-    whole = all(
-        isinstance(cell, int)
-        or (isinstance(cell, str) and "." not in cell and "e" not in cell.lower())
-        for cell in column
-    )
-    return np.array([int(cell) for cell in column], dtype=np.int64) if whole else values
+    if all(_whole(cell) for cell in column):
+        return np.array([int(cell) for cell in column], dtype=np.int64)
+    return values
 
 
-def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weights: Array) -> None:
+def _whole(cell: Any) -> bool:
+    """Whether a number was written as an integer."""
+    if isinstance(cell, str):
+        return "." not in cell and "e" not in cell.lower()
+    return isinstance(cell, int)
+
+
+def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
     """The chosen rows with a weight column, as .csv or .parquet; written beside and renamed."""
-    if isinstance(table, list):
-        table = Table(table[0], [list(column) for column in zip(*table[1:], strict=True)])
     names = [*table.names, _free_name(table.names)]
     rows = [[*row, float(weight)] for row, weight in zip(table.rows(indices), weights, strict=True)]
     with replacing(path) as beside:
@@ -242,5 +253,6 @@ def write_rows(path: Path, table: Table | list[list[Any]], indices: Array, weigh
 
 
 def _free_name(names: list[str]) -> str:
+    """A name for the column of weights that no other column has."""
     numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
     return next(name for name in itertools.chain(["weight"], numbered) if name not in names)

@@ -155,7 +155,7 @@ class RecordedSoftmaxEngine(ListedEngine):
             self._step = _RecordedStep(lambda: chooser.step(self.scores(rule), self.advance))
         before = len(self._chosen)
         for _ in range(unasked(turn, before)):
-            self._step(record=not self.patient)
+            self._step(record=self.log.is_cuda and not self.patient)
         objectives = self._hear()
         chooser.took(self._chosen[before:])
         return objectives
@@ -328,7 +328,7 @@ class _RecordedStep:
         self.warm = 0
 
     def __call__(self, record: bool) -> None:
-        if not (record and torch.cuda.is_available()):
+        if not record:
             self.step()
         elif self.graph is not None:
             self.graph.replay()

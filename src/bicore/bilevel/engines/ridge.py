@@ -75,6 +75,11 @@ class RidgeEngine(ListedEngine):
         self.energy = problem.cross.weighted_column_norms(weights) if self.gains else None
 
     @property
+    def on_device(self) -> bool:
+        """Whether reading a number back costs a wait."""
+        return self.residual.is_cuda
+
+    @property
     def weights(self) -> Tensor:
         return torch.tensor(self._weights, dtype=torch.float64)
 
@@ -171,7 +176,7 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
         """On a GPU the numbers come back every few points, not after each."""
-        if not (self.residual.is_cuda and repeats(turn)):
+        if not (self.on_device and repeats(turn)):
             return super().take_best(rule, turn)
         if self._chooser is None or not self._chooser.serves(turn):
             self._chooser = DeviceChooser(turn, self.residual.device)

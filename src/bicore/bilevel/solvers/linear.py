@@ -228,7 +228,7 @@ class Neumann(LinearSolver):
     terms : int
         The most terms.
     step : float, optional
-        η; by default 1/(s + max A · ‖K‖_∞), which is below 1/λ_max.
+        The factor η; by default 1/(s + max A · ‖K‖_∞), which is below 1/λ_max.
     lenient : bool
         Accept what the terms give instead of raising.
     tolerance : float, optional

@@ -100,7 +100,7 @@ class WeightOptimiser(ABC):
 
 @dataclass(frozen=True)
 class ProjectedGradient(WeightOptimiser):
-    """w ← P(w − η M ∂G/∂w) with P the projection on 0 ≤ w ≤ ``largest``; every step lowers G.
+    """Projected gradients w ← P(w − η M ∂G/∂w) on 0 ≤ w ≤ ``largest``; every step lowers G.
 
     The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each
     weight's own size, as if log w were optimised, and still lets a weight reach zero and come back;

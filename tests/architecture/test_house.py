@@ -1,0 +1,56 @@
+"""Rules of the house that a reader would otherwise have to keep in mind."""
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "bicore"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def calls(tree: ast.AST, name: str) -> int:
+    """How often a function is called by this name."""
+    found = 0
+    for node in ast.walk(tree):
+        found += isinstance(node, ast.Call) and ast.unparse(node.func) == name
+    return found
+
+
+def test_type_tests_stay_few():
+    """What a thing is asked for is asked of the thing itself."""
+    assert sum(calls(ast.parse(path.read_text()), "isinstance") for path in FILES) <= 110
+
+
+def test_the_greedy_loop_asks_no_types():
+    tree = ast.parse((SOURCE / "bilevel" / "greedy.py").read_text())
+    assert calls(tree, "isinstance") == 0
+    assert calls(tree, "type") == 0
+
+
+def test_frozen_values_are_set_by_their_own_post_init_only():
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        own = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.name == "__post_init__"
+        ]
+        uses = path.read_text().count("object.__setattr__")
+        inside = sum(ast.unparse(node).count("object.__setattr__") for node in own)
+        assert uses == inside, f"{path.name} writes to a frozen value from outside"
+
+
+def test_nobody_reads_prose():
+    """How a selection ended is an enum: no code looks into sentences, or into what is displayed."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            words = ast.unparse(node) if isinstance(node, (ast.Call, ast.Subscript)) else ""
+            for read in (".status.", ".message."):
+                for way in ("startswith", "endswith", "split", "find"):
+                    assert f"{read}{way}" not in words, f"{path.name}: {words}"
+            subscripted = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+            assert not (subscripted and ast.unparse(node.value).endswith(".info")), words
+
+
+def test_lines_fit_a_hundred_columns():
+    lines = [line for path in FILES for line in path.read_text().splitlines()]
+    assert sum(len(line) > 100 for line in lines) < 0.01 * len(lines)

@@ -1,0 +1,127 @@
+"""The table of engines: who serves when, and that a new one is a file and a line."""
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import BilevelSelector, Dataset, PerPoint
+from bicore.bilevel import engines
+from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
+from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.engines.ridge import RidgeEngine
+from bicore.bilevel.rules import RULES
+from tests.helpers import blobs, kernel_ridge, prepared_of, problem_of
+
+
+class RefitEngine(ListedEngine):
+    """A toy: every question is answered by fits from scratch."""
+
+    offers = frozenset({Quantity.GAIN})
+    built = 0
+
+    @classmethod
+    def supports(cls, demand):
+        return demand.closed_form and not demand.reweighs and demand.needs <= cls.offers
+
+    @classmethod
+    def build(cls, problem, demand):
+        cls.built += 1
+        return cls(problem)
+
+    def __init__(self, problem):
+        self.problem = problem
+        self.chosen = []
+        self.objective = self._objective([])
+
+    @property
+    def weights(self):
+        return torch.ones(len(self.chosen))
+
+    def _objective(self, points):
+        gram = self.problem.train.matrix_or_none.numpy()
+        targets = self.problem.inner_targets.numpy()
+        rho = self.problem.regulariser.rho(len(points))
+        own = gram[np.ix_(points, points)]
+        alpha = kernel_ridge(own, targets[points], np.ones(len(points)), rho)
+        residual = targets - gram[:, points] @ alpha
+        return float(self.problem.outer_weights.numpy() @ np.square(residual).sum(1))
+
+    def extend(self, points, weights):
+        self.chosen += points
+        self.objective = self._objective(self.chosen)
+
+    def drop(self, places):
+        self.chosen = [k for place, k in enumerate(self.chosen) if place not in places]
+        self.objective = self._objective(self.chosen)
+
+    def quantity(self, what, columns=None):
+        points = range(self.problem.size) if columns is None else columns.tolist()
+        after = [self._objective([*self.chosen, k]) for k in points]
+        return self.objective - torch.tensor(after)
+
+
+def test_a_new_engine_is_one_file_and_one_line(monkeypatch):
+    data = blobs(30)
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, rule="gain")
+    expected = selector.select(data, 6)
+    monkeypatch.setattr(engines, "ENGINES", [RefitEngine, *engines.ENGINES])  # the line
+    found = selector.select(data, 6)
+    assert RefitEngine.built == 1
+    assert found.indices.tolist() == expected.indices.tolist()
+    np.testing.assert_allclose(found.objectives, expected.objectives, rtol=1e-9)
+    other = BilevelSelector(kernel="rbf", inner_reg=0.1)  # it does not offer gradients
+    assert len(other.select(data, 3)) == 3
+    assert RefitEngine.built == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [
+        ({}, DenseRidgeEngine),
+        ({"rule": "gain"}, DenseRidgeEngine),
+        ({"kernel": "linear"}, RidgeEngine),
+        ({"weights": "learnt"}, ImplicitEngine),
+        ({"inner_reg": PerPoint(0.1)}, ImplicitEngine),
+        ({"loss": "cross-entropy"}, ImplicitEngine),
+    ],
+)
+def test_who_serves_when(options, engine):
+    selector = BilevelSelector(**{"kernel": "rbf", "inner_reg": 0.1, **options})
+    problem = prepared_of(selector, blobs(40)).problem
+    assert type(engines.choose(problem, selector.demand(5))) is engine
+
+
+@pytest.mark.parametrize("kind", [DenseRidgeEngine, RidgeEngine, ImplicitEngine])
+@pytest.mark.parametrize("separate", [False, True])
+def test_dropping_points_leaves_the_state_of_never_having_taken_them(kind, separate):
+    data = Dataset(blobs(40).x, blobs(40).y, np.linspace(0.5, 2, 40))
+    outer = blobs(20, seed=3) if separate else None
+    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), data, outer)
+    needs = frozenset({Quantity.GRADIENT})
+    demand = Demand(10, needs, closed_form=kind is not ImplicitEngine)
+    once, never = (kind.build(problem, demand) for _ in range(2))
+    once.extend([3, 8, 21, 30], [1.0, 1.0, 1.0, 1.0])
+    once.drop([1, 3])
+    never.extend([3], [1.0])
+    never.extend([21], [1.0])
+    assert once.chosen == never.chosen == [3, 21]
+    assert once.weights.tolist() == [1.0, 1.0]
+    assert once.objective == pytest.approx(never.objective, rel=1e-9)
+    for what in (Quantity.GRADIENT, Quantity.LOSS, Quantity.FIRST_ORDER):
+        np.testing.assert_allclose(once.quantity(what), never.quantity(what), rtol=1e-6, atol=1e-10)
+        some = torch.tensor([5, 17])
+        np.testing.assert_allclose(
+            once.quantity(what, some), once.quantity(what)[some], rtol=1e-9, atol=1e-12
+        )
+
+
+def test_the_best_of_a_sample_is_taken_and_nothing_beside_it():
+    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(40))
+    engine = RidgeEngine(problem, 5)
+    open_points = np.zeros(40, dtype=bool)
+    open_points[[4, 11, 29]] = True
+    turn = Turn(open_points, np.arange(40), sampled=True)
+    scores = engine.scores(RULES["gradient"]()).numpy()
+    engine.take_best(RULES["gradient"](), turn)
+    assert engine.chosen == [min((4, 11, 29), key=lambda k: scores[k])]
