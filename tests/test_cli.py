@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset
+from bicore.coreset import Status
 from tests.helpers import blobs
 
 X = blobs(60).x
@@ -39,6 +40,7 @@ KEYS = [
     "seed",
     "classes",
     "status",
+    "message",
     "version",
 ]
 
@@ -132,7 +134,7 @@ def test_every_source_gives_clean_json(bicore, name, folder):
     answer = json.loads(result.stdout)
     assert list(answer) == KEYS
     assert len(set(answer["indices"])) == 5 == answer["size"] == len(answer["weights"])
-    assert answer["status"] == "complete"
+    assert (answer["status"], answer["message"]) == ("complete", "")
     assert "features:" in result.stderr
 
 
@@ -324,6 +326,10 @@ def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(
 REFUSED = {
     "size": (["digits", "--size", "0"], "size=0 is outside 1 … 1797"),
     "size a word": (["digits", "--size", "many"], "--size 'many' is neither"),
+    "size without a model to judge by": (
+        ["digits", "--size", "auto", "--method", "uniform"],
+        "size='auto' is for bilevel selection",
+    ),
     "kernel": (["digits", "--size", "5", "--kernel", "rfb"], "Did you mean 'rbf'"),
     "loss": (["digits", "--size", "5", "--loss", "hinge"], "loss='hinge' is not known"),
     "method": (["digits", "--size", "5", "--method", "bilvel"], "Did you mean 'bilevel'"),
@@ -481,6 +487,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     part = Coreset.load(tmp_path / "bicore-partial.npz")
     assert 1 <= len(part) < 1700
     assert part.status is Status.INTERRUPTED
+    assert part.message == f"interrupted after {len(part)} of 1700 points"
 
 
 def test_time_limit_and_uniform(bicore, folder):
@@ -498,7 +505,8 @@ def test_time_limit_and_uniform(bicore, folder):
         ).stdout
     )
     assert answer["size"] == 1
-    assert "max_seconds" in answer["status"]
+    assert answer["status"] == "out of time"
+    assert answer["message"] == "stopped by max_seconds after 1 of 30 points"
     uniform = json.loads(
         bicore(
             "select", "data.npz", "--method", "uniform", "--size", "0.1", "--json", cwd=folder
@@ -506,6 +514,23 @@ def test_time_limit_and_uniform(bicore, folder):
     )
     assert uniform["size"] == 6
     assert uniform["objective"] is None
+
+
+def test_what_ended_early_is_told_by_the_file_too(bicore, folder, tmp_path):
+    words = ["--method", "k-center-features", "--size", "30", "--max-seconds", "0.000001"]
+    made = bicore("select", "data.npz", *words, "--out", tmp_path / "a.npz", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    assert "status: stopped by max_seconds after 1 of 30 points" in made.stdout
+    shown = bicore("show", tmp_path / "a.npz").stdout
+    for line in (
+        "message         stopped by max_seconds after 1 of 30 points",
+        "n               60",
+        "scale           standard",
+        "versions        bicore ",
+        "note            features: each numeric column",
+        "note            To make it again: bicore select data.npz --method k-center-features",
+    ):
+        assert line in shown
 
 
 def test_kernel_matrix_on_disk_and_resumed(bicore, folder, tmp_path, monkeypatch):

@@ -1,15 +1,16 @@
 """The comparison: judges that learn, statistics by hand, rows that survive, the command."""
 
+import copy
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
 from bicore import InputError, Runtime
-from bicore.comparison.grid import WHOLE, Comparison, Grid
+from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
     NetworkJudge,
     RidgeJudge,
@@ -22,7 +23,9 @@ from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import smallest_detectable, summarise
 from bicore.kernels import fully_connected
-from bicore.selectors import as_selector
+from bicore.networks.observe import as_module
+from bicore.selectors import NetworkSelector, as_selector
+from bicore.selectors.baselines.base import PlainSelector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from tests.helpers import blobs
@@ -245,8 +248,6 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     assert len(test) == 20
     assert not np.isin(pool.x, test.x).any()
     assert pool.ids.tolist() == list(range(60))
-    from dataclasses import replace
-
     scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
     assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)
     assert scaled_pool.x.std() == pytest.approx(1)
@@ -355,12 +356,57 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
 
 
 def test_the_model_of_a_seed_is_its_own(tmp_path):
-    from bicore.comparison.grid import Stage
-
     run = comparison(tmp_path, methods=("icarl",))
     selector = as_selector("icarl")
     first, second = (Stage(run, seed).context(selector).model.outputs for seed in (0, 1))
     assert not torch.allclose(first[:5], second[:5])
+
+
+@dataclass(frozen=True)
+class Refitting(PlainSelector):
+    """Trains the model itself: what it says about the pool would not do."""
+
+    name = "refitting"
+
+    @property
+    def fits_model(self):
+        return True
+
+    def _grow(self, job, growth):
+        module = copy.deepcopy(as_module(job.context.model))
+        optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+        x = torch.from_numpy(job.data.x).float()
+        with torch.enable_grad():
+            losses = torch.nn.functional.cross_entropy(
+                module(x), torch.from_numpy(job.data.y), reduction="none"
+            )
+            losses.mean().backward()
+        optimiser.step()
+        growth.take_all((-losses.detach()).argsort().tolist())
+
+
+@pytest.mark.parametrize("judge", ["ridge", "mlp"])
+def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge):
+    run = comparison(tmp_path, methods=("icarl",), judge=judge)
+    run.grid = replace(run.grid, methods={**run.grid.methods, "refitting": Refitting()})
+    run.run()
+    assert not run.failed
+    assert run.done() == run.grid.cells() == 8
+    assert all(row.model_seconds > 0 for row in run.records.rows.values())
+    stage = Stage(run, 0)
+    module = stage.context(Refitting()).model
+    assert isinstance(module, torch.nn.Module)
+    assert stage.context(as_selector("icarl")).model is stage.observed
+    assert stage.context(as_selector("uniform")).model is None
+
+
+def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
+    run = comparison(tmp_path, methods=("batchbald",), seeds=1)
+    network = NetworkSelector(curvature="gauss-newton", candidates=5)
+    run.grid = replace(run.grid, methods={**run.grid.methods, "network": network}, sizes=[3])
+    run.run()
+    assert not run.failed
+    assert {row.method for row in run.records.rows.values()} == {"batchbald", "network"}
 
 
 def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):

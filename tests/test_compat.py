@@ -83,7 +83,7 @@ def test_sampling_strategies_are_quotas():
         < 72
     )
     swapped = CoresetSampler(5, strategy="exchange", **options).fit(data.x, data.y)
-    assert "exchanges" in swapped.coreset_.info
+    assert any("exchange" in note for note in swapped.coreset_.provenance.notes)
     for wrong, words in (
         ({0: "4"}, "whole number"),
         ({0: 0.5}, "whole number"),

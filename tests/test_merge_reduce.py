@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, BilevelSelector, Dataset, InputError
+from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Runtime
 from bicore.memory import MergeReduce
 from bicore.memory.merge_reduce import fingerprint, nearest_pair, select_index
 from bicore.selectors import KCenter, Uniform
@@ -249,35 +249,28 @@ def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
 
 @pytest.mark.parametrize("where", ["in a selection", "after it"])
 def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
-
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
     before = buffer._state()
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    if where == "in a selection":
-        plain = DenseRidgeEngine._add
-        calls = []
+    def second_point(step):
+        if step.done == 2:
+            raise KeyboardInterrupt
 
-        def add(self, k, weight=1.0):
-            calls.append(k)
-            return plain(self, k, weight) if len(calls) < 2 else interrupted()
-
-        monkeypatch.setattr(DenseRidgeEngine, "_add", add)
-    else:
+    context = Context(runtime=Runtime(progress=second_point))
+    if where == "after it":
+        context = Context()
         monkeypatch.setattr(MergeReduce, "_gather", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        buffer.update(np.eye(10) + 1, np.arange(10) % 2)
+        buffer.update(np.eye(10) + 1, np.arange(10) % 2, context=context)
     assert buffer.position == 10
     assert buffer._state()["kept"] is before["kept"]
     assert buffer.snapshot().weights.sum() == pytest.approx(10)
 
 
 def test_a_time_limit_makes_no_half_filled_slot():
-    from bicore import Context, Runtime
-
     buffer = MergeReduce(BILEVEL, 6, 1)
     with pytest.raises(InputError, match="max_seconds"):
         buffer.update(

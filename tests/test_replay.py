@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from bicore import RBF, BilevelSelector, Coreset, InputError
+from bicore import RBF, BilevelSelector, Context, Coreset, InputError, Runtime
+from bicore.coreset import Status
 from bicore.memory.replay import ReplayMemory
 from bicore.selectors import InducingPoints, Uniform
 from bicore.selectors.base import finished
@@ -109,22 +110,15 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
             ReplayMemory(Uniform(), 20, seed=seed)
 
 
-def test_an_interrupted_task_changes_nothing(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
-
+def test_an_interrupted_task_changes_nothing():
     memory = ReplayMemory(BilevelSelector(kernel=RBF(0.5), inner_reg=0.1), 12)
-    plain = DenseRidgeEngine._add
-    calls = []
 
-    def add(self, k, weight=1.0):
-        calls.append(k)
-        if len(calls) > 2:
+    def third_point(step):
+        if step.done == 3:
             raise KeyboardInterrupt
-        plain(self, k, weight)
 
-    monkeypatch.setattr(DenseRidgeEngine, "_add", add)
     with pytest.raises(KeyboardInterrupt):
-        memory.add_task(*task(0))
+        memory.add_task(*task(0), context=Context(runtime=Runtime(progress=third_point)))
     assert not memory.tasks
 
 
@@ -273,19 +267,17 @@ def continual_accuracy(memory, seed, beta=1.0) -> float:
 
 
 def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
-    whole = Coreset(
-        np.arange(3), status="stopped by max_seconds during the exchanges: all points, less refined"
-    )
+    whole = Coreset(np.arange(3), status=Status.LESS_REFINED)
     assert finished(whole) is whole
-    with pytest.raises(InputError, match="half-made"):
-        finished(Coreset(np.arange(2), status="stopped by max_seconds after 2 of 3 points"))
+    part = Coreset(
+        np.arange(2),
+        status=Status.OUT_OF_TIME,
+        message="stopped by max_seconds after 2 of 3 points",
+    )
+    with pytest.raises(InputError, match=r"stopped by max_seconds after 2 of 3 .* half-made"):
+        finished(part)
     with pytest.raises(KeyboardInterrupt):
-        finished(
-            Coreset(
-                np.arange(3),
-                status="interrupted before the points were refined: all points, less refined",
-            )
-        )
+        finished(Coreset(np.arange(3), status=Status.INTERRUPTED))
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])

@@ -13,6 +13,7 @@ import typer
 
 from bicore._version import __version__
 from bicore.cli.options import (
+    EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
@@ -31,10 +32,11 @@ from bicore.comparison.grid import WHOLE, Comparison, Grid
 from bicore.comparison.judges import as_judge
 from bicore.comparison.pools import Pools, make_pools
 from bicore.comparison.records import Records, digest
-from bicore.comparison.statistics import Entry, Summary, summarise
+from bicore.comparison.statistics import Entry, Summary, finite, summarise
 from bicore.errors import InputError
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
+from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.names import as_kernel
 from bicore.selectors.registry import METHODS, as_selector
@@ -46,7 +48,6 @@ DEFAULT_METHODS = (
 )
 #: A pool has at most this many points unless --pool says otherwise.
 MOST_POOL = 2000
-INTERRUPTED = 130
 
 
 def _list(wanted: bool) -> None:
@@ -54,15 +55,9 @@ def _list(wanted: bool) -> None:
         return
     for name in METHODS:
         selector = as_selector(name)
-        needs = [
-            word
-            for word, needed in (
-                ("labels", selector.needs_labels),
-                ("a model", selector.needs_model),
-            )
-            if needed
-        ]
-        print(f"{name:<30} {('needs ' + ' and '.join(needs)) if needs else ''}".rstrip())
+        needs = {"labels": selector.needs_labels, "a model": selector.needs_model}
+        needed = " and ".join(word for word, wants in needs.items() if wants)
+        print(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
     raise typer.Exit
 
 
@@ -124,11 +119,12 @@ def compare(
         ),
     ] = False,
 ) -> None:
-    """Compare selection methods on your data: the same pools, a judge trained from scratch, tests
+    """Compare selection methods on your data.
+
+    All choose from the same pools, a judge is trained from scratch on each selection, and tests are
     on data no method saw.
 
-    Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform,k-center-features --seeds
-    5
+    Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform --seeds 5
     """
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
     counts = _sizes(sizes)
@@ -137,7 +133,7 @@ def compare(
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
     if steps < 1:
         raise InputError(f"--steps {steps} is below 1; give the number of training steps.")
-    as_kernel(kernel)
+    as_kernel(kernel)  # an unknown name is refused before anything is read
     runtime = Runtime(device, memory=memory, threads=threads)
     opened = open_source(
         source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
@@ -149,23 +145,19 @@ def compare(
     chosen_judge.check(tuple(opened.data.x.shape[1:]), pools.outputs)
     settings = _settings(pools, judge, steps, kernel)
     store = Records(records or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
-    run = Comparison(
-        pools, Grid(selectors, counts, range(seeds)), chosen_judge, store, runtime, everything
-    )
+    grid = Grid(selectors, counts, range(seeds))
+    run = Comparison(pools, grid, chosen_judge, store, runtime, everything)
     if not quiet:
         _say(pools, run, judge)
     stopped = _work(run, quiet or as_json)
-    summary = summarise(
-        [row for row in store.rows.values() if row.seed in run.grid.seeds], chosen, counts
-    )
-    _finish(run, summary, picture, as_json, judge)
+    _finish(run, picture, as_json, judge)
     if stopped:
         print(
             f"bicore: interrupted; what is done is in {store.path}. The same command goes on from "
             "there.",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if run.failed:
         raise typer.Exit(1)
 
@@ -200,9 +192,10 @@ def _check_sizes(sizes: list[int], pools: Pools) -> None:
         )
 
 
-def _selector(name: str, kernel: str, task: str) -> Any:
-    ours = METHODS[name][0] is BilevelSelector
-    return as_selector(name, **({"kernel": kernel, "task": task} if ours else {}))
+def _selector(name: str, kernel: str, task: str) -> Selector:
+    if METHODS[name][0] is BilevelSelector:
+        return as_selector(name, kernel=kernel, task=task)
+    return as_selector(name)
 
 
 def _settings(pools: Pools, judge: str, steps: int, kernel: str) -> dict[str, Any]:
@@ -222,13 +215,10 @@ def _settings(pools: Pools, judge: str, steps: int, kernel: str) -> dict[str, An
 
 
 def _say(pools: Pools, run: Comparison, judge: str) -> None:
-    own = (
-        "the source's own test set"
-        if pools.test is not None
-        else "held out at random for each seed"
-    )
+    own = pools.test is not None
+    which = "the source's own test set" if own else "held out at random for each seed"
     print(
-        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({own})",
+        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({which})",
         file=sys.stderr,
     )
     for note in pools.source.notes:
@@ -282,10 +272,11 @@ def _bar(run: Comparison, silent: bool) -> AbstractContextManager[Any]:
     return progress
 
 
-def _finish(
-    run: Comparison, summary: Summary, picture: Path | None, as_json: bool, judge: str
-) -> None:
+def _finish(run: Comparison, picture: Path | None, as_json: bool, judge: str) -> None:
+    """Draw, then print the answer."""
     methods = list(run.grid.methods)
+    rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
+    summary = summarise(rows, methods, run.grid.sizes)
     score = "accuracy" if run.pools.classification else "R²"
     if picture is not None and summary.entries:
         title = (
@@ -312,14 +303,9 @@ def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[s
             "model_seconds": row.model_seconds,
         }
         for row in run.records.rows.values()
-        if row.cell[0] in run.grid.methods
+        if row.method in run.grid.methods
         and row.size in run.grid.sizes
         and row.seed in run.grid.seeds
-    ]
-    whole = [
-        row.accuracy
-        for row in run.records.rows.values()
-        if row.method == WHOLE and row.seed in run.grid.seeds
     ]
     return {
         "source": run.pools.source.name,
@@ -328,81 +314,86 @@ def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[s
         "judge": judge,
         "score": score,
         "rows": rows,
-        "summary": [_finite(vars(entry)) for entry in summary.entries],
+        "summary": [entry.as_json() for entry in summary.entries],
         "smallest_detectable": {
-            str(size): _number(value) for size, value in summary.detectable.items()
+            str(size): finite(value) for size, value in summary.detectable.items()
         },
-        "everything": sum(whole) / len(whole) if whole else None,
+        "everything": _whole_pool(run),
         "failed": run.failed,
         "records": str(run.records.path),
         "version": __version__,
     }
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _number(value) if isinstance(value, float) else value for key, value in values.items()
-    }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _whole_pool(run: Comparison) -> float | None:
+    """The mean score of the judge trained on all of each pool, where that was asked for."""
+    scores = [
+        row.accuracy
+        for row in run.records.rows.values()
+        if row.method == WHOLE and row.seed in run.grid.seeds
+    ]
+    return sum(scores) / len(scores) if scores else None
 
 
 def table(run: Comparison, summary: Summary, judge: str, score: str) -> list[str]:
-    """The table in words: best first by the largest size; ★ best, ≈ not told apart from the best."""
+    """The table in words, a line each: best first by the largest size."""
     sizes = [size for size in run.grid.sizes if size in summary.detectable]
     if not sizes:
         return ["no rows yet"]
-    names = sorted(
-        {entry.method for entry in summary.entries},
-        key=lambda name: (
-            -(entry.mean if (entry := summary.of(name, sizes[-1])) is not None else -math.inf)
-        ),
-    )
+    names = _best_first(summary, sizes[-1])
     width = max(len(name) for name in names) + 2
     head = "".join(f"{f'{size} points':>20}" for size in sizes)
     lines = [
         f"{score} of the {judge} judge, mean ± standard error over seeds",
         f"{'':<{width}}{head}{'seconds':>12}",
+        *(f"{name:<{width}}{_cells(summary, name, sizes)}" for name in names),
     ]
-    for name in names:
-        cells = [summary.of(name, size) for size in sizes]
-        last = next(cell for cell in reversed(cells) if cell is not None)
-        model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
-        lines.append(
-            f"{name:<{width}}{''.join(f'{_cell(cell):>20}' for cell in cells)}{last.seconds:>12.3g}{model}"
-        )
-    whole = [
-        row.accuracy
-        for row in run.records.rows.values()
-        if row.method == WHOLE and row.seed in run.grid.seeds
-    ]
-    if whole:
-        lines.append(f"the whole pool ({run.pools.size} points): {sum(whole) / len(whole):.4f}")
-    return [
-        *lines,
-        "",
-        *_legend(summary, sizes, last_model=any(entry.model_seconds for entry in summary.entries)),
-    ]
+    whole = _whole_pool(run)
+    if whole is not None:
+        lines.append(f"the whole pool ({run.pools.size} points): {whole:.4f}")
+    return [*lines, "", *_legend(summary, sizes)]
+
+
+def _best_first(summary: Summary, size: int) -> list[str]:
+    """The methods by their mean at one size, those without one last."""
+
+    def rank(name: str) -> float:
+        entry = summary.of(name, size)
+        return math.inf if entry is None else -entry.mean
+
+    return sorted(dict.fromkeys(entry.method for entry in summary.entries), key=rank)
+
+
+def _cells(summary: Summary, name: str, sizes: list[int]) -> str:
+    """The line of a method after its name; the seconds are those of its largest size."""
+    entries = [summary.of(name, size) for size in sizes]
+    last = next(entry for entry in reversed(entries) if entry is not None)
+    model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
+    return "".join(f"{_cell(entry):>20}" for entry in entries) + f"{last.seconds:>12.3g}{model}"
 
 
 def _cell(entry: Entry | None) -> str:
     if entry is None:
         return "—"
     error = f" ± {entry.error:.4f}" if math.isfinite(entry.error) else ""
-    mark = (
-        "★" if entry.best else "≈" if entry.tied else " " if entry.complete else f"({entry.seeds})"
-    )
-    return f"{entry.mean:.4f}{error} {mark}"
+    return f"{entry.mean:.4f}{error} {_mark(entry)}"
 
 
-def _legend(summary: Summary, sizes: list[int], last_model: bool) -> list[str]:
+def _mark(entry: Entry) -> str:
+    """What the legend explains."""
+    if entry.best:
+        return "★"
+    if entry.tied:
+        return "≈"
+    return " " if entry.complete else f"({entry.seeds})"
+
+
+def _legend(summary: Summary, sizes: list[int]) -> list[str]:
     lines = [
         "★ best mean; ≈ the paired 95% interval of its distance to the best includes zero; "
         "seconds: one selection, largest size"
     ]
-    if last_model:
+    if any(entry.model_seconds for entry in summary.entries):
         lines.append("+ seconds: training the model that the method looks at, once a pool")
     if any(not entry.complete for entry in summary.entries):
         lines.append("(n) only n seeds are there: not compared with the others")
@@ -410,10 +401,10 @@ def _legend(summary: Summary, sizes: list[int], last_model: bool) -> list[str]:
         size: summary.detectable[size] for size in sizes if math.isfinite(summary.detectable[size])
     }
     if found:
-        told = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
+        differences = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
         lines.append(
             "smallest difference these seeds would find (95% confidence, chance about 80%): "
-            f"{told} points"
+            f"{differences} points"
         )
     else:
         lines.append("one seed tells nothing about differences; give --seeds 5 or more")

@@ -13,6 +13,7 @@ import torch
 import typer
 
 from bicore.cli.options import (
+    EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
@@ -31,14 +32,13 @@ from bicore.cli.progress import bar
 from bicore.data import as_tensor
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.runtime import Clock, Runtime, Step
 from bicore.selectors.names import as_kernel
 from bicore.sources.opening import open_source
 
 #: Rows of the matrix computed between two notes of progress on disk.
 ROWS = 500
-INTERRUPTED = 130
 
 
 def kernel(
@@ -66,7 +66,7 @@ def kernel(
     )
     runtime = Runtime(device, dtype, None, threads)
     fitted = as_kernel(kernel).fitted(opened.data.x)
-    if isinstance(fitted, Precomputed):
+    if fitted.precomputed:
         raise InputError("--kernel precomputed has nothing to compute; name a kernel.")
     job = {
         "fingerprint": opened.data.fingerprint(),
@@ -83,7 +83,7 @@ def kernel(
             "done).",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     print(
         f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, "
         f"{seconds:.1f} s)"
@@ -101,8 +101,9 @@ def _compute(
     clock = Clock()
     part = _part(out)
     note = _part(out).with_suffix(".json")
-    # the data stay with the host
-    points = as_tensor(x).to(runtime.torch_dtype)
+    points = as_tensor(x).to(
+        runtime.torch_dtype
+    )  # they stay with the host, blocks go to the device
     device = runtime.torch_device
     n = len(points)
     done = _done(part, note, job)

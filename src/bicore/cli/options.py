@@ -11,6 +11,9 @@ import typer
 from bicore.bilevel.problem import PerPoint
 from bicore.errors import InputError
 
+#: What a shell expects of a command that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
+
 SourceWord = Annotated[
     str,
     typer.Argument(
@@ -99,8 +102,7 @@ def read_regulariser(text: str) -> Any:
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...], option: str) -> None:
-    """Before any work: the ending is known, the folder is there and may be written to, and nothing
-    would be lost."""
+    """Before any work: the ending is known, the folder can be written to, nothing would be lost."""
     if path is None:
         return
     if path.suffix.lower() not in endings:

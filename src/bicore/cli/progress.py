@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,14 +29,15 @@ def bar(label: str, quiet: bool) -> Iterator[Callable[[Step], None] | bool]:
         TextColumn(label),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[shown]}"),
+        TextColumn("{task.fields[objective]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=None, shown="")
+        task = progress.add_task(label, total=None, objective="")
 
         def update(step: Step) -> None:
-            shown = f"objective {step.objective:.5g}" if step.objective == step.objective else ""
-            progress.update(task, completed=step.done, total=step.total, shown=shown)
+            known = not math.isnan(step.objective)
+            objective = f"objective {step.objective:.5g}" if known else ""
+            progress.update(task, completed=step.done, total=step.total, objective=objective)
 
         yield update

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 
 from bicore._version import __version__
 from bicore.cli.options import (
+    EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
@@ -31,26 +32,56 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, Provenance, Status
+from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.base import Kernel, Precomputed
+from bicore.kernels.base import Kernel
 from bicore.kernels.classical import Nystrom
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
+from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.names import as_kernel
+from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows
 
-#: Methods that need no network: the command has none to show them.
+#: Methods that need no network: the command has none to give them.
 CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
 #: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory
 #: limit.
 LANDMARKS = 1000
-INTERRUPTED = 130
+#: How far above the full model's loss a size that is found may end, where nothing else is said.
+TOLERANCE = 0.02
+#: How many classes and rows a report lists.
+MOST_CLASSES = 20
+MOST_ROWS = 15
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where the answer goes."""
+
+    out: Path | None
+    picture: Path | None
+    as_json: bool
+    quiet: bool
+
+    def check(self, force: bool) -> None:
+        """Before any work: files can be written, and nothing would be lost."""
+        check_output(self.out, force, (".npz", ".csv", ".parquet"), "--out")
+        check_output(self.picture, force, (".png", ".pdf", ".svg"), "--picture")
+
+    def check_rows(self, source: Source) -> None:
+        """Rows of a table can be written only where there is one."""
+        out = self.out
+        if out is not None and out.suffix.lower() != ".npz" and source.table is None:
+            raise InputError(
+                f"--out {out}: {source.name} has no rows of a table to write; use .npz."
+            )
 
 
 def select(
@@ -139,28 +170,25 @@ def select(
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
     """
-    if method in METHODS and method not in CHOICES:
-        raise InputError(
-            f"--method {method} looks at a trained network, and the command has none; call "
-            f"bicore.select(…, method={method!r}, "
-            "model=…) from Python, or see it at work in bicore compare."
-        )
-    if method not in METHODS:
-        raise unknown_name("method", method, CHOICES)
-    named: dict[str, Any] = {
-        "inner_reg": inner_reg,
-        "weights": weights,
-        "rule": rule,
-        "loss": loss,
-        "candidates": candidates,
-    }
-    named |= {"strategy": strategy, "tolerance": tolerance}
-    named |= {"kernel": kernel, "task": task, "exact": exact or None}
-    given = {name: value for name, value in named.items() if value is not None}
+    _check_method(method)
+    given = _given(
+        inner_reg=inner_reg,
+        weights=weights,
+        rule=rule,
+        loss=loss,
+        candidates=candidates,
+        strategy=strategy,
+        tolerance=tolerance,
+        kernel=kernel,
+        task=task,
+        exact=exact or None,
+    )
     _check_options(method, given)
-    check_output(out, force, (".npz", ".csv", ".parquet"), "--out")
-    check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+    outputs = Outputs(out, picture, as_json, quiet)
+    outputs.check(force)
     count = read_size(size)
+    share = TOLERANCE if tolerance is None else tolerance
+    check_tolerance(share)
     regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
     opened = open_source(
@@ -172,54 +200,46 @@ def select(
         scale=scale,
         limit=limit,
     )
-    if out is not None and out.suffix.lower() != ".npz" and opened.table is None:
-        raise InputError(f"--out {out}: {opened.name} has no rows of a table to write; use .npz.")
-    chosen_kernel, note = (
-        _affordable(as_kernel(kernel or "ntk"), opened, runtime, exact)
-        if _ours(method)
-        else (None, None)
-    )
-    notes = [*opened.notes, *([note] if note else [])]
+    outputs.check_rows(opened)
+    options, more = _options(method, given, regulariser, opened, runtime)
+    notes = [*opened.notes, *more]
     if not quiet:
         _say(opened, notes)
-    options = {name: value for name, value in given.items() if name != "exact"} | {
-        "kernel": chosen_kernel,
-        "inner_reg": regulariser,
-    }
-    selector = as_selector(method, **(options if _ours(method) else {}))
+    selector = as_selector(method, **options)
     begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
-        try:
-            coreset = selector.select(opened.data, count, initial=begun, rng=seed, context=context)
-        except KeyboardInterrupt:
-            print(
-                "bicore: interrupted before the first point; there is nothing to keep.",
-                file=sys.stderr,
-            )
-            raise typer.Exit(INTERRUPTED) from None
-    coreset = replace(
-        coreset,
-        info={
-            **coreset.info,
-            "source": opened.name,
-            "scale": opened.scale,
-            "notes": notes,
-            "command": _command(),
-        },
-    )
-    _finish(opened, coreset, out, picture, as_json, quiet)
+        coreset = _selected(selector, opened.data, count, share, begun, seed, context)
+    _finish(opened, coreset, notes, outputs)
+
+
+def _check_method(method: str) -> None:
+    if method in METHODS and method not in CHOICES:
+        raise InputError(
+            f"--method {method} looks at a trained network, and the command has none; call "
+            f"bicore.select(…, method={method!r}, model=…) from Python, or see it at work in "
+            "bicore compare."
+        )
+    if method not in METHODS:
+        raise unknown_name("method", method, CHOICES)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that stand in the command."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _ours(method: str) -> bool:
-    """Whether it has a kernel and a regulariser to be told of."""
+    """Whether it has a kernel and a regulariser to choose."""
     return METHODS[method][0] in (BilevelSelector, Reconstruction)
 
 
 def _check_options(method: str, given: dict[str, Any]) -> None:
-    """Options that mean nothing to the method, or say something else than its name, are mistakes."""
+    """Options that mean nothing to the method, or contradict its name, are mistakes."""
     build, fixed = METHODS[method]
     known = {"exact", *getattr(build, "__dataclass_fields__", {})}
+    if build is BilevelSelector:
+        known.add("tolerance")  # of the search for a size, which goes on around the selector
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
         if not _ours(method) or name not in known:
@@ -231,28 +251,39 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
             )
 
 
+def _options(
+    method: str, given: dict[str, Any], regulariser: Any, source: Source, runtime: Runtime
+) -> tuple[dict[str, Any], list[str]]:
+    """The parameters of the selector, and what there is to say about them."""
+    if not _ours(method):
+        return {}, []
+    around = ("exact", "tolerance")  # what the selector itself knows nothing of
+    options = {name: value for name, value in given.items() if name not in around}
+    exact = given.get("exact", False)
+    named = as_kernel(given.get("kernel", "ntk"))
+    options["kernel"], notes = _affordable(named, source, runtime, exact)
+    options["inner_reg"] = regulariser
+    return options, notes
+
+
 def _affordable(
     kernel: Kernel, source: Source, runtime: Runtime, exact: bool
-) -> tuple[Kernel, str | None]:
-    """The kernel itself, or Nyström features of it where its Gram matrix is beyond the memory
-    limit."""
+) -> tuple[Kernel, list[str]]:
+    """The kernel itself, or Nyström features where its Gram matrix is beyond the memory limit."""
     n = len(source.data)
     stored = n * n * runtime.itemsize
     limit = runtime.memory_bytes()
-    if (
-        exact
-        or stored <= limit
-        or isinstance(kernel, Precomputed)
-        or kernel.name.startswith("linear")
-    ):
-        return kernel, None
+    # a precomputed matrix is there already, and a linear kernel has features of its own
+    small = kernel.precomputed or kernel.name.startswith("linear")
+    if exact or small or stored <= limit:
+        return kernel, []
     landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))
     words = (
         f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are "
-        f"allowed, so {landmarks} Nyström "
-        "landmarks stand in for it (--exact computes it block by block instead)"
+        f"allowed, so {landmarks} Nyström landmarks stand in for it (--exact computes it block by "
+        "block instead)"
     )
-    return Nystrom(kernel, landmarks), words
+    return Nystrom(kernel, landmarks), [words]
 
 
 def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
@@ -261,7 +292,7 @@ def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
     if not path.exists():
         raise InputError(f"--initial {path} does not exist; give a file written by --out.")
     begun = Coreset.load(path)
-    known = begun.info.get("fingerprint")
+    known = begun.provenance.fingerprint
     if known is not None and known != source.data.fingerprint():
         raise InputError(
             f"--initial {path} was selected from other data, or under another scaling, than "
@@ -282,44 +313,56 @@ def _command() -> str:
     return shlex.join(["bicore", *sys.argv[1:]])
 
 
-def _finish(
-    source: Source,
-    coreset: Coreset,
-    out: Path | None,
-    picture: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Write files first, words after; an interrupted run keeps its prefix even when no file was
-    asked for."""
-    stopped = coreset.status.startswith("interrupted")
-    kept = out if out is not None or not stopped else _free(Path("bicore-partial.npz"))
-    if kept is not None:
-        if kept.suffix.lower() == ".npz":
-            coreset.save(kept)
-        else:
-            write_rows(kept, source.table, coreset.indices, coreset.weights)
-    if picture is not None:
-        draw(source, coreset, picture)
-    if as_json:
-        print(json.dumps(_answer(coreset)))
-    elif not quiet or out is None:
-        _report(source, coreset, [path for path in (kept, picture) if path is not None])
-    if stopped and kept is not None:
-        again = (
-            f"{_command()} --initial {kept}"
-            if kept.suffix.lower() == ".npz"
-            else "start anew (.npz files can be continued)"
+def _selected(
+    selector: Selector,
+    data: Dataset,
+    size: int | float | str,
+    tolerance: float,
+    begun: Coreset | tuple[int, ...],
+    seed: int,
+    context: Context,
+) -> Coreset:
+    try:
+        return select_sized(
+            selector, data, size, tolerance, initial=begun, rng=seed, context=context
         )
+    except KeyboardInterrupt:
         print(
-            f"bicore: {coreset.status}; kept in {kept}. To go on: {again} (with another --out, or "
-            "--force)",
+            "bicore: interrupted before the first point; there is nothing to keep.",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs) -> None:
+    """Write files first, words after.
+
+    An interrupted run keeps its prefix even when no file was asked for.
+    """
+    stopped = coreset.status is Status.INTERRUPTED
+    kept = outputs.out
+    if kept is None and stopped:
+        kept = _free(Path("bicore-partial.npz"))
+    if kept is not None:
+        _keep(source, coreset, notes, kept)
+    if outputs.picture is not None:
+        draw(source, coreset, outputs.picture)
+    if outputs.as_json:
+        print(json.dumps(_answer(coreset)))
+    elif not outputs.quiet or outputs.out is None:
+        written = [path for path in (kept, outputs.picture) if path is not None]
+        print("\n".join(_report(source, coreset, written)))
+    if stopped and kept is not None:
+        print(
+            f"bicore: {coreset.message}; kept in {kept}. To go on: {_continuation(kept)} (with "
+            "another --out, or --force)",
+            file=sys.stderr,
+        )
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _free(path: Path) -> Path:
+    """The path, or the first numbered one that is not there yet."""
     number = 1
     while path.exists():
         number += 1
@@ -327,56 +370,70 @@ def _free(path: Path) -> Path:
     return path
 
 
+def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> None:
+    """A coreset file that says where its points came from and how to make it again, or rows."""
+    if path.suffix.lower() != ".npz":
+        write_rows(path, source.table, coreset.indices, coreset.weights)
+        return
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {_command()}")
+    coreset.told({"notes": every}, source=source.name, scale=source.scale).save(path)
+
+
+def _continuation(kept: Path) -> str:
+    if kept.suffix.lower() == ".npz":
+        return f"{_command()} --initial {kept}"
+    return "start anew (.npz files can be continued)"
+
+
 def _answer(coreset: Coreset) -> dict[str, Any]:
-    info = coreset.info
+    known = coreset.provenance
     return {
         "indices": coreset.indices.tolist(),
         "weights": coreset.weights.tolist(),
         "objective": coreset.objective,
-        "seconds": info["seconds"],
+        "seconds": known.seconds,
         "size": len(coreset),
-        "n": info["n"],
-        "method": info["method"],
-        "kernel": info.get("kernel"),
-        "loss": info.get("loss"),
-        "inner_reg": info.get("inner_reg"),
-        "seed": info["seed"],
-        "classes": info.get("classes"),
-        "status": coreset.status,
+        "n": known.rows,
+        "method": known.method,
+        "kernel": known.kernel,
+        "loss": known.loss,
+        "inner_reg": known.inner_reg,
+        "seed": known.seed,
+        "classes": known.classes,
+        "status": coreset.status.value,
+        "message": coreset.message,
         "version": __version__,
     }
 
 
-def _report(source: Source, coreset: Coreset, written: list[Path]) -> None:
-    info = coreset.info
-    how = (
-        f" by {info['loss']}, {info['kernel']}, inner_reg {info['inner_reg']:.3g}"
-        if "loss" in info
-        else ""
-    )
-    how += " (auto)" if info.get("inner_reg_auto") else ""
-    kind = f"{info['method']}, {info['task']}" if "task" in info else info["method"]
-    value = f", objective {coreset.objective:.5g}" if coreset.objective is not None else ""
-    print(f"{len(coreset)} of {info['n']} points ({kind}){how}{value}, {info['seconds']:.2f} s")
-    if coreset.status != "complete":
-        print(f"status: {coreset.status}")
-    if "auto_size" in info:
-        told = info["auto_size"]
-        print(
-            f"size: from here on within {told['tolerance']:.3g} of the full model's loss on "
-            f"{told['held_out']} held-out points "
-            f"({told['loss']:.4g}, full {told['full_loss']:.4g}, none {told['empty_loss']:.4g})"
-        )
-    if "exchanges" in info:
-        print(
-            f"exchanges: {info['exchanges']}, which lowered the objective by "
-            f"{info['exchange_gain']:.4g}"
-        )
-    if info.get("classes") and source.data.y is not None:
-        counts = Counter(str(label) for label in source.data.y[coreset.indices].ravel().tolist())
-        shown = [f"{label}: {counts.get(str(label), 0)}" for label in info["classes"][:20]]
-        print(f"by class: {', '.join(shown)}{' …' if len(info['classes']) > 20 else ''}")
-    first = ", ".join(map(str, coreset.indices[:15].tolist()))
-    print(f"rows, best first: {first}{' …' if len(coreset) > 15 else ''}")
-    for path in written:
-        print(f"written: {path}")
+def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:
+    """The answer in words, a line each."""
+    known = coreset.provenance
+    kind = known.method if known.task is None else f"{known.method}, {known.task}"
+    value = "" if coreset.objective is None else f", objective {coreset.objective:.5g}"
+    lines = [
+        f"{len(coreset)} of {known.rows} points ({kind}){_problem(known)}{value}, "
+        f"{known.seconds:.2f} s"
+    ]
+    if coreset.status is not Status.COMPLETE:
+        lines.append(f"status: {coreset.message}")
+    lines += known.notes
+    if known.classes and source.data.y is not None:
+        lines.append(f"by class: {_by_class(known.classes, source.data.y[coreset.indices])}")
+    first = ", ".join(map(str, coreset.indices[:MOST_ROWS].tolist()))
+    more = " …" if len(coreset) > MOST_ROWS else ""
+    return [*lines, f"rows, best first: {first}{more}", *(f"written: {path}" for path in written)]
+
+
+def _problem(known: Provenance) -> str:
+    """By which inner problem points were chosen, where there is one."""
+    if known.loss is None or known.inner_reg is None:
+        return ""
+    automatic = " (auto)" if known.automatic else ""
+    return f" by {known.loss}, {known.kernel}, inner_reg {known.inner_reg:.3g}{automatic}"
+
+
+def _by_class(classes: tuple[Any, ...], labels: Array) -> str:
+    counts = Counter(str(label) for label in labels.ravel().tolist())
+    parts = [f"{label}: {counts.get(str(label), 0)}" for label in classes[:MOST_CLASSES]]
+    return f"{', '.join(parts)}{' …' if len(classes) > MOST_CLASSES else ''}"

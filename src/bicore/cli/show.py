@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, Provenance
 from bicore.errors import InputError
 
-SHOWN = (
-    "source",
-    "scale",
-    "n",
-    "method",
-    "task",
-    "kernel",
-    "loss",
-    "rule",
-    "candidates",
-    "inner_reg",
-    "inner_reg_form",
-    "weights",
-    "seed",
-    "dtype",
-    "device",
-    "seconds",
-    "fingerprint",
-    "versions",
-)
+#: How many rows and weights are listed, and how many characters of anything else.
+MOST_ROWS = 15
+MOST_CHARACTERS = 300
 
 
 def show(
@@ -45,21 +30,49 @@ def show(
         raise InputError(f"{file} does not exist; check the name.")
     coreset = Coreset.load(file)
     print(f"{file}: {coreset!r}")
-    for key in SHOWN:
-        value = coreset.info.get(key)
+    if coreset.message:
+        _line("message", coreset.message)
+    for name, value in {**_origin(coreset.provenance), **coreset.details}.items():
         if value is not None:
-            print(
-                f"  {key:15s} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}"
-            )
-    for note in coreset.info.get("notes", []):
-        print(f"  {'note':15s} {note}")
-    print(
-        f"  {'rows':15s} "
-        f"{', '.join(map(str, coreset.indices[:15].tolist()))}{' …' if len(coreset) > 15 else ''}"
-    )
+            _line(name, _words(value))
+    for note in coreset.provenance.notes:
+        _line("note", note)
+    _line("rows", _first(coreset, map(str, coreset.indices.tolist())))
     if not coreset.binary:
-        print(
-            f"  {'weights':15s} {', '.join(f'{w:.3g}' for w in coreset.weights[:15])}{' …' if len(coreset) > 15 else ''}"
-        )
-    if "command" in coreset.info:
-        print(f"To make it again: {coreset.info['command']}")
+        _line("weights", _first(coreset, (f"{weight:.3g}" for weight in coreset.weights)))
+
+
+def _line(name: str, words: str) -> None:
+    print(f"  {name:15s} {words}")
+
+
+def _origin(known: Provenance) -> dict[str, Any]:
+    """What made the coreset, by the names people know it by."""
+    inner_reg = None
+    if known.inner_reg is not None:
+        form = " a point" if known.per_point else ""
+        inner_reg = f"{known.inner_reg}{form}{' (auto)' if known.automatic else ''}"
+    return {
+        "n": known.rows,
+        "method": known.method,
+        "task": known.task,
+        "kernel": known.kernel,
+        "loss": known.loss,
+        "inner_reg": inner_reg,
+        "seed": known.seed,
+        "seconds": known.seconds,
+        "fingerprint": known.fingerprint,
+    }
+
+
+def _words(value: Any) -> str:
+    """One line of anything a file may hold."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    text = str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
+
+
+def _first(coreset: Coreset, words: Iterable[str]) -> str:
+    listed = ", ".join(islice(words, MOST_ROWS))
+    return f"{listed} …" if len(coreset) > MOST_ROWS else listed

@@ -14,6 +14,7 @@ import typer
 
 from bicore._version import __version__
 from bicore.cli.options import (
+    EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
@@ -30,7 +31,7 @@ from bicore.cli.options import (
     read_regulariser,
 )
 from bicore.cli.progress import bar
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, Provenance
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.memory.merge_reduce import MergeReduce
@@ -42,9 +43,10 @@ from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 
-INTERRUPTED = 130
 #: The digest of no rows.
 NOTHING = ""
+#: How many classes a report lists.
+MOST_CLASSES = 20
 
 
 def stream(
@@ -85,8 +87,7 @@ def stream(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Consume a source in order into a fixed memory that survives crashes; every row counts exactly
-    once.
+    """Consume a source in order into a fixed memory that survives crashes; every row counts once.
 
     Example: bicore stream digits --capacity 100 --slots 10 --batch 125 --state digits-stream
     """
@@ -118,7 +119,7 @@ def stream(
             "there.",
             file=sys.stderr,
         )
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: str) -> Selector:
@@ -128,24 +129,20 @@ def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: st
         )
     if METHODS[method][0] is not BilevelSelector:
         return as_selector(method)
-    options = {
-        "kernel": kernel,
-        "inner_reg": regulariser,
-        **({} if loss == "squared" else {"loss": loss}),
-    }
-    return as_selector(method, **options, **({"weights": "final"} if weights == "learnt" else {}))
+    options = {"kernel": kernel, "inner_reg": regulariser}
+    if loss != "squared":
+        options["loss"] = loss
+    if weights == "learnt":
+        options["weights"] = "final"
+    return as_selector(method, **options)
 
 
 def _check(
     buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, state: Path
 ) -> None:
     """The state was made by this very configuration, from this very source."""
-    if buffer._configuration() != fresh._configuration():
-        changed = [
-            key
-            for key, value in fresh._configuration().items()
-            if buffer._configuration().get(key) != value
-        ]
+    changed = fresh.unlike(buffer)
+    if changed:
         raise InputError(
             f"{state} holds a stream with another {', '.join(changed)}; use the same options, or "
             "another --state folder."
@@ -159,15 +156,17 @@ def _check(
     if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != trail:
         raise InputError(
             f"{state} holds a stream of another source: the first {buffer.position} rows differ; "
-            "use the same, or another --state "
-            "folder (a source may grow at its end, if it is read with --scale none)."
+            "use the same, or another --state folder (a source may grow at its end, if it is read "
+            "with --scale none)."
         )
     buffer.mark = {"batch": batch, "rows": trail}
 
 
 def _trail(before: str, rows: Dataset) -> str:
-    """A digest of all rows so far, from the digest of those before: a row at a time, so that
-    batches leave no trace in it."""
+    """A digest of all rows so far, from the digest of those before.
+
+    It goes a row at a time, so that batches leave no trace in it.
+    """
     labels = np.zeros(len(rows)) if rows.y is None else rows.y
     for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
         before = hashlib.sha256(before.encode() + point.tobytes() + str(label).encode()).hexdigest()
@@ -191,21 +190,17 @@ def _consume(
     context: Context,
     silent: bool,
 ) -> bool:
-    """Feed the rest of the source; whether it was interrupted. What is saved is always the state
-    after a whole batch."""
+    """Feed the rest of the source; whether it was interrupted.
+
+    What is saved is always the state after a whole batch.
+    """
     rows = len(source.data)
     clock = Clock()
     unsaved = 0
-    labels = source.data.y
     try:
         with bar("streaming", silent) as progress:
             for start in range(buffer.position, rows, batch):
-                part = slice(start, min(start + batch, rows))
-                trail = _trail(buffer.mark["rows"], source.data[part])
-                buffer.update(
-                    source.data.x[part], None if labels is None else labels[part], context=context
-                )
-                buffer.mark = {**buffer.mark, "rows": trail}
+                _feed(buffer, source.data[start : start + batch], context)
                 unsaved += 1
                 if unsaved == every:
                     store.save(buffer)
@@ -213,15 +208,21 @@ def _consume(
                 if callable(progress):
                     progress(Step(buffer.position, rows, float("nan"), clock.seconds))
     except KeyboardInterrupt:
-        buffer.mark = {
-            "batch": batch,
-            "rows": _trail(NOTHING, source.data[: buffer.position]),
-        }  # wherever between two lines it came
+        # it may have come between two lines: the mark is made anew for the rows that count
+        trail = _trail(NOTHING, source.data[: buffer.position])
+        buffer.mark = {"batch": batch, "rows": trail}
         store.save(buffer)
         return True
     if unsaved or not store.files():
         store.save(buffer)
     return False
+
+
+def _feed(buffer: MergeReduce, rows: Dataset, context: Context) -> None:
+    """One batch, and the mark of the rows seen with it."""
+    trail = _trail(buffer.mark["rows"], rows)
+    buffer.update(rows.x, rows.y, context=context)
+    buffer.mark = {**buffer.mark, "rows": trail}
 
 
 def _finish(
@@ -235,29 +236,56 @@ def _finish(
     if not len(buffer):
         return
     kept = buffer.snapshot()
-    named = bool(labels_of(kept, buffer.selector))
-    counts = (
-        Counter(str(label) for label in kept.y.ravel().tolist())
-        if named and kept.y is not None
-        else Counter()
-    )
+    counts = _class_counts(kept, buffer.selector)
     if out is not None:
-        info = {
-            "method": buffer.name,
-            "n": len(source.data),
-            "seed": buffer.seed,
-            "seconds": seconds,
-            "weights": "learnt",
-        }
-        Coreset(
-            kept.ids,
-            kept.weights,
-            kept.ids,
-            info={**info, "fingerprint": source.data.fingerprint()},
-        ).save(out)
-    answer = {
+        _as_coreset(buffer, kept, source.data, seconds).save(out)
+    if as_json:
+        print(json.dumps(_answer(buffer, kept, len(source.data), counts, state, seconds)))
+        return
+    print(
+        f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, "
+        f"{seconds:.2f} s"
+    )
+    if counts:
+        listed = sorted(counts.items())[:MOST_CLASSES]
+        print("by class: " + ", ".join(f"{label}: {count}" for label, count in listed))
+    print(f"state: {state}")
+    if out is not None:
+        print(f"written: {out}")
+
+
+def _class_counts(kept: Dataset, selector: Selector) -> Counter[str]:
+    """How many rows of each class are kept; empty where y holds no classes."""
+    if kept.y is None or not labels_of(kept, selector):
+        return Counter()
+    return Counter(str(label) for label in kept.y.ravel().tolist())
+
+
+def _as_coreset(buffer: MergeReduce, kept: Dataset, whole: Dataset, seconds: float) -> Coreset:
+    """What is kept as a coreset of the source, whose rows are the positions in the stream."""
+    provenance = Provenance(
+        method=buffer.name,
+        rows=len(whole),
+        seed=buffer.seed,
+        seconds=seconds,
+        fingerprint=whole.fingerprint(),
+    )
+    return Coreset(
+        kept.ids, kept.weights, kept.ids, provenance=provenance, details={"weights": "learnt"}
+    )
+
+
+def _answer(
+    buffer: MergeReduce,
+    kept: Dataset,
+    rows: int,
+    counts: Counter[str],
+    state: Path,
+    seconds: float,
+) -> dict[str, Any]:
+    return {
         "position": buffer.position,
-        "rows": len(source.data),
+        "rows": rows,
         "kept": len(kept),
         "capacity": buffer.capacity,
         "levels": buffer.levels,
@@ -268,18 +296,3 @@ def _finish(
         "seconds": seconds,
         "version": __version__,
     }
-    if as_json:
-        print(json.dumps(answer))
-        return
-    print(
-        f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, "
-        f"{seconds:.2f} s"
-    )
-    if counts:
-        print(
-            "by class: "
-            + ", ".join(f"{label}: {count}" for label, count in sorted(counts.items())[:20])
-        )
-    print(f"state: {state}")
-    if out is not None:
-        print(f"written: {out}")

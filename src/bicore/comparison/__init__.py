@@ -1,2 +1,47 @@
-"""Selection methods side by side: the same pools, a judge trained from scratch on each selection,
-tests on data no method saw."""
+"""Selection methods side by side: the same pools, one judge, tests on data no method saw."""
+
+from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
+from bicore.comparison.judges import (
+    Judge,
+    NetworkJudge,
+    RidgeJudge,
+    Sample,
+    as_judge,
+    as_sample,
+    convolutional,
+    perceptron,
+)
+from bicore.comparison.pools import Pools, make_pools
+from bicore.comparison.records import Records, Row, digest
+from bicore.comparison.statistics import (
+    Entry,
+    Summary,
+    paired_difference,
+    smallest_detectable,
+    summarise,
+)
+
+__all__ = [
+    "WHOLE",
+    "Comparison",
+    "Entry",
+    "Grid",
+    "Judge",
+    "NetworkJudge",
+    "Pools",
+    "Records",
+    "RidgeJudge",
+    "Row",
+    "Sample",
+    "Stage",
+    "Summary",
+    "as_judge",
+    "as_sample",
+    "convolutional",
+    "digest",
+    "make_pools",
+    "paired_difference",
+    "perceptron",
+    "smallest_detectable",
+    "summarise",
+]

@@ -1,49 +1,114 @@
-"""The comparison itself: for each seed and size select with every method, judge the selections
-together, write the rows."""
+"""The comparison itself: for each seed and size, every method's selection judged.
+
+The selections of a seed and size are judged together, and their rows written as they come.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import nn
 
-from bicore.comparison.judges import Judge, NetworkJudge, Sample, as_sample, perceptron
+from bicore.comparison.judges import Judge, Sample, as_sample
 from bicore.comparison.pools import Pools, labels_of
 from bicore.comparison.records import Records, Row
-from bicore.coreset import Coreset
+from bicore.coreset import Coreset, Status
 from bicore.data import Dataset
 from bicore.errors import BicoreError
-from bicore.networks.observe import observe
+from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
-from bicore.selectors.baselines.batchbald import BatchBALD
 
 #: The name under which the judge trained on the whole pool is recorded.
 WHOLE = "everything"
-#: At most so many networks are trained at once, times the points each sees, so that a stack fits a
-#: small machine's memory.
-STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared. ``methods`` are selectors by the name shown."""
+    """What is compared: every method at every size for every seed.
+
+    Parameters
+    ----------
+    methods : mapping
+        Selectors by the name that tables show.
+    sizes : sequence of int
+        How many points are selected.
+    seeds : sequence of int
+        Repetitions, each with a pool and a judge of its own.
+
+    Examples
+    --------
+    >>> from bicore.selectors import ClassBalanced, Uniform
+    >>> Grid({"uniform": Uniform(), "balanced": ClassBalanced()}, [5, 10], range(3)).cells()
+    12
+    """
 
     methods: Mapping[str, Selector]
     sizes: Sequence[int]
     seeds: Sequence[int]
 
     def cells(self) -> int:
+        """How many rows there will be.
+
+        Returns
+        -------
+        int
+            The number of methods, times that of sizes, times that of seeds.
+        """
         return len(self.methods) * len(self.sizes) * len(self.seeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """A selection that waits for the judge."""
+
+    method: str
+    coreset: Coreset
+    seconds: float
 
 
 @dataclass
 class Comparison:
-    """One run. ``whole`` also trains the judge on all of each pool; ``model_steps`` train the model
-    that methods look at where the judge is no network; ``failed`` holds why a method was left out.
+    """One run; after it, ``failed`` holds why a method was left out.
+
+    Parameters
+    ----------
+    pools : Pools
+        What methods choose from and are tested on.
+    grid : Grid
+        What is compared.
+    judge : Judge
+        The model trained on each selection.
+    records : Records
+        Where rows are kept; those that are there already are not made again.
+    runtime : Runtime
+        Device and limits of the selections.
+    whole : bool
+        Whether the judge is also trained on all of each pool.
+    model_steps : int
+        How long the model that methods look at is trained where the judge is no network.
+    tell : callable, optional
+        Receives how many rows are done, and what is being done.
+    failed : dict
+        Reasons by method; those that stand in it from the start are left out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from bicore.comparison import Records, RidgeJudge, make_pools
+    >>> from bicore.selectors import KCenter, Uniform
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
+    >>> grid = Grid({"uniform": Uniform(), "k-center": KCenter()}, sizes=[10], seeds=range(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     records = Records(Path(folder) / "rows.jsonl", {})
+    ...     run = Comparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
+    ...     run.run()
+    >>> run.done(), run.failed
+    (4, {})
     """
 
     pools: Pools
@@ -53,11 +118,11 @@ class Comparison:
     runtime: Runtime
     whole: bool = False
     model_steps: int = 1000
-    tell: Callable[[int, str], None] = lambda done, words: None
+    tell: Callable[[int, str], None] | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Fill every cell that has no row yet."""
+        """Fill every cell that has no row yet; a method that fails is left out from there on."""
         for seed in self.grid.seeds:
             wanted = [size for size in self.grid.sizes if self._missing(size, seed)]
             reference = self.whole and (WHOLE, self.pools.size, seed) not in self.records.rows
@@ -65,13 +130,34 @@ class Comparison:
                 continue
             stage = Stage(self, seed)
             for size in wanted:
-                self._fill(stage, size, seed)
+                self._fill(stage, size)
             if reference:
-                self.tell(self.done(), f"the judge on the whole pool of seed {seed}")
-                score = self.judge.scores(
-                    [stage.sample(stage.pool)], stage.test, self.pools.outputs, seed
-                )[0]
-                self.records.add(Row(WHOLE, self.pools.size, seed, score, 0.0))
+                self._judge_whole(stage)
+
+    def done(self) -> int:
+        """How many cells have a row.
+
+        Returns
+        -------
+        int
+            At most :meth:`Grid.cells`.
+        """
+        wanted = self.grid
+        return sum(
+            row.method in wanted.methods and row.size in wanted.sizes and row.seed in wanted.seeds
+            for row in self.records.rows.values()
+        )
+
+    def say(self, words: str) -> None:
+        """Hand on how far the run is.
+
+        Parameters
+        ----------
+        words : str
+            What is being done.
+        """
+        if self.tell is not None:
+            self.tell(self.done(), words)
 
     def _missing(self, size: int, seed: int) -> list[str]:
         known = self.records.rows
@@ -81,81 +167,87 @@ class Comparison:
             if name not in self.failed and (name, size, seed) not in known
         ]
 
-    def done(self) -> int:
-        wanted = self.grid
-        return sum(
-            row.method in wanted.methods and row.size in wanted.sizes and row.seed in wanted.seeds
-            for row in self.records.rows.values()
-        )
-
-    def _fill(self, stage: Stage, size: int, seed: int) -> None:
+    def _fill(self, stage: Stage, size: int) -> None:
         """Select with each method, and judge as soon as a stack is complete."""
-        device = self.runtime.torch_device.type
-        together = (
-            max(1, STACKED_POINTS[device] // size) if isinstance(self.judge, NetworkJudge) else 1
-        )
-        waiting: list[tuple[str, Coreset, float]] = []
-        names = self._missing(size, seed)
-        for number, name in enumerate(names):
-            self.tell(self.done(), f"{name}, {size} points, seed {seed}")
-            picked = self._selected(stage, name, size, seed)
+        most = self.judge.at_once(size, self.runtime.torch_device)
+        waiting: list[Picked] = []
+        for name in self._missing(size, stage.seed):
+            self.say(f"{name}, {size} points, seed {stage.seed}")
+            picked = self._selected(stage, name, size)
             if picked is not None:
                 waiting.append(picked)
-            if waiting and (len(waiting) == together or number == len(names) - 1):
-                self._judge(stage, size, seed, waiting)
+            if len(waiting) == most:
+                self._judge(stage, size, waiting)
                 waiting = []
+        if waiting:
+            self._judge(stage, size, waiting)
 
-    def _selected(
-        self, stage: Stage, name: str, size: int, seed: int
-    ) -> tuple[str, Coreset, float] | None:
+    def _selected(self, stage: Stage, name: str, size: int) -> Picked | None:
         selector = self.grid.methods[name]
         try:
             context = stage.context(selector)
             clock = Clock()
-            coreset = selector.select(stage.pool, size, rng=seed, context=context)
+            coreset = selector.select(stage.pool, size, rng=stage.seed, context=context)
         except BicoreError as error:
-            self.failed[name] = f"seed {seed}, {size} points: {error}"
+            self.failed[name] = f"seed {stage.seed}, {size} points: {error}"
             return None
-        if coreset.status.startswith("interrupted"):
+        if coreset.status is Status.INTERRUPTED:
             raise KeyboardInterrupt  # a part of a selection is no row
-        return name, coreset, clock.seconds
+        return Picked(name, coreset, clock.seconds)
 
-    def _judge(
-        self, stage: Stage, size: int, seed: int, waiting: list[tuple[str, Coreset, float]]
-    ) -> None:
+    def _judge(self, stage: Stage, size: int, waiting: list[Picked]) -> None:
         """A coreset that came back smaller than asked is judged apart: stacks need one size."""
-        by_length: dict[int, list[tuple[str, Coreset, float]]] = {}
-        for entry in waiting:
-            by_length.setdefault(len(entry[1]), []).append(entry)
-        for entries in by_length.values():
-            for (name, _, seconds), score in zip(
-                entries, self._scores(stage, seed, entries), strict=True
-            ):
+        by_length: dict[int, list[Picked]] = {}
+        for picked in waiting:
+            by_length.setdefault(len(picked.coreset), []).append(picked)
+        for stack in by_length.values():
+            for picked, score in zip(stack, self._scores(stage, stack), strict=True):
                 if score is not None:
-                    model = stage.model_seconds if self.grid.methods[name].needs_model else 0.0
-                    self.records.add(Row(name, size, seed, score, seconds, model))
-        self.tell(self.done(), "")
+                    model = stage.model_seconds if _looks(self.grid.methods[picked.method]) else 0.0
+                    self.records.add(
+                        Row(picked.method, size, stage.seed, score, picked.seconds, model)
+                    )
+        self.say("")
 
-    def _scores(
-        self, stage: Stage, seed: int, entries: list[tuple[str, Coreset, float]]
-    ) -> list[float | None]:
-        """The judge's scores; where it fails on the stack, each selection is judged alone, and one
-        it fails on is left out."""
+    def _scores(self, stage: Stage, stack: list[Picked]) -> list[float | None]:
+        """The judge's scores.
+
+        Where it fails on the stack, each selection is judged alone, and one it fails on is left
+        out.
+        """
         try:
-            samples = [
-                stage.sample(coreset.normalised().of(stage.pool)) for _, coreset, _ in entries
-            ]
-            return list(self.judge.scores(samples, stage.test, self.pools.outputs, seed))
+            samples = [stage.sample(picked.coreset.normalised().of(stage.pool)) for picked in stack]
+            return list(self.judge.scores(samples, stage.test, self.pools.outputs, stage.seed))
         except BicoreError as error:
-            if len(entries) == 1:
-                self.failed[entries[0][0]] = f"seed {seed}: {error}"
+            if len(stack) == 1:
+                self.failed[stack[0].method] = f"seed {stage.seed}: {error}"
                 return [None]
-            return [self._scores(stage, seed, [entry])[0] for entry in entries]
+            return [self._scores(stage, [picked])[0] for picked in stack]
+
+    def _judge_whole(self, stage: Stage) -> None:
+        """The row of the judge that was trained on all of the pool."""
+        self.say(f"the judge on the whole pool of seed {stage.seed}")
+        samples = [stage.sample(stage.pool)]
+        score = self.judge.scores(samples, stage.test, self.pools.outputs, stage.seed)[0]
+        self.records.add(Row(WHOLE, self.pools.size, stage.seed, score, 0.0))
 
 
 class Stage:
-    """One seed: its pool and test data, and the model that some methods look at, trained on the
-    whole pool when first asked for."""
+    """One seed: its pool and test data, and the model that some methods look at.
+
+    The model is trained on the whole pool when first asked for.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The run it is a part of.
+    seed : int
+        Of the pool, the judge and the model.
+
+    Examples
+    --------
+    See :class:`Comparison`, which makes one for each seed.
+    """
 
     def __init__(self, comparison: Comparison, seed: int) -> None:
         self.comparison = comparison
@@ -164,40 +256,59 @@ class Stage:
         self.test = self.sample(test)
         self.model_seconds = 0.0
         self.module: nn.Module | None = None
-        self.observed: Any = None
+        self.observed: Observed | None = None
 
     def sample(self, data: Dataset) -> Sample:
+        """Rows as the judge sees them.
+
+        Parameters
+        ----------
+        data : Dataset
+            Rows of the pool or of the test data.
+
+        Returns
+        -------
+        Sample
+            On the device of the run.
+        """
         pools = self.comparison.pools
         labels = labels_of(data, pools.classification)
-        return as_sample(
-            data.x, labels, data.weights, self.comparison.runtime.torch_device, pools.classification
-        )
+        device = self.comparison.runtime.torch_device
+        return as_sample(data.x, labels, data.weights, device, pools.classification)
 
     def context(self, selector: Selector) -> Context:
-        """The runtime, and for methods that need it the model: the module itself, or what it says
-        about the pool, seen once."""
+        """What a method is given beside the pool.
+
+        Parameters
+        ----------
+        selector : Selector
+            The method.
+
+        Returns
+        -------
+        Context
+            The runtime, and for methods that need it the model: the module itself where the method
+            trains it or samples from it, else what it says about the pool, seen once.
+        """
         quiet = replace(self.comparison.runtime, progress=False)
-        if not selector.needs_model:
+        if not _looks(selector):
             return Context(runtime=quiet)
         if self.module is None:
             self._train()
-        return Context(self.module if isinstance(selector, BatchBALD) else self.observed, quiet)
+        return Context(self.module if selector.fits_model else self.observed, quiet)
 
     def _train(self) -> None:
-        judge = self.comparison.judge
+        run = self.comparison
         clock = Clock()
-        network = (
-            judge
-            if isinstance(judge, NetworkJudge)
-            else NetworkJudge("mlp", perceptron, self.comparison.model_steps)
-        )
-        self.comparison.tell(
-            self.comparison.done(), f"training the model on the pool of seed {self.seed}"
-        )
-        self.module = network.module(
-            self.sample(self.pool), self.comparison.pools.outputs, self.seed
-        )
+        run.say(f"training the model on the pool of seed {self.seed}")
+        network = run.judge.network(run.model_steps)
+        self.module = network.module(self.sample(self.pool), run.pools.outputs, self.seed)
         self.observed = observe(self.module, self.pool.x)
-        if self.comparison.runtime.torch_device.type == "cuda":
+        if run.runtime.torch_device.type == "cuda":
             torch.cuda.synchronize()
         self.model_seconds = clock.seconds
+
+
+def _looks(selector: Selector) -> bool:
+    """Whether a method needs the model in any form."""
+    return selector.needs_model or selector.fits_model

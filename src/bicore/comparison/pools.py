@@ -15,8 +15,31 @@ TEST_SHARE = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """All the data, how many points a pool has, and how it is scaled; ``test`` is a test set of the
-    source's own."""
+    """All the data, and how pools and test data are taken from it; see :func:`make_pools`.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    size : int
+        How many points a pool has.
+    test : Dataset, optional
+        A test set of the source's own, its labels as codes.
+    test_size : int
+        How many points are tested on.
+    standardise : bool
+        Whether features are scaled by each pool's own numbers.
+    targets : Targets
+        The labels or targets of all the data.
+
+    Examples
+    --------
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits"), None, "auto", 100, 2000, 50)
+    >>> pool, test = pools.of(seed=0)
+    >>> len(pool), len(test), pools.outputs
+    (100, 50, 10)
+    """
 
     source: Source
     size: int
@@ -32,11 +55,22 @@ class Pools:
 
     @property
     def classification(self) -> bool:
+        """Whether the labels are classes."""
         return self.targets.classes is not None
 
     def of(self, seed: int) -> tuple[Dataset, Dataset]:
-        """The pool and the test data of one seed; labels become codes 0 … C−1, and scaling is
-        fitted on the pool alone."""
+        """The pool and the test data of one seed.
+
+        Parameters
+        ----------
+        seed : int
+            Of the draw.
+
+        Returns
+        -------
+        pool, test : Dataset
+            They share no row; labels are codes 0 … C−1, and scaling is fitted on the pool alone.
+        """
         data = replace(self.source.data, y=self.targets.values)
         order = np.random.default_rng((seed, 0)).permutation(len(data))
         if self.test is None:
@@ -60,7 +94,39 @@ def make_pools(
     most: int,
     test_size: int | None,
 ) -> Pools:
-    """Check the numbers asked for. ``pool`` None: all that is not tested on, at most ``most``."""
+    """Pools of a source, once the numbers asked for are checked.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    test : Source, optional
+        A test set of the source's own.
+    task : {"auto", "classification", "regression"}
+        How labels are read.
+    pool : int, optional
+        How many points a pool has; by default all that is not tested on, at most ``most``.
+    most : int
+        See ``pool``.
+    test_size : int, optional
+        How many points are tested on; by default a quarter, or all of the source's own test set.
+
+    Returns
+    -------
+    Pools
+        From which every seed draws its own.
+
+    Raises
+    ------
+    InputError
+        Where the source has no labels or one class, or a number is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.sources.opening import open_source
+    >>> make_pools(open_source("digits", limit=200), None, "auto", None, 2000, None).size
+    150
+    """
     if source.data.y is None:
         raise InputError(f"{source.name} holds no labels; a comparison trains and tests on them.")
     targets = read_targets(source.data.y, task)

@@ -1,5 +1,7 @@
-"""Rows of a comparison on disk, one a line as they come, so that an interrupted run loses nothing
-that was finished."""
+"""Rows of a comparison on disk, one a line as they come.
+
+An interrupted run loses nothing that was finished.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,37 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from bicore.errors import InputError
 from bicore.files import replacing
+from bicore.picking import whole_number
 
 
 @dataclass(frozen=True)
 class Row:
-    """One selection, judged: ``accuracy`` is R² for regression; ``model_seconds`` trained the model
-    that the method looks at."""
+    """One selection, judged.
+
+    Parameters
+    ----------
+    method : str
+        The name of the method.
+    size, seed : int
+        How many points were asked for, and which repetition it is.
+    accuracy : float
+        The judge's score: R² for regression.
+    selection_seconds : float
+        How long the selection took.
+    model_seconds : float
+        How long the model that the method looks at was trained.
+
+    Examples
+    --------
+    >>> Row("uniform", 10, 0, accuracy=0.81, selection_seconds=0.01).cell
+    ('uniform', 10, 0)
+    """
 
     method: str
     size: int
@@ -29,16 +51,55 @@ class Row:
 
     @property
     def cell(self) -> tuple[str, int, int]:
+        """The method, size and seed."""
         return self.method, self.size, self.seed
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Eight characters that name the settings which decide a row's value."""
+    """Eight characters that name the settings which decide a row's value.
+
+    Parameters
+    ----------
+    settings : mapping
+        Names and values that JSON can hold.
+
+    Returns
+    -------
+    str
+        The same for the same settings in any order.
+
+    Examples
+    --------
+    >>> digest({"judge": "ridge", "pool": 50}) == digest({"pool": 50, "judge": "ridge"})
+    True
+    """
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Records:
-    """A file of JSON lines: the settings first, then a row a line."""
+    """A file of JSON lines: the settings first, then a row a line.
+
+    Parameters
+    ----------
+    path : Path
+        The file; one that is there is read, and what it lacks can be added.
+    settings : mapping
+        What decides a row's value.
+
+    Raises
+    ------
+    InputError
+        Where the file holds rows of other settings, or something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "rows.jsonl"
+    ...     Records(path, {"judge": "ridge"}).add(Row("uniform", 10, 0, 0.81, 0.01))
+    ...     list(Records(path, {"judge": "ridge"}).rows)
+    [('uniform', 10, 0)]
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         if path.is_dir() or not path.parent.is_dir():
@@ -54,12 +115,38 @@ class Records:
         else:
             self._append({"settings": self.settings})
 
+    def add(self, row: Row) -> None:
+        """Write one row through to the disk.
+
+        Parameters
+        ----------
+        row : Row
+            Takes the place of the one of the same cell.
+        """
+        self.rows[row.cell] = row
+        self._append(asdict(row))
+
     def _read(self) -> None:
+        lines = self._checked_lines()
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                row = _row(json.loads(line))
+            except (ValueError, TypeError) as error:
+                if number == len(lines):  # a line cut short by a crash
+                    break
+                raise InputError(
+                    f"{self.path}, line {number} is not a row ({error}); remove that line."
+                ) from error
+            self.rows[row.cell] = row
+        if not self.path.read_bytes().endswith(b"\n"):
+            self._rewrite(lines[0])
+
+    def _checked_lines(self) -> list[str]:
+        """The lines of the file, whose settings are those asked for."""
         try:
             lines = self.path.read_text().splitlines()
             found = json.loads(lines[0])["settings"] if lines else None
         except (ValueError, KeyError, TypeError):  # also bytes that are no text
-            lines = []
             found = None
         if found is None:
             raise InputError(
@@ -74,28 +161,13 @@ class Records:
                 f"{self.path} holds records made with other settings ({', '.join(changed)}); give "
                 "another --records, or remove it."
             )
-        for number, line in enumerate(lines[1:], 2):
-            try:
-                row = _row(json.loads(line))
-            except (ValueError, TypeError) as error:
-                if number == len(lines):  # a line cut short by a crash
-                    break
-                raise InputError(
-                    f"{self.path}, line {number} is not a row ({error}); remove that line."
-                ) from error
-            self.rows[row.cell] = row
-        if not self.path.read_bytes().endswith(b"\n"):
-            kept = [
-                json.dumps({"settings": found}),
-                *(json.dumps(asdict(row)) for row in self.rows.values()),
-            ]
-            with replacing(self.path) as beside:
-                beside.write_text("\n".join(kept) + "\n")
+        return lines
 
-    def add(self, row: Row) -> None:
-        """Write one row through to the disk."""
-        self.rows[row.cell] = row
-        self._append(asdict(row))
+    def _rewrite(self, head: str) -> None:
+        """Without the line that was cut short, so that the next one starts anew."""
+        lines = [head, *(json.dumps(asdict(row)) for row in self.rows.values())]
+        with replacing(self.path) as beside:
+            beside.write_text("\n".join(lines) + "\n")
 
     def _append(self, value: Mapping[str, Any]) -> None:
         with open(self.path, "a") as file:
@@ -107,14 +179,15 @@ class Records:
 def _row(values: dict[str, Any]) -> Row:
     """A row whose numbers are numbers."""
     row = Row(**values)
-    numbers = (row.accuracy, row.selection_seconds, row.model_seconds)
-    whole = all(
-        isinstance(value, int) and not isinstance(value, bool) for value in (row.size, row.seed)
+    wrong = "a value has the wrong type"
+    whole_number(row.size, 1, wrong)
+    whole_number(row.seed, 0, wrong)
+    kinds = (
+        (row.method, str),
+        (row.accuracy, Real),
+        (row.selection_seconds, Real),
+        (row.model_seconds, Real),
     )
-    if not (
-        isinstance(row.method, str)
-        and whole
-        and all(isinstance(value, (int, float)) for value in numbers)
-    ):
-        raise ValueError("a value has the wrong type")
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        raise ValueError(wrong)
     return row

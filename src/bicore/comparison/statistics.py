@@ -1,9 +1,11 @@
-"""What the rows say: means with standard errors, who is best, and who cannot be told from the best."""
+"""What the rows say: means with standard errors, who is best, and who may be as good."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +19,33 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Entry:
-    """One method at one size. ``gap`` is how far its mean lies below the best one's, over the seeds
-    both have; one that is not ``complete`` lacks seeds that others have, and is neither best nor
-    tied.
+    """One method at one size.
+
+    Parameters
+    ----------
+    method : str
+        The name of the method.
+    size, seeds : int
+        How many points were asked for, and how many seeds are there.
+    mean, error : float
+        The mean score over seeds, and its standard error (nan of one seed).
+    seconds, model_seconds : float
+        Means of one selection, and of training the model that the method looks at.
+    gap : float
+        How far the mean lies below the best one's, over the seeds both have.
+    interval : float
+        Half the width of the gap's 95% interval.
+    best, tied : bool
+        Whether it has the best mean, and if not, whether the gap's interval includes zero.
+    complete : bool
+        Whether it has all seeds that others have; if not, it is neither best nor tied.
+
+    Examples
+    --------
+    >>> rows = [Row("a", 10, seed, 0.8 + seed / 100, 0.1) for seed in range(3)]
+    >>> entry = summarise(rows, ["a"], [10]).of("a", 10)
+    >>> round(entry.mean, 2), round(entry.error, 4), entry.best
+    (0.81, 0.0058, True)
     """
 
     method: str
@@ -35,24 +61,91 @@ class Entry:
     tied: bool
     complete: bool = True
 
+    def as_json(self) -> dict[str, Any]:
+        """The same for a JSON file, which knows neither nan nor infinity.
+
+        Returns
+        -------
+        dict
+            The fields by name; None where a number is not finite.
+        """
+        numbers = ("mean", "error", "seconds", "model_seconds", "gap", "interval")
+        values = vars(self)
+        return {**values, **{name: finite(values[name]) for name in numbers}}
+
 
 @dataclass(frozen=True)
 class Summary:
-    """Entries of all sizes, and for each size the smallest difference the seeds could detect (nan
-    with fewer than two)."""
+    """Entries of all sizes, and what the seeds could detect.
+
+    Parameters
+    ----------
+    entries : tuple of Entry
+        By size, then in the order of the methods.
+    detectable : dict
+        For each size the smallest difference that the seeds could detect (nan with fewer than two).
+
+    Examples
+    --------
+    >>> rows = [Row("a", 10, seed, 0.8, 0.1) for seed in range(3)]
+    >>> summarise(rows, ["a"], [10]).of("b", 10) is None
+    True
+    """
 
     entries: tuple[Entry, ...]
     detectable: dict[int, float]
 
     def of(self, method: str, size: int) -> Entry | None:
+        """The entry of a method at a size.
+
+        Parameters
+        ----------
+        method : str
+            The name of the method.
+        size : int
+            How many points were asked for.
+
+        Returns
+        -------
+        Entry or None
+            None where there is no row.
+        """
         return next(
             (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
         )
 
 
 def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int]) -> Summary:
-    """Paired by seed: a difference of two methods is looked at within seeds, where pools and judges
-    are the same."""
+    """Means, errors and differences, paired by seed.
+
+    A difference of two methods is looked at within seeds, where pools and judges are the same.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        Those of other methods and sizes are passed over.
+    methods : sequence of str
+        Which methods, in the order of the entries.
+    sizes : sequence of int
+        Which sizes.
+
+    Returns
+    -------
+    Summary
+        An entry for every method and size that has a row.
+
+    Examples
+    --------
+    >>> scores = {"ours": [0.90, 0.85, 0.88], "uniform": [0.80, 0.76, 0.77]}
+    >>> rows = [
+    ...     Row(method, 10, seed, score, 0.1)
+    ...     for method, series in scores.items()
+    ...     for seed, score in enumerate(series)
+    ... ]
+    >>> summary = summarise(rows, list(scores), [10])
+    >>> summary.of("ours", 10).best, summary.of("uniform", 10).tied
+    (True, False)
+    """
     table: dict[tuple[str, int], dict[int, Row]] = {}
     for row in rows:
         table.setdefault((row.method, row.size), {})[row.seed] = row
@@ -67,48 +160,46 @@ def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int])
 
 
 def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry], float]:
-    """Only methods that have all the seeds any of them has can be best or tied: means over
-    different seeds do not compare."""
-    most = max(len(own) for own in present.values())
-    whole = {
-        method: own
-        for method, own in present.items()
-        if len(own) == most and set(own) == set(_largest(present))
-    }
-    means = {
-        method: float(np.mean([row.accuracy for row in own.values()]))
-        for method, own in present.items()
-    }
-    best = max(whole, key=lambda method: means[method])
+    """The entries of one size, and the smallest difference the seeds could detect.
+
+    Only methods that have all the seeds any of them has can be best or tied: means over different
+    seeds do not compare.
+    """
+    most = max(present.values(), key=len)
+    whole = {method for method, own in present.items() if set(own) == set(most)}
+    best = max(
+        (method for method in present if method in whole),
+        key=lambda method: _mean(row.accuracy for row in present[method].values()),
+    )
     entries = []
     spreads = []
     for method, own in present.items():
-        values = np.array([row.accuracy for row in own.values()])
         gap, interval, spread = paired_difference(present[best], own)
-        if method in whole and method != best:
+        rival = method in whole and method != best
+        if rival and np.isfinite(spread):
             spreads.append(spread)
         entries.append(
             Entry(
                 method,
                 size,
-                len(values),
-                means[method],
-                _standard_error(values),
-                float(np.mean([row.selection_seconds for row in own.values()])),
-                float(np.mean([row.model_seconds for row in own.values()])),
+                len(own),
+                _mean(row.accuracy for row in own.values()),
+                _standard_error(np.array([row.accuracy for row in own.values()])),
+                _mean(row.selection_seconds for row in own.values()),
+                _mean(row.model_seconds for row in own.values()),
                 gap,
                 interval,
-                method == best,
-                method in whole and method != best and bool(gap - interval <= 0),
-                method in whole,
+                best=method == best,
+                tied=rival and bool(gap - interval <= 0),
+                complete=method in whole,
             )
         )
-    finite = [spread for spread in spreads if np.isfinite(spread)]
-    return entries, smallest_detectable(float(np.median(finite)), most) if finite else float("nan")
+    found = smallest_detectable(float(np.median(spreads)), len(most)) if spreads else float("nan")
+    return entries, found
 
 
-def _largest(present: dict[str, dict[int, Row]]) -> dict[int, Row]:
-    return max(present.values(), key=len)
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
 
 
 def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
@@ -116,34 +207,67 @@ def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> flo
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """First less second: mean over common seeds, half width of its interval, and the standard
-    deviation of the differences."""
+    """First less second, over the seeds that both have.
+
+    Parameters
+    ----------
+    first, second : dict
+        Rows by seed.
+
+    Returns
+    -------
+    mean, half_width, spread : float
+        Of the differences: their mean, half the width of its 95% interval, and their standard
+        deviation.
+
+    Examples
+    --------
+    >>> first = {seed: Row("a", 10, seed, 0.8 + seed / 10, 0.1) for seed in range(2)}
+    >>> second = {seed: Row("b", 10, seed, 0.7, 0.1) for seed in range(2)}
+    >>> mean, half_width, spread = paired_difference(first, second)
+    >>> round(mean, 3), round(spread, 4)
+    (0.15, 0.0707)
+    """
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
+    mean = float(differences.mean()) if len(common) else float("nan")
     if len(common) < 2:
-        return (
-            float(differences.mean()) if len(common) else float("nan"),
-            float("inf"),
-            float("nan"),
-        )
+        return mean, float("inf"), float("nan")
     spread = float(differences.std(ddof=1))
-    return (
-        float(differences.mean()),
-        _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common)),
-        spread,
-    )
+    half_width = _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common))
+    return mean, half_width, spread
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that the seeds would find at 95% confidence with a chance of about 80%,
-    given its deviation."""
+    """The paired difference that so many seeds would find, with a chance of about 80%.
+
+    Parameters
+    ----------
+    spread : float
+        The standard deviation of the differences.
+    seeds : int
+        How many there are.
+
+    Returns
+    -------
+    float
+        Such a difference at 95% confidence; nan with fewer than two seeds.
+
+    Examples
+    --------
+    >>> round(smallest_detectable(0.03, 10), 4)
+    0.0298
+    """
     if seeds < 2:
         return float("nan")
-    return (
-        (_quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds))
-        * spread
-        / float(np.sqrt(seeds))
-    )
+    # to be found, the mean must pass the interval's bound, and lie above it in most experiments
+    bound = _quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds)
+    return bound * spread / float(np.sqrt(seeds))
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where JSON has no word for it."""
+    return value if math.isfinite(value) else None
 
 
 def _quantile(level: float, seeds: int) -> float:

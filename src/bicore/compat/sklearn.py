@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,25 +14,70 @@ from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.data import Dataset
 from bicore.errors import InputError
+from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.quality_curve import check_tolerance, select_sized
+
+__all__ = ["CoresetSampler"]
 
 
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
-    Parameters are those of :class:`bicore.BilevelSelector`, plus ``size`` (a count, a fraction or
-    "auto"), ``random_state`` (a seed, a NumPy ``RandomState`` or ``Generator``, or None),
-    ``runtime``, and ``sampling_strategy`` as imbalanced-learn has it: "auto" takes as many of every
-    class as there are, a mapping (or a function of y that returns one) so many of each label at
-    most; with ``size=None`` the counts of the mapping are the size, and classes it does not name
-    are left out.
+    The parameters of the selection are those of :class:`bicore.BilevelSelector`, which says how to
+    choose them.
+
+    Parameters
+    ----------
+    size : int, float, "auto" or None
+        A count, a fraction of the rows, or the fewest within ``tolerance`` of the full model; None
+        takes the counts of ``sampling_strategy``.
+    sampling_strategy : "auto", mapping or callable, optional
+        As imbalanced-learn has it: "auto" takes as many of every class as there are, a mapping (or
+        a function of y that returns one) so many of each label at most; with ``size=None`` the
+        counts of the mapping are the size, and classes it does not name are left out.
+    kernel : str, Kernel or callable
+        The model's kernel.
+    loss, outer_loss : str, Loss or callable
+        What the model is fitted by, and what the coreset is judged by where that differs.
+    inner_reg : float, PerPoint or "auto"
+        The regulariser.
+    weights : {"binary", "learnt", "final"}
+        Whether points have weights other than 1, and when they are learnt.
+    rule : {"gradient", "gain", "first-order", "reducible"}
+        How points are scored.
+    candidates : int, optional
+        Score so many random points a step instead of all.
+    strategy : str or Strategy
+        How the set is built: "greedy", "batches", "exchange", "elimination" or "simplex".
+    first : {"best", "random"}
+        How the first point is chosen.
+    tolerance : float
+        Of ``size="auto"``: how far above the full model's loss, as a share of it.
+    task : {"auto", "classification", "regression"}
+        How y is read.
+    classes : sequence, optional
+        All labels, where the data may lack some.
+    inner : InnerSolver, optional
+        Solves the inner problem.
+    linear : LinearSolver, optional
+        Solves the linear systems of the implicit gradient.
+    optimiser : WeightOptimiser, optional
+        Learns the weights.
+    random_state : int, RandomState, Generator or None
+        A seed, or what one is drawn from; None takes another one each time.
+    runtime : Runtime, optional
+        Device, precision and limits.
 
     Attributes
     ----------
-    sample_indices_ : rows chosen, in order of selection.
-    sample_weight_ : their weights, to pass on as ``sample_weight``.
-    coreset_ : the whole answer.
+    sample_indices_ : array of int
+        Rows chosen, in order of selection.
+    sample_weight_ : array of float
+        Their weights, to pass on as ``sample_weight``.
+    coreset_ : Coreset
+        The whole answer.
 
     Examples
     --------
@@ -88,18 +133,39 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.runtime = runtime
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoresetSampler:
-        """Choose the rows."""
+        """Choose the rows.
+
+        Parameters
+        ----------
+        X : array or frame (n, …)
+            Features.
+        y : array or series (n,)
+            Labels or targets.
+        sample_weight : array (n,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        CoresetSampler
+            The sampler itself.
+
+        Raises
+        ------
+        InputError
+            Where a parameter cannot be right; the message names the mend.
+        """
         options = self.get_params(deep=False)
         size = options.pop("size")
         state = options.pop("random_state")
         runtime = options.pop("runtime")
-        if options["optimiser"] is None:
-            del options["optimiser"]
+        tolerance = options.pop("tolerance")
+        check_tolerance(tolerance)
         data = Dataset(X, y, sample_weight)
         options["quotas"], size = _quotas(options.pop("sampling_strategy"), size, data)
         context = Context(runtime=runtime or Runtime())
-        self.coreset_ = BilevelSelector(**options).select(
-            data, size, rng=_seed(state), context=context
+        selector = BilevelSelector(**options)
+        self.coreset_ = select_sized(
+            selector, data, size, tolerance, rng=_seed(state), context=context
         )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
@@ -107,7 +173,22 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_resample(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-        """Choose the rows and return them; frames stay frames."""
+        """Choose the rows and return them; frames stay frames.
+
+        Parameters
+        ----------
+        X : array or frame (n, …)
+            Features.
+        y : array or series (n,)
+            Labels or targets.
+        sample_weight : array (n,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        X_resampled, y_resampled : array or frame
+            The rows chosen, in order of selection.
+        """
         self.fit(X, y, sample_weight)
         return _rows(X, self.sample_indices_), _rows(y, self.sample_indices_)
 
@@ -117,41 +198,60 @@ def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
     if callable(wanted):
         wanted = wanted(data.y)
     if isinstance(wanted, Mapping):
-        for label, count in wanted.items():
-            if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
-                raise InputError(
-                    f"sampling_strategy[{label!r}]={count!r} is not a whole number >= 0; give how "
-                    "many of that class."
-                )
-        if size is None and not sum(wanted.values()):
-            raise InputError(
-                f"sampling_strategy={wanted!r} asks for no point, and size=None goes by it; give "
-                "counts, or a size."
-            )
-        if size is not None:
-            return dict(wanted), size
-        present = [] if data.y is None else np.unique(data.y).tolist()
-        return {**dict.fromkeys(present, 0), **wanted}, int(sum(wanted.values()))
+        return _counts(wanted, size, data)
     if size is None:
         raise InputError(
             "size=None takes the counts of sampling_strategy, which is no mapping; give size, or "
             "{label: count}."
         )
-    if wanted is not None and not (isinstance(wanted, str) and wanted in ("auto", "balanced")):
+    if wanted is None:
+        return None, size
+    if not (isinstance(wanted, str) and wanted in ("auto", "balanced")):
         raise InputError(
             f"sampling_strategy={wanted!r} is neither 'auto' nor a mapping {{label: count}}."
         )
-    return None if wanted is None else "balanced", size
+    return "balanced", size
 
 
+def _counts(wanted: Mapping[Any, Any], size: Any, data: Dataset) -> tuple[dict[Any, Any], Any]:
+    """Counts by label, and the size, which without one of its own is their sum."""
+    for label, count in wanted.items():
+        words = (
+            f"sampling_strategy[{label!r}]={count!r} is not a whole number >= 0; give how many of "
+            "that class."
+        )
+        whole_number(count, 0, words)
+    if size is not None:
+        return dict(wanted), size
+    total = int(sum(wanted.values()))
+    if not total:
+        raise InputError(
+            f"sampling_strategy={wanted!r} asks for no point, and size=None goes by it; give "
+            "counts, or a size."
+        )
+    present = [] if data.y is None else np.unique(data.y).tolist()
+    return {**dict.fromkeys(present, 0), **wanted}, total
+
+
+@singledispatch
 def _seed(state: Any) -> int:
-    if state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if isinstance(state, np.random.RandomState):
-        return int(state.randint(2**31 - 1))
-    if isinstance(state, np.random.Generator):
-        return int(state.integers(2**31))
+    """One number from whatever scikit-learn takes for a random state."""
     return int(state)
+
+
+@_seed.register
+def _(state: None) -> int:
+    return int(np.random.default_rng().integers(2**31))
+
+
+@_seed.register
+def _(state: np.random.RandomState) -> int:
+    return int(state.randint(2**31 - 1))
+
+
+@_seed.register
+def _(state: np.random.Generator) -> int:
+    return int(state.integers(2**31))
 
 
 def _rows(values: Any, rows: Any) -> Any:

@@ -13,15 +13,26 @@ from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError
 
+__all__ = ["WeightedSubset"]
+
 
 class WeightedSubset(TorchDataset[tuple[Any, Any, Tensor]]):
     """Yields ``(x, y, w)`` for each chosen point, in order of selection.
 
     Parameters
     ----------
-    source : any map-style torch dataset whose items start with (x, y), or a
-    :class:`bicore.Dataset`. coreset : the answer of a selector on the same rows. normalise : scale
-    the weights to mean 1, the form for a mean loss.
+    source : torch.utils.data.Dataset or bicore.Dataset
+        A map-style one whose items start with (x, y), or the data itself.
+    coreset : Coreset
+        The answer of a selector on the same rows.
+    normalise : bool
+        Whether weights are scaled to mean 1, the form for a mean loss.
+
+    Raises
+    ------
+    InputError
+        Where the coreset has rows that the source has not; or, when a point is asked for, where a
+        :class:`bicore.Dataset` has no labels.
 
     Examples
     --------
@@ -61,6 +72,5 @@ def _item(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "US":
         return str(value)
-    return torch.from_numpy(
-        np.array(array, dtype=np.float32 if array.dtype.kind == "f" else array.dtype)
-    )
+    kind = np.float32 if array.dtype.kind == "f" else array.dtype
+    return torch.from_numpy(np.array(array, dtype=kind))

@@ -1,10 +1,12 @@
-"""Buffers: a fixed memory in front of a stream."""
+"""Memories: buffers in front of a stream, and a replay memory for tasks one after the other."""
 
 from bicore.memory.buffer import Buffer
 from bicore.memory.gradient import GradientSampling
 from bicore.memory.merge_reduce import MergeReduce
 from bicore.memory.prototypes import Prototypes
+from bicore.memory.replay import ReplayMemory
 from bicore.memory.reservoir import ClassBalancedReservoir, Reservoir
+from bicore.memory.store import StateFolder
 
 __all__ = [
     "Buffer",
@@ -12,5 +14,7 @@ __all__ = [
     "GradientSampling",
     "MergeReduce",
     "Prototypes",
+    "ReplayMemory",
     "Reservoir",
+    "StateFolder",
 ]

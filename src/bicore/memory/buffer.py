@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset, as_weights, joined
 from bicore.errors import DamagedFileError, InputError
+from bicore.memory.options import as_capacity, as_memory_seed
 from bicore.runtime import Context
 from bicore.state import FORMAT, damaged, read_state, write_state
 
@@ -20,15 +20,32 @@ from bicore.state import FORMAT, damaged, read_state, write_state
 class Buffer(ABC):
     """A bounded memory of a stream.
 
-    ``update`` takes a batch of any number of rows, also none; ``snapshot`` gives what is kept: rows
-    with labels, ids that are positions in the stream, and weights that say how much of the stream
-    each row stands for: they sum to the weight seen so far. A batch that is refused changes
-    nothing. Rows of weight 0 take a position in the stream and nothing else.
+    :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` gives what is
+    kept: rows with labels, ids that are positions in the stream, and weights that say how much of
+    the stream each row stands for: they sum to the weight seen so far. A batch that is refused
+    changes nothing. Rows of weight 0 take a position in the stream and nothing else.
 
     Parameters
     ----------
-    capacity : the most rows that are ever kept. seed : of whatever is drawn at random; the state of
-    the generator is part of what ``save`` writes.
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Of whatever is drawn at random; the state of the generator is part of what :meth:`save`
+        writes.
+
+    Raises
+    ------
+    InputError
+        Where ``capacity`` or ``seed`` is no whole number in its range.
+
+    Examples
+    --------
+    >>> from bicore.memory import Reservoir
+    >>> buffer = Reservoir(capacity=10)
+    >>> for start in range(0, 300, 100):
+    ...     _ = buffer.update(np.arange(start, start + 100.0))
+    >>> buffer
+    Reservoir(10 of 10 rows kept, 300 seen)
     """
 
     #: Whether ``update`` needs labels, or the current model in its context.
@@ -36,18 +53,8 @@ class Buffer(ABC):
     needs_model: bool = False
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
-        if (
-            isinstance(capacity, bool)
-            or not isinstance(capacity, (int, np.integer))
-            or capacity < 1
-        ):
-            raise InputError(
-                f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept."
-            )
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError(f"seed={seed!r} is not a whole number >= 0.")
-        self.capacity = int(capacity)
-        self.seed = int(seed)
+        self.capacity = as_capacity(capacity)
+        self.seed = as_memory_seed(seed)
         self.rng = np.random.default_rng(self.seed)
         self.kept: Dataset | None = None
         #: Rows seen, those of them with a positive weight, and the sum of their weights.
@@ -72,32 +79,64 @@ class Buffer(ABC):
     def update(
         self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
     ) -> Self:
-        """Show the next rows of the stream; returns the buffer itself."""
+        """Show the next rows of the stream.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            Their features; n may be 0.
+        y : array (n,), optional
+            Their labels, with every batch or with none.
+        weight : array (n,), optional
+            How much each row counts; by default 1.
+        context : Context, optional
+            The current model where one is needed, and the runtime.
+
+        Returns
+        -------
+        Buffer
+            The buffer itself.
+
+        Raises
+        ------
+        InputError
+            Where the batch cannot follow those before it; nothing has changed then.
+        """
         context = context or Context()
         if _rows(x) == 0:
             return self
         batch = Dataset(x, y)
         self._check(batch, context)
-        weights = (
-            np.ones(len(batch)) if weight is None else as_weights(weight, len(batch), all_zero=True)
-        )
+        size = len(batch)
+        weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
         rows = np.flatnonzero(weights > 0)
-        counted = replace(batch, ids=np.arange(len(batch)) + self.position)[rows]
-        object.__setattr__(counted, "weight", weights[rows])
+        counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
         before = self._state()
         try:
-            with context.runtime.applied(rows=len(batch) + self.capacity):
+            with context.runtime.applied(rows=size + self.capacity):
                 if len(counted):
                     self._take(counted, context)
-            self.position, self.counted = self.position + len(batch), self.counted + len(rows)
+            self.position += size
+            self.counted += len(rows)
             self.seen += float(weights.sum())
-        except BaseException:
+        except BaseException:  # an interrupt too: a batch counts wholly or not at all
             self._restore(before)
             raise
         return self
 
     def snapshot(self) -> Dataset:
-        """What is kept now; the arrays are the caller's own."""
+        """What is kept now; the arrays are the caller's own.
+
+        Returns
+        -------
+        Dataset
+            Rows whose weights sum to the weight seen so far.
+
+        Raises
+        ------
+        InputError
+            Where no row was seen yet.
+        """
         if self.kept is None:
             raise InputError(f"{self.name} has seen no rows yet; update it first.")
         kept = self.kept
@@ -106,12 +145,18 @@ class Buffer(ABC):
 
     @abstractmethod
     def _take(self, batch: Dataset, context: Context) -> None:
-        """Change what is kept; ``batch`` holds at least one row, all of positive weight, with
-        stream positions as ids."""
+        """Change what is kept.
+
+        ``batch`` holds at least one row, all of positive weight, with stream positions as ids.
+        """
 
     @abstractmethod
     def _weights(self) -> Array:
         """How much of the stream each kept row stands for."""
+
+    def _followed_by(self, batch: Dataset) -> Dataset:
+        """The rows kept, then those of the batch."""
+        return batch if self.kept is None else joined(self.kept, batch)
 
     def _check(self, batch: Dataset, context: Context) -> None:
         if self.needs_labels and batch.y is None:
@@ -151,16 +196,28 @@ class Buffer(ABC):
         return {"capacity": self.capacity, "seed": self.seed}
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What a subclass adds to the state: values that JSON can hold, and arrays; copies, where
-        they change in place."""
+        """What a subclass adds to the state: values that JSON can hold, and arrays.
+
+        Copies, where they change in place.
+        """
         return {}, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
         """The inverse of :meth:`_extra`."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the whole state to an ``.npz`` without pickle, beside and renamed; a loaded buffer
-        goes on as if never stopped."""
+        """Write the whole state to an ``.npz`` without pickle, beside and renamed.
+
+        Parameters
+        ----------
+        path : path
+            Where to.
+
+        Returns
+        -------
+        Path
+            The file; a buffer loaded from it goes on as if never stopped.
+        """
         state = self._state()
         kept = state.pop("kept")
         arrays = dict(state.pop("arrays"))
@@ -171,13 +228,28 @@ class Buffer(ABC):
             **state,
         }
         if kept is not None:
-            columns = {"x": kept.x, "y": kept.y, "weight": kept.weights, "ids": kept.ids}
-            arrays |= {name: column for name, column in columns.items() if column is not None}
+            arrays |= stored_columns(kept)
         return write_state(path, head, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what :meth:`save` of the same class wrote; never unpickles."""
+        """Read what :meth:`save` of the same class wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+
+        Returns
+        -------
+        Buffer
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            Where the file is of another class or format, or damaged.
+        """
         head, arrays = cls._read(path)
         return cls(**head["configuration"])._loaded(path, head, arrays)
 
@@ -188,20 +260,18 @@ class Buffer(ABC):
         if head.get("format") != FORMAT or head.get("buffer") != cls.__name__:
             raise InputError(
                 f"{path} holds a {head.get('buffer')!r} of format {head.get('format')!r}; "
-                f"{cls.__name__}.load reads its own, "
-                f"format {FORMAT}."
+                f"{cls.__name__}.load reads its own, format {FORMAT}."
             )
         return head, arrays
 
     def _loaded(
         self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> Self:
+        """Take in what a file held."""
+        kept: Dataset | None = None
         try:
-            kept = (
-                Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"])
-                if "x" in arrays
-                else None
-            )
+            if "x" in arrays:
+                kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"])
             self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, "Buffer.save", repr(error)) from error
@@ -213,7 +283,14 @@ class Buffer(ABC):
         return self
 
 
+def stored_columns(rows: Dataset) -> dict[str, Array]:
+    """The columns that a state file holds of some rows."""
+    columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
 def _rows(x: Any) -> int:
+    """How many rows x has; -1 for what has no length, which the data's own checks refuse."""
     try:
         return len(x)
     except TypeError:

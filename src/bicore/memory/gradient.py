@@ -10,32 +10,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import Array, Dataset, joined
+from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.memory.buffer import Buffer
 from bicore.networks.observe import Observed, observe
+from bicore.picking import whole_number
 from bicore.runtime import Context
 
 #: The score of a row that found nothing to compare itself with: that of orthogonal gradients.
 NEUTRAL = 1.0
+RULES = ("greedy", "cosine")
 
 
 class GradientSampling(Buffer):
-    """GSS (Aljundi, Lin, Goujaud and Bengio 2019), on gradients of the last layer under the current
-    model.
+    """Gradient-based sample selection, on gradients of the last layer under the current model.
+
+    GSS of Aljundi, Lin, Goujaud and Bengio (2019). The scores of kept rows are those of their
+    arrival. Every row stands for the same share of the stream.
 
     Parameters
     ----------
-    rule : "greedy" or "cosine"
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Of whatever is drawn at random.
+    rule : {"greedy", "cosine"}
         Greedy (their algorithm 2): a row's score is 1 + its largest cosine to ``compared`` kept
         rows. With the memory filled, a row of score c < 1 proposes to replace a kept row i drawn ∝
         its score C_i, and does so with probability C_i/(C_i + c). Cosine (their surrogate of the
         integer program): of the kept rows and the batch together, drop the row whose cosines to the
         others sum highest, until the memory holds the rest.
-    compared : how many kept rows, drawn for every so many new ones, a new row is compared with.
+    compared : int
+        How many kept rows, drawn for every so many new ones, a new row is compared with.
 
-    The scores of kept rows are those of their arrival. Every row stands for the same share of the
-    stream.
+    Raises
+    ------
+    InputError
+        Where a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore import Context
+    >>> buffer = GradientSampling(capacity=4)
+    >>> context = Context(model=torch.nn.Linear(2, 2))
+    >>> buffer.update(np.ones((9, 2)), [0, 1, 0] * 3, context=context)
+    GradientSampling(4 of 4 rows kept, 9 seen)
     """
 
     needs_labels = True
@@ -45,19 +64,14 @@ class GradientSampling(Buffer):
         self, capacity: int, seed: int = 0, rule: str = "greedy", compared: int = 10
     ) -> None:
         super().__init__(capacity, seed)
-        if rule not in ("greedy", "cosine"):
-            raise unknown_name("rule", rule, ("greedy", "cosine"))
-        if (
-            isinstance(compared, bool)
-            or not isinstance(compared, (int, np.integer))
-            or compared < 1
-        ):
-            raise InputError(
-                f"compared={compared!r} is not a whole number >= 1; give how many rows a new one "
-                "is compared with."
-            )
+        if rule not in RULES:
+            raise unknown_name("rule", rule, RULES)
+        words = (
+            f"compared={compared!r} is not a whole number >= 1; give how many rows a new one is "
+            "compared with."
+        )
         self.rule = rule
-        self.compared = int(compared)
+        self.compared = whole_number(compared, 1, words)
         self.scores = np.empty(0)
 
     @property
@@ -73,43 +87,44 @@ class GradientSampling(Buffer):
             self._cosine(batch, context)
 
     def _greedy(self, batch: Dataset, context: Context) -> None:
-        both = batch if self.kept is None else joined(self.kept, batch)
+        both = self._followed_by(batch)
         offset = len(self)
-        shown = (
-            self.rng.choice(offset, min(self.compared, offset), replace=False)
-            if offset
-            else np.empty(0, dtype=np.int64)
-        )
-        arrival = np.full(len(batch), NEUTRAL)
-        if len(shown):
-            left, right = _directions(both[np.r_[shown, np.arange(offset, len(both))]], context)
-            cosines = (left[len(shown) :] @ left[: len(shown)].T) * (
-                right[len(shown) :] @ right[: len(shown)].T
-            )
-            arrival = 1 + cosines.amax(1).cpu().numpy()
-        source = list(range(offset))
+        arrival = self._arrival_scores(both, context)
+        source = list(range(offset))  # the row that each place holds
         scores = self.scores.tolist()
-        for row, score in enumerate(arrival.tolist()):
+        for row, score in enumerate(arrival.tolist(), offset):
             if len(source) < self.capacity:
-                source.append(offset + row)
+                source.append(row)
                 scores.append(score)
-            elif score < 1:
+            elif score < NEUTRAL:
                 place = self._drawn(np.array(scores))
                 if self.rng.random() * (scores[place] + score) < scores[place]:
-                    source[place], scores[place] = offset + row, score
+                    source[place] = row
+                    scores[place] = score
         self.kept = both[source]
         self.scores = np.array(scores)
 
+    def _arrival_scores(self, both: Dataset, context: Context) -> Array:
+        """1 + the largest cosine of each row after those kept to a few of those kept."""
+        offset = len(self)
+        if not offset:
+            return np.full(len(both), NEUTRAL)
+        count = min(self.compared, offset)
+        partners = self.rng.choice(offset, count, replace=False)
+        left, right = _directions(both[np.r_[partners, np.arange(offset, len(both))]], context)
+        cosines = (left[count:] @ left[:count].T) * (right[count:] @ right[:count].T)
+        scores: Array = 1 + cosines.amax(1).cpu().numpy()
+        return scores
+
     def _drawn(self, scores: Array) -> int:
+        """A place, drawn in proportion to its score."""
         total = float(scores.sum())
-        return (
-            int(self.rng.choice(len(scores), p=scores / total))
-            if total > 0
-            else int(self.rng.integers(len(scores)))
-        )
+        if total > 0:
+            return int(self.rng.choice(len(scores), p=scores / total))
+        return int(self.rng.integers(len(scores)))
 
     def _cosine(self, batch: Dataset, context: Context) -> None:
-        both = batch if self.kept is None else joined(self.kept, batch)
+        both = self._followed_by(batch)
         rows = np.arange(len(both))
         if len(both) > self.capacity:
             left, right = _directions(both, context)
@@ -136,8 +151,10 @@ class GradientSampling(Buffer):
 
 
 def _directions(data: Dataset, context: Context) -> tuple[Tensor, Tensor]:
-    """Factors of the gradients, scaled so that the product of their inner products is the cosine; a
-    zero gradient stays zero."""
+    """Factors of the gradients, scaled so that the product of their inner products is the cosine.
+
+    A zero gradient stays zero.
+    """
     if isinstance(context.model, Observed):
         raise InputError(
             "GradientSampling looks at kept rows again and needs the module itself; pass "

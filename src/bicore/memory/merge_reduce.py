@@ -1,18 +1,23 @@
-"""Merge-reduce: a fixed number of slots, each a coreset of the part of the stream it stands for
-(section 5 of the paper)."""
+"""Merge-reduce: a fixed number of slots, each a coreset of the part of the stream it stands for.
+
+Section 5 of the paper.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
 
 from bicore.data import Array, Dataset, joined
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError
 from bicore.memory.buffer import Buffer
+from bicore.memory.options import as_chooser, as_weighting
+from bicore.picking import whole_number
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
 from bicore.state import fingerprint
@@ -20,11 +25,11 @@ from bicore.state import fingerprint
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """Rows that stand for ``level`` chunks of the stream; ``built`` counts the chunks seen when it
-    was made.
+    """Rows that stand for a part of the stream.
 
     The weights of the rows sum to the weight of the stream points the slot stands for (the paper's
-    β_i).
+    β_i). ``level`` is how many chunks those are, ``built`` how many chunks had been seen when the
+    slot was made.
     """
 
     data: Dataset
@@ -39,20 +44,31 @@ class MergeReduce(Buffer):
     too many, two neighbouring slots of equal level become one: the selector chooses again, from the
     rows of both, weighted by how much of the stream each stands for.
 
-    Parameters
-    ----------
-    selector : how rows are chosen; bilevel selection in the paper. Without labels in the stream,
-    one that needs none. capacity : the most rows kept after any update. slots : one slot adapts to
-    all of the past at once, several keep parts of it intact; the paper uses 10 for 100 rows.
-    weights : "equal" or "learnt"
-        Rows of a slot share its weight equally (the paper), or in proportion to the weights the
-        selector learnt.
-    seed : of the selections.
-
     An update of at least a slot's size is one chunk; smaller ones wait until they make up a slot.
     Waiting rows are part of the snapshot and of the state. To stay within the capacity, a pair of
     slots merges when the first row waits for a slot too many (with one slot: the rows join it at
     once).
+
+    Parameters
+    ----------
+    selector : Selector
+        How rows are chosen; bilevel selection in the paper. Without labels in the stream, one that
+        needs none.
+    capacity : int
+        The most rows kept after any update.
+    slots : int
+        One slot adapts to all of the past at once, several keep parts of it intact; the paper uses
+        10 for 100 rows.
+    weights : {"equal", "learnt"}
+        Rows of a slot share its weight equally (the paper), or in proportion to the weights the
+        selector learnt.
+    seed : int
+        Of the selections.
+
+    Raises
+    ------
+    InputError
+        Where a parameter is out of its range.
 
     Examples
     --------
@@ -73,25 +89,9 @@ class MergeReduce(Buffer):
         seed: int = 0,
     ) -> None:
         super().__init__(capacity, seed)
-        if not isinstance(selector, Selector):
-            raise InputError(
-                f"selector={selector!r} is not a Selector; for example BilevelSelector(), or "
-                "as_selector('uniform')."
-            )
-        if (
-            isinstance(slots, bool)
-            or not isinstance(slots, (int, np.integer))
-            or not 1 <= slots <= self.capacity
-        ):
-            raise InputError(
-                f"slots={slots!r} is outside 1 … {self.capacity}, the capacity; a slot holds at "
-                "least one row."
-            )
-        if weights not in ("equal", "learnt"):
-            raise unknown_name("weights", weights, ("equal", "learnt"))
-        self.selector = selector
-        self.slot_count = int(slots)
-        self.weighting = weights
+        self.selector = as_chooser(selector)
+        self.slot_count = _slot_count(slots, self.capacity)
+        self.weighting = as_weighting(weights)
         self.needs_labels = selector.needs_labels
         self.needs_model = selector.needs_model
         self.slots: list[Slot] = []
@@ -117,7 +117,7 @@ class MergeReduce(Buffer):
         return [slot.level for slot in self.slots]
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        self._meet(batch)
+        self._meet(labels_of(batch, self.selector))
         rows = batch if self.pending is None else joined(self.pending, batch)
         if len(rows) >= self.slot_size:
             self.pending = None
@@ -127,13 +127,13 @@ class MergeReduce(Buffer):
             self._make_room(context)
         self._gather()
 
-    def _meet(self, batch: Dataset) -> None:
-        """Remember classes in the order they come, so that a chunk without some of them is still
-        one problem with the others."""
+    def _meet(self, labels: list[Any]) -> None:
+        """Remember classes in the order they come.
+
+        A chunk without some of them is then still one problem with the others.
+        """
         known = set(self.classes)
-        self.classes = self.classes + [
-            label for label in labels_of(batch, self.selector) if label not in known
-        ]
+        self.classes = self.classes + [label for label in labels if label not in known]
 
     def _append(self, rows: Dataset, context: Context) -> None:
         """Reduce a chunk to a slot, and two slots to one if that is one too many."""
@@ -157,14 +157,12 @@ class MergeReduce(Buffer):
             self._merge(nearest_pair(self.levels), context)
 
     def _merge(self, k: int, context: Context) -> None:
+        """Make one slot of slot k and the next."""
         first = self.slots[k]
         second = self.slots[k + 1]
         rows = self._reduced(joined(first.data, second.data), context)
-        self.slots = [
-            *self.slots[:k],
-            Slot(rows, first.level + second.level, self.chunks),
-            *self.slots[k + 2 :],
-        ]
+        merged = Slot(rows, first.level + second.level, self.chunks)
+        self.slots = [*self.slots[:k], merged, *self.slots[k + 2 :]]
 
     def _reduced(self, rows: Dataset, context: Context) -> Dataset:
         """At most a slot's size of the rows; their weights sum to what all of them weighed."""
@@ -177,36 +175,61 @@ class MergeReduce(Buffer):
         coreset = finished(selector.select(rows, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
         shares = picked.weights if self.weighting == "learnt" else np.ones(len(picked))
-        object.__setattr__(picked, "weight", shares * (total / shares.sum()))
-        return picked
+        return picked.with_columns(weight=shares * (total / shares.sum()))
+
+    def unlike(self, other: MergeReduce) -> list[str]:
+        """The parameters in which another buffer was built differently.
+
+        Parameters
+        ----------
+        other : MergeReduce
+            The other one.
+
+        Returns
+        -------
+        list of str
+            Their names; empty where two buffers could go on for each other.
+        """
+        own = self._configuration()
+        others = other._configuration()
+        return [name for name in own if own[name] != others[name]]
 
     def merge(
         self, other: MergeReduce, *, offset: int | None = None, context: Context | None = None
     ) -> Self:
-        """Take in what another buffer of the same kind has seen, as if its stream had come after
-        this one's.
+        """Take in what another buffer of the same kind has seen.
 
-        Its ids are moved by ``offset`` (default: the number of rows this buffer has seen, which is
-        also the least).
+        It is as if its stream had come after this one's.
+
+        Parameters
+        ----------
+        other : MergeReduce
+            A buffer built like this one, but for the seed; it is left as it is.
+        offset : int, optional
+            What its ids are moved by; the default, the number of rows this buffer has seen, is also
+            the least.
+        context : Context, optional
+            The current model where one is needed, and the runtime.
+
+        Returns
+        -------
+        MergeReduce
+            The buffer itself.
+
+        Raises
+        ------
+        InputError
+            Where the buffers are not built alike, or ids would occur twice; nothing has changed
+            then.
         """
-        if not isinstance(other, MergeReduce):
-            raise InputError(
-                f"other is a {type(other).__name__}; a MergeReduce built like this one is needed."
-            )
-        own = self._configuration()
-        others = other._configuration()
-        changed = [name for name in own if name != "seed" and own[name] != others[name]]
-        if changed:
-            raise InputError(
-                f"other has another {', '.join(changed)}; two buffers merge when they are built "
-                "alike."
-            )
+        self._check_alike(other)
         if offset is not None and offset < self.position:
             raise InputError(
                 f"offset={offset} is below the {self.position} rows seen here; ids would occur "
                 "twice."
             )
         if self.kept is not None and other.kept is not None:
+            # refuses columns of another kind than those kept
             joined(self.kept[:0], other.kept[:0])
         context = context or Context()
         before = self._state()
@@ -215,27 +238,33 @@ class MergeReduce(Buffer):
             with context.runtime.applied():
                 self._absorb(other, moved, context)
             self.position = moved + other.position
-            self.counted = self.counted + other.counted
+            self.counted += other.counted
             self.seen += other.seen
         except BaseException:
             self._restore(before)
             raise
         return self
 
+    def _check_alike(self, other: MergeReduce) -> None:
+        if not isinstance(other, MergeReduce):
+            raise InputError(
+                f"other is a {type(other).__name__}; a MergeReduce built like this one is needed."
+            )
+        changed = [name for name in self.unlike(other) if name != "seed"]
+        if changed:
+            raise InputError(
+                f"other has another {', '.join(changed)}; two buffers merge when they are built "
+                "alike."
+            )
+
     def _absorb(self, other: MergeReduce, offset: int, context: Context) -> None:
-        known = set(self.classes)
-        self.classes = self.classes + [label for label in other.classes if label not in known]
+        self._meet(other.classes)
         for slot in other.slots:
             self.chunks += slot.level
             self.slots = [*self.slots, Slot(_moved(slot.data, offset), slot.level, self.chunks)]
-        waiting = [
-            rows
-            for rows in (
-                self.pending,
-                None if other.pending is None else _moved(other.pending, offset),
-            )
-            if rows is not None
-        ]
+        waiting = [] if self.pending is None else [self.pending]
+        if other.pending is not None:
+            waiting.append(_moved(other.pending, offset))
         self.pending = None
         while len(self.slots) > self.slot_count:
             self._merge(nearest_pair(self.levels), context)
@@ -244,14 +273,11 @@ class MergeReduce(Buffer):
         self._gather()
 
     def _gather(self) -> None:
-        parts = [slot.data for slot in self.slots] + (
-            [] if self.pending is None else [self.pending]
-        )
-        whole = parts[0] if parts else None
-        for part in parts[1:]:
-            assert whole is not None
-            whole = joined(whole, part)
-        self.kept = whole
+        """What is kept is what the slots hold, then what waits."""
+        parts = [slot.data for slot in self.slots]
+        if self.pending is not None:
+            parts.append(self.pending)
+        self.kept = reduce(joined, parts) if parts else None
 
     def _weights(self) -> Array:
         assert self.kept is not None
@@ -260,22 +286,22 @@ class MergeReduce(Buffer):
     # State.
 
     def _configuration(self) -> dict[str, Any]:
-        own = {
+        return {
+            **super()._configuration(),
             "slots": self.slot_count,
             "weights": self.weighting,
             "selector": fingerprint(self.selector),
         }
-        return {**super()._configuration(), **own}
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        slots = [[slot.level, slot.built, len(slot.data)] for slot in self.slots]
-        return {
-            "slots": slots,
+        values = {
+            "slots": [[slot.level, slot.built, len(slot.data)] for slot in self.slots],
             "chunks": self.chunks,
             "reductions": self.reductions,
             "classes": list(self.classes),
             "mark": self.mark,
-        }, {}
+        }
+        return values, {}
 
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.chunks = values["chunks"]
@@ -288,14 +314,32 @@ class MergeReduce(Buffer):
             assert self.kept is not None
             self.slots.append(Slot(self.kept[start : start + size], level, built))
             start += size
-        self.pending = (
-            self.kept[start:] if self.kept is not None and start < len(self.kept) else None
-        )
+        # the rows beyond the slots are those that wait
+        waits = start < len(self)
+        self.pending = self.kept[start:] if waits and self.kept is not None else None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], selector: Selector | None = None) -> Self:
-        """Read what :meth:`save` wrote. A selector may hold a network or a function, which no file
-        restores: give it again; one of another configuration is refused.
+        """Read what :meth:`save` wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+        selector : Selector
+            The one the buffer was built with: it may hold a network or a function, which no file
+            restores.
+
+        Returns
+        -------
+        MergeReduce
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            Where the selector is missing or of another configuration, or the file is of another
+            class or format, or damaged.
         """
         if selector is None:
             raise InputError(
@@ -307,16 +351,16 @@ class MergeReduce(Buffer):
         if known != fingerprint(selector):
             raise InputError(
                 f"{path} was written with another selector configuration (fingerprint {known}, "
-                f"yours is {fingerprint(selector)}); "
-                "give the selector it was built with."
+                f"yours is {fingerprint(selector)}); give the selector it was built with."
             )
         return cls(selector, **configuration)._loaded(path, head, arrays)
 
 
 def select_index(levels: list[int]) -> int:
-    """Which neighbours merge, algorithm 3 of the paper, counted from 0: the last two if the slot
-    before the last full one is larger than it (or there is one slot), else the leftmost pair of
-    equal level among those of the smallest level.
+    """Which neighbours merge, algorithm 3 of the paper, counted from 0.
+
+    The last two if the slot before the last full one is larger than it (or there is one slot), else
+    the leftmost pair of equal level among those of the smallest level.
     """
     slots = len(levels) - 1
     if slots == 1 or levels[slots - 2] > levels[slots - 1]:
@@ -325,15 +369,25 @@ def select_index(levels: list[int]) -> int:
 
 
 def nearest_pair(levels: list[int]) -> int:
-    """The leftmost pair of equal neighbours with the smallest level; where none are equal, the pair
-    with the smallest sum."""
+    """The leftmost pair of equal neighbours with the smallest level.
+
+    Where none are equal, the pair with the smallest sum.
+    """
     equal = [k for k in range(len(levels) - 1) if levels[k] == levels[k + 1]]
     if equal:
         return min(equal, key=lambda k: (levels[k], k))
     return min(range(len(levels) - 1), key=lambda k: (levels[k] + levels[k + 1], k))
 
 
+def _slot_count(slots: Any, capacity: int) -> int:
+    words = (
+        f"slots={slots!r} is outside 1 … {capacity}, the capacity; a slot holds at least one row."
+    )
+    count = whole_number(slots, 1, words)
+    if count > capacity:
+        raise InputError(words)
+    return count
+
+
 def _moved(rows: Dataset, offset: int) -> Dataset:
-    copied = rows[:]
-    object.__setattr__(copied, "ids", rows.ids + offset)
-    return copied
+    return rows.with_columns(ids=rows.ids + offset)

@@ -7,22 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, Dataset, joined, read_targets
+from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError
 from bicore.memory.buffer import Buffer
 from bicore.runtime import Context
 
 
 class Prototypes(Buffer):
-    """ExStream (Hayes, Cahill and Kanan 2019): each class keeps prototypes; for a new row in a
-    filled memory, the two nearest prototypes of one class are replaced by their average, weighted
-    by the rows each stands for.
+    """Averages of rows: in a filled memory, the two nearest prototypes of one class become one.
+
+    ExStream of Hayes, Cahill and Kanan (2019): each class keeps prototypes; for a new row in a
+    filled memory, the two nearest of one class are replaced by their average, weighted by the rows
+    each stands for.
 
     The original gives every class a buffer of fixed size. Here the classes share the capacity: the
     class that would hold the most prototypes merges (on a tie the new row's own class, then the one
     seen first), so that new classes always find room as long as there are no more classes than
     ``capacity``. Averages are no rows of the stream: the id is that of the earliest row in them.
     Labels are optional; without them all rows form one class.
+
+    Parameters
+    ----------
+    capacity : int
+        The most prototypes that are ever kept.
+    seed : int
+        Of no effect: nothing is drawn.
 
     Examples
     --------
@@ -45,35 +54,28 @@ class Prototypes(Buffer):
             )
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        labels = [None] * len(batch) if batch.y is None else batch.y.reshape(-1).tolist()
-        fresh = [label for label in dict.fromkeys(labels) if label not in self.order]
-        if len(self.order) + len(fresh) > self.capacity:
-            raise InputError(
-                f"capacity={self.capacity} is below the {len(self.order) + len(fresh)} classes "
-                "seen; each class keeps at least one "
-                "prototype: raise the capacity."
-            )
-        self.order = self.order + fresh
-        held = (
-            [None] * len(self)
-            if self.kept is None or self.kept.y is None
-            else self.kept.y.reshape(-1).tolist()
-        )
-        memory = _Memory(
-            self.kept,
-            [self.order.index(label) for label in held],
-            batch,
-            self.capacity,
-            self._distances,
-        )
+        labels = _labels(batch)
+        self.order = self._met(labels)
+        held = [] if self.kept is None else [self.order.index(one) for one in _labels(self.kept)]
+        memory = _Memory(self.kept, held, batch, self.capacity, self._distances)
         self._distances = None  # until this batch is through
         for row, label in enumerate(labels):
             if len(memory.ids) >= self.capacity and not self._make_room(memory, label, batch, row):
                 continue
             memory.append(batch, row, self.order.index(label))
-        both = batch if self.kept is None else joined(self.kept, batch)
-        self.kept = memory.dataset(both)
+        self.kept = memory.dataset(self._followed_by(batch))
         self._distances = memory.squared
+
+    def _met(self, labels: list[Any]) -> list[Any]:
+        """The classes seen so far and those of a batch, which must all find room."""
+        fresh = [label for label in dict.fromkeys(labels) if label not in self.order]
+        classes = self.order + fresh
+        if len(classes) > self.capacity:
+            raise InputError(
+                f"capacity={self.capacity} is below the {len(classes)} classes seen; each class "
+                "keeps at least one prototype: raise the capacity."
+            )
+        return classes
 
     def _make_room(self, memory: _Memory, label: Any, batch: Dataset, row: int) -> bool:
         """Merge a pair; False when the new row itself was merged and needs no room."""
@@ -99,6 +101,11 @@ class Prototypes(Buffer):
     def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.order = list(values["order"])
         self._distances = None
+
+
+def _labels(rows: Dataset) -> list[Any]:
+    """One label a row; None for all of them where there are none."""
+    return [None] * len(rows) if rows.y is None else rows.y.reshape(-1).tolist()
 
 
 class _Memory:
@@ -128,13 +135,15 @@ class _Memory:
     def _measure(self, place: int) -> None:
         distances = np.square(self.x[: len(self.ids)] - self.x[place]).sum(1)
         distances[place] = np.inf
-        self.squared[place, : len(self.ids)] = self.squared[: len(self.ids), place] = distances
+        self.squared[place, : len(self.ids)] = distances
+        self.squared[: len(self.ids), place] = distances
 
     def append(self, batch: Dataset, row: int, code: int) -> None:
         place = len(self.ids)
         self.ids.append(int(batch.ids[row]))
         self.codes.append(code)
-        self.x[place], self.weights[place] = batch.x[row].reshape(-1), batch.weights[row]
+        self.x[place] = batch.x[row].reshape(-1)
+        self.weights[place] = batch.weights[row]
         self._measure(place)
 
     def absorb(self, place: int, x: Array, weight: float) -> None:
@@ -145,16 +154,20 @@ class _Memory:
         self._measure(place)
 
     def merge_nearest(self, members: Array) -> None:
-        """Make one of the two members nearest each other; the later place becomes free and the last
-        prototype moves there."""
+        """Make one of the two members nearest each other.
+
+        The later place becomes free and the last prototype moves there.
+        """
         among = self.squared[np.ix_(members, members)]
         first, second = sorted(int(members[k]) for k in divmod(int(among.argmin()), len(members)))
         self.absorb(first, self.x[second].copy(), float(self.weights[second]))
         self.ids[first] = min(self.ids[first], self.ids[second])
         last = len(self.ids) - 1
         if second != last:
-            self.x[second], self.weights[second] = self.x[last], self.weights[last]
-            self.ids[second], self.codes[second] = self.ids[last], self.codes[last]
+            self.x[second] = self.x[last]
+            self.weights[second] = self.weights[last]
+            self.ids[second] = self.ids[last]
+            self.codes[second] = self.codes[last]
         del self.ids[last], self.codes[last]
         if second != last:
             self._measure(second)
@@ -164,6 +177,5 @@ class _Memory:
         place = {int(ident): row for row, ident in enumerate(both.ids)}
         rows = both[[place[ident] for ident in self.ids]]
         size = len(self.ids)
-        object.__setattr__(rows, "x", self.x[:size].reshape(rows.x.shape).astype(rows.x.dtype))
-        object.__setattr__(rows, "weight", self.weights[:size].copy())
-        return rows
+        averages = self.x[:size].reshape(rows.x.shape).astype(rows.x.dtype)
+        return rows.with_columns(x=averages, weight=self.weights[:size].copy())

@@ -1,5 +1,7 @@
-"""A replay memory for continual learning: an equal share of the capacity for every task, and the
-rehearsal loss."""
+"""A replay memory for continual learning: an equal share of the capacity for every task.
+
+Its rehearsal loss is the term that a training adds for the tasks before.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array, Dataset, as_tensor, joined
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError
+from bicore.memory.buffer import stored_columns
+from bicore.memory.options import as_capacity, as_chooser, as_memory_seed, as_weighting
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
 from bicore.state import FORMAT, fingerprint, read_state, write_state
@@ -29,15 +33,26 @@ class ReplayMemory:
     where the selector's order has a meaning and weights are equal (that is what it would choose
     again), else by selecting again from what is kept.
 
-    Parameters
-    ----------
-    selector : how rows of a task are chosen. capacity : the most rows kept in all. weights :
-    "equal" (the paper), or "learnt": rows of a task count in proportion to the weights the selector
-    learnt. seed : of the selections.
-
     A task with fewer rows than its share keeps all of them, and the rest of its share stays empty.
     A task whose classes were seen before is a task like any other. More tasks than ``capacity`` are
     refused: some task would lose its last row.
+
+    Parameters
+    ----------
+    selector : Selector
+        How rows of a task are chosen.
+    capacity : int
+        The most rows kept in all.
+    weights : {"equal", "learnt"}
+        Rows of a task count equally (the paper), or in proportion to the weights the selector
+        learnt.
+    seed : int
+        Of the selections.
+
+    Raises
+    ------
+    InputError
+        Where a parameter is out of its range.
 
     Examples
     --------
@@ -47,36 +62,24 @@ class ReplayMemory:
     ...     memory.add_task(np.random.default_rng(task).normal(size=(50, 4)), np.full(50, task))
     >>> [len(rows) for rows in memory.tasks]
     [3, 3, 3]
+
+    A training step on a later task adds what the memory still remembers:
+
+    >>> network = torch.nn.Linear(4, 3)
+    >>> memory.loss(network, torch.nn.CrossEntropyLoss(), beta=0.5).shape
+    torch.Size([])
     """
 
     def __init__(
         self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
     ) -> None:
-        if not isinstance(selector, Selector):
-            raise InputError(
-                f"selector={selector!r} is not a Selector; for example BilevelSelector(), or "
-                "as_selector('uniform')."
-            )
-        if (
-            isinstance(capacity, bool)
-            or not isinstance(capacity, (int, np.integer))
-            or capacity < 1
-        ):
-            raise InputError(
-                f"capacity={capacity!r} is not a whole number >= 1; give how many rows may be kept."
-            )
-        if weights not in ("equal", "learnt"):
-            raise unknown_name("weights", weights, ("equal", "learnt"))
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError(f"seed={seed!r} is not a whole number >= 0.")
-        self.selector = selector
-        self.capacity = int(capacity)
-        self.weighting = weights
-        self.seed = int(seed)
+        self.selector = as_chooser(selector)
+        self.capacity = as_capacity(capacity)
+        self.weighting = as_weighting(weights)
+        self.seed = as_memory_seed(seed)
         self.tasks: list[Dataset] = []
-        # what a training step needs, made once a task
+        #: What a training step needs, made once a task, and the same as the last model wants it.
         self._held: tuple[Tensor, Tensor, Tensor] | None = None
-        # the same as the last model wants it
         self._cast: tuple[Tensor, Tensor, Tensor] | None = None
         self._passes = 0
 
@@ -93,7 +96,25 @@ class ReplayMemory:
     def add_task(
         self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
     ) -> None:
-        """Summarise a task and shrink those before it. A task that is refused changes nothing."""
+        """Summarise a task and shrink those before it.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            The features of its rows.
+        y : array (n,), optional
+            Their labels, with every task or with none; :meth:`loss` needs them.
+        weight : array (n,), optional
+            How much each row counts when they are chosen; by default 1.
+        context : Context, optional
+            The current model where the selector needs one, and the runtime.
+
+        Raises
+        ------
+        InputError
+            Where the task cannot follow those before it, or there is no row for it; nothing has
+            changed then.
+        """
         data = Dataset(x, y, weight)
         count = len(self.tasks) + 1
         share = self.capacity // count
@@ -105,33 +126,37 @@ class ReplayMemory:
         if self.tasks:
             joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
         fresh = self._chosen(data, share, count, context)
-        self.tasks = [
-            *(self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)),
-            fresh,
+        shrunk = [
+            self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)
         ]
-        self._held = self._cast = None
+        self.tasks = [*shrunk, fresh]
+        self._held = None
+        self._cast = None
 
     def _chosen(self, data: Dataset, share: int, number: int, context: Context | None) -> Dataset:
+        """The summary of task ``number``, counted from 1."""
         eligible = int((data.weights > 0).sum())
         if eligible <= share and not (self.selector.ordered and eligible > 1):
-            picked = data[np.flatnonzero(data.weights > 0)]
-            return _weighted(
-                picked, picked.weights if self.weighting == "learnt" else np.ones(len(picked))
-            )
+            return self._weighted(data[np.flatnonzero(data.weights > 0)])
         # also a task that fits is put in order: a later prefix of it then means something
         share = min(share, eligible)
         rng = np.random.default_rng((self.seed, number, share))
-        classes = list(
-            dict.fromkeys(
-                label for part in (*self.tasks, data) for label in labels_of(part, self.selector)
-            )
-        )
+        classes = self._classes(data)
         selector = self.selector.for_classes(classes) if classes else self.selector
         coreset = finished(selector.select(data, share, rng=rng, context=context))
-        picked = coreset.of(data)
-        return _weighted(
-            picked, coreset.weights if self.weighting == "learnt" else np.ones(len(picked))
+        return self._weighted(coreset.of(data))
+
+    def _classes(self, data: Dataset) -> list[Any]:
+        """The labels of all tasks, this one last, in order of appearance."""
+        parts = (*self.tasks, data)
+        return list(
+            dict.fromkeys(label for part in parts for label in labels_of(part, self.selector))
         )
+
+    def _weighted(self, rows: Dataset) -> Dataset:
+        """Rows as they count in the rehearsal loss."""
+        weights = rows.weights if self.weighting == "learnt" else np.ones(len(rows))
+        return rows.with_columns(weight=weights)
 
     def _shrunk(self, rows: Dataset, share: int, place: int, context: Context | None) -> Dataset:
         if len(rows) <= share:
@@ -143,26 +168,37 @@ class ReplayMemory:
     def loss(
         self, model: Any, criterion: Any, beta: float = 1.0, transform: Transform | None = None
     ) -> Tensor:
-        """β Σ_τ (mean loss of the rows of task τ): the term the paper adds to the loss of the
-        current task.
+        """The rehearsal loss, β Σ_τ (mean loss of the rows of task τ).
 
-        ``criterion`` is a torch loss such as ``nn.CrossEntropyLoss()``, or a function of outputs
-        and targets that returns one loss a row. ``transform`` augments the batch of all kept rows.
-        Zero while nothing is kept.
+        It is the term that the paper adds to the loss of the current task.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The network that is being trained.
+        criterion : torch loss or callable
+            Such as ``nn.CrossEntropyLoss()``, or a function of outputs and targets that returns one
+            loss a row.
+        beta : float
+            How much the past counts beside the current task.
+        transform : callable, optional
+            Augments the batch of all kept rows.
+
+        Returns
+        -------
+        Tensor
+            A scalar with gradients; zero while nothing is kept.
+
+        Raises
+        ------
+        InputError
+            Where labels are missing or are no numbers, or the criterion gives no loss for each row.
         """
-        like = next(
-            (value for value in model.parameters() if value.is_floating_point()), torch.empty(0)
-        )
+        parameters = (value for value in model.parameters() if value.is_floating_point())
+        like = next(parameters, torch.empty(0))
         if not self.tasks:
             return like.new_zeros(())
-        if (
-            self._cast is None
-            or self._cast[0].device != like.device
-            or self._cast[0].dtype != like.dtype
-        ):
-            x, y, weight = self.tensors()
-            self._cast = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
-        x, y, weight = self._cast
+        x, y, weight = self._tensors_like(like)
         losses = per_row(criterion)(model(transform(x) if transform is not None else x), y)
         if losses.shape != weight.shape:
             raise InputError(
@@ -171,9 +207,29 @@ class ReplayMemory:
             )
         return beta * (weight.to(losses.dtype) * losses).mean()
 
+    def _tensors_like(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All rows on the model's device and in its precision, moved there once a task."""
+        held = self._cast
+        if held is None or held[0].device != like.device or held[0].dtype != like.dtype:
+            x, y, weight = self.tensors()
+            held = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
+            self._cast = held
+        return held
+
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(x, y, w) of all rows, tasks in order; the mean of w·loss is the sum over tasks of their
-        mean losses."""
+        """All rows, tasks in order.
+
+        Returns
+        -------
+        x, y, w : Tensor
+            Features, labels and weights; the mean of w·loss is the sum over tasks of their mean
+            losses.
+
+        Raises
+        ------
+        InputError
+            Where the memory is empty, or labels are missing or are no numbers.
+        """
         if not self.tasks:
             raise InputError("the memory is empty; add a task first.")
         if self._held is None:
@@ -193,15 +249,33 @@ class ReplayMemory:
         transform: Transform | None = None,
         seed: int | None = None,
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Batches (x, y, w) of the kept rows; ``batch_size`` None gives all at once. One pass; call
-        it again for the next, in another order unless ``seed`` fixes it.
+        """One pass over the kept rows in batches.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            Rows a batch; by default all at once.
+        shuffle : bool
+            Whether the order is drawn: another one at each call, unless ``seed`` fixes it.
+        transform : callable, optional
+            Augments each batch of features.
+        seed : int, optional
+            Of the order.
+
+        Yields
+        ------
+        x, y, w : Tensor
+            As :meth:`tensors` has them.
+
+        Raises
+        ------
+        InputError
+            Where the memory is empty, or labels are missing or are no numbers.
         """
         x, y, weight = self.tensors()
         self._passes += 1
-        order = np.random.default_rng(
-            (self.seed, self._passes) if seed is None else seed
-        ).permutation(len(x))
-        order = order if shuffle else np.arange(len(x))
+        rng = np.random.default_rng((self.seed, self._passes) if seed is None else seed)
+        order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
         size = len(x) if batch_size is None else batch_size
         if size < 1:
             raise InputError(
@@ -213,26 +287,52 @@ class ReplayMemory:
             yield transform(part) if transform is not None else part, y[rows], weight[rows]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed."""
+        """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed.
+
+        Parameters
+        ----------
+        path : path
+            Where to.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
-            columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
-            arrays |= {
-                f"{name}{number}": column for name, column in columns.items() if column is not None
-            }
-        options = {"capacity": self.capacity, "weights": self.weighting, "seed": self.seed}
+            columns = stored_columns(rows)
+            arrays |= {f"{name}{number}": column for name, column in columns.items()}
         head = {
             "format": FORMAT,
             "memory": type(self).__name__,
             "tasks": len(self.tasks),
-            "options": options,
+            "options": {"capacity": self.capacity, "weights": self.weighting, "seed": self.seed},
+            "selector": fingerprint(self.selector),
         }
-        return write_state(path, {**head, "selector": fingerprint(self.selector)}, arrays)
+        return write_state(path, head, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], selector: Selector) -> ReplayMemory:
-        """Read what :meth:`save` wrote. The selector is given again, because it may hold what no
-        file restores; one of another configuration is refused.
+        """Read what :meth:`save` wrote; never unpickles.
+
+        Parameters
+        ----------
+        path : path
+            A file written by :meth:`save`.
+        selector : Selector
+            The one the memory was built with: it may hold what no file restores.
+
+        Returns
+        -------
+        ReplayMemory
+            As it was saved.
+
+        Raises
+        ------
+        InputError
+            Where the selector is of another configuration, or the file is of another kind or
+            format, or damaged.
         """
         head, arrays = read_state(path, "ReplayMemory.save")
         if head.get("format") != FORMAT or head.get("memory") != cls.__name__:
@@ -244,8 +344,8 @@ class ReplayMemory:
         if head["selector"] != fingerprint(selector):
             raise InputError(
                 f"{path} was written with another selector configuration (fingerprint "
-                f"{head['selector']}, yours is "
-                f"{fingerprint(selector)}); give the selector it was built with."
+                f"{head['selector']}, yours is {fingerprint(selector)}); give the selector it was "
+                "built with."
             )
         memory = cls(selector, **head["options"])
         for number in range(head["tasks"]):
@@ -257,23 +357,7 @@ class ReplayMemory:
 def per_row(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The criterion without its mean over rows."""
     if isinstance(criterion, torch.nn.Module) and hasattr(criterion, "reduction"):
-        if getattr(criterion, "weight", None) is not None:
-            raise InputError(
-                f"criterion={criterion} weighs classes, so its mean over a task is no mean over "
-                "rows; give a function of outputs "
-                "and targets that returns one loss a row."
-            )
-        plain: Any = copy.copy(criterion)
-        plain.reduction = "none"
-        mean = criterion.reduction == "mean"
-
-        def apply(outputs: Tensor, targets: Tensor) -> Tensor:
-            losses: Tensor = plain(outputs, targets)
-            if losses.dim() == 1:
-                return losses
-            return losses.flatten(1).mean(1) if mean else losses.flatten(1).sum(1)
-
-        return apply
+        return _without_mean(criterion)
     if not callable(criterion):
         raise InputError(
             f"criterion={criterion!r} is neither a torch loss nor a function of outputs and "
@@ -283,21 +367,36 @@ def per_row(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
     return function
 
 
-def _weighted(rows: Dataset, weight: Array) -> Dataset:
-    object.__setattr__(rows, "weight", np.asarray(weight, dtype=np.float64))
-    return rows
+def _without_mean(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """A torch loss that gives one number a row; the targets of a row keep their mean or sum."""
+    if getattr(criterion, "weight", None) is not None:
+        raise InputError(
+            f"criterion={criterion} weighs classes, so its mean over a task is no mean over rows; "
+            "give a function of outputs and targets that returns one loss a row."
+        )
+    plain: Any = copy.copy(criterion)
+    plain.reduction = "none"
+    mean = criterion.reduction == "mean"
+
+    def apply(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = plain(outputs, targets)
+        if losses.dim() == 1:
+            return losses
+        return losses.flatten(1).mean(1) if mean else losses.flatten(1).sum(1)
+
+    return apply
 
 
 def _labels(tasks: list[Dataset]) -> Tensor:
-    columns = [rows.y for rows in tasks]
-    if any(column is None for column in columns):
+    """The labels of all tasks as torch's losses take them."""
+    columns = [rows.y for rows in tasks if rows.y is not None]
+    if len(columns) < len(tasks):
         raise InputError("a task was added without labels; the rehearsal loss needs y.")
-    whole = np.concatenate([column for column in columns if column is not None])
+    whole = np.concatenate(columns)
     if whole.dtype.kind in "US":
         raise InputError(
             f"labels are text ({whole[0]!r}); number them by the model's outputs before adding a "
             "task."
         )
-    return as_tensor(
-        whole.astype(np.float32) if whole.dtype.kind == "f" else whole.astype(np.int64)
-    )
+    kind = np.float32 if whole.dtype.kind == "f" else np.int64
+    return as_tensor(whole.astype(kind))

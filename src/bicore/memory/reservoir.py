@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, Dataset, joined, read_targets
+from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError
 from bicore.memory.buffer import Buffer
 from bicore.runtime import Context
@@ -21,6 +22,13 @@ class Reservoir(Buffer):
     with the largest w/u, u uniform. With τ the largest priority that was dropped, max(w, τ) is an
     unbiased estimate of the weight each kept row stands for; the snapshot scales these to the
     weight seen. The answer does not depend on how the stream is cut into batches.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Of whatever is drawn at random.
 
     Examples
     --------
@@ -37,7 +45,7 @@ class Reservoir(Buffer):
     def _take(self, batch: Dataset, context: Context) -> None:
         fresh = batch.weights / (1.0 - self.rng.random(len(batch)))
         priorities = np.concatenate([self.priorities, fresh])
-        both = batch if self.kept is None else joined(self.kept, batch)
+        both = self._followed_by(batch)
         if len(both) > self.capacity:
             order = np.argsort(-priorities, kind="stable")
             self.threshold = max(self.threshold, float(priorities[order[self.capacity]]))
@@ -61,16 +69,23 @@ class Reservoir(Buffer):
 
 
 class ClassBalancedReservoir(Buffer):
-    """Class-balancing reservoir sampling (CBRS, Chrysakis and Moens 2020), for streams whose
-    classes come in any proportion.
+    """Class-balancing reservoir sampling, for streams whose classes come in any proportion.
 
-    Once the memory is filled, a class that is or since then was the largest in it is *full*. A row
-    of a class that is not full takes the place of a random row of the largest class; a row of a
-    full class c replaces a random row of c with probability m_c/n_c, m_c rows of it being kept and
-    n_c seen. Which rows are kept does not depend on their weights.
+    CBRS of Chrysakis and Moens (2020). Once the memory is filled, a class that is or since then was
+    the largest in it is *full*. A row of a class that is not full takes the place of a random row
+    of the largest class; a row of a full class c replaces a random row of c with probability
+    m_c/n_c, m_c rows of it being kept and n_c seen. Which rows are kept does not depend on their
+    weights.
 
     The snapshot shares the weight seen of a class equally among its rows. The answer does not
     depend on how the stream is cut into batches.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows that are ever kept.
+    seed : int
+        Of whatever is drawn at random.
 
     Examples
     --------
@@ -97,7 +112,7 @@ class ClassBalancedReservoir(Buffer):
             )
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        both = batch if self.kept is None else joined(self.kept, batch)
+        both = self._followed_by(batch)
         assert both.y is not None
         labels = both.y.reshape(-1).tolist()
         drawn = self.rng.random((len(batch), 2)).tolist()
@@ -139,20 +154,17 @@ class ClassBalancedReservoir(Buffer):
         place = slots[groups[group]].pop(number)
         if not slots[groups[group]]:
             del slots[groups[group]]
-        insort(
-            slots.setdefault(label, []), place
-        )  # in order, as when the lists are made anew for the next batch
+        # in order, as when the lists are made anew for the next batch
+        insort(slots.setdefault(label, []), place)
         return place
 
     def _weights(self) -> Array:
         assert self.kept is not None
         assert self.kept.y is not None
         labels = self.kept.y.reshape(-1).tolist()
-        counts: dict[Any, int] = {}
-        for label in labels:
-            counts[label] = counts.get(label, 0) + 1
+        counts = Counter(labels)
         weights = np.array([self.class_seen[label] / counts[label] for label in labels])
-        # classes that found no room are shared out
+        # the weight of classes that found no room is shared out among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
     def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -1,5 +1,7 @@
-"""The state of a buffer in a folder: the two newest files, one process at a time, never a
-half-written one."""
+"""The state of a buffer in a folder: the two newest files, never a half-written one.
+
+One process at a time holds the folder.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,26 @@ KEPT = 2
 
 
 class StateFolder:
-    """A folder that one process holds; ``with StateFolder(path) as store: …``.
+    """A folder of states that one process holds.
 
     A file is named after the rows seen when it was written. Loading takes the newest; one that is
     damaged is named in ``notes`` and the one before it is used. A file of another format or
     configuration is refused, not passed over.
+
+    Parameters
+    ----------
+    path : path
+        The folder; it is made where there is none. Entering it raises an ``InputError`` while
+        another process is in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore.memory import Reservoir
+    >>> with tempfile.TemporaryDirectory() as folder, StateFolder(folder) as store:
+    ...     file = store.save(Reservoir(capacity=3).update([[0.0], [1.0]]))
+    ...     file.name, len(store.load(Reservoir.load))
+    ('state-000000000000002.npz', 2)
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,11 +64,33 @@ class StateFolder:
             self._lock.close()
 
     def files(self) -> list[Path]:
-        """State files, newest first."""
+        """State files, newest first.
+
+        Returns
+        -------
+        list of Path
+            At most two, but for files that were put there by hand.
+        """
         return sorted(self.path.glob("state-*.npz"), reverse=True)
 
     def load(self, read: Callable[[Path], B]) -> B | None:
-        """The newest state that is whole, or None in an empty folder."""
+        """The newest state that is whole.
+
+        Parameters
+        ----------
+        read : callable
+            Makes a buffer of a file, such as ``Reservoir.load``.
+
+        Returns
+        -------
+        Buffer or None
+            None in an empty folder.
+
+        Raises
+        ------
+        InputError
+            Where every file is damaged, or one is of another format or configuration.
+        """
         files = self.files()
         for path in files:
             try:
@@ -66,14 +105,30 @@ class StateFolder:
         return None
 
     def set_aside(self, used: int) -> None:
-        """Put damaged files newer than the state in use (of ``used`` rows) out of the way of those
-        that will be written."""
+        """Put damaged files out of the way of those that will be written.
+
+        Parameters
+        ----------
+        used : int
+            Rows seen by the state in use; files that are newer than it get another name.
+        """
         for path in self.files():
             if path.name > f"state-{used:015d}.npz":
                 path.rename(path.with_name(f"damaged-{path.name}"))
 
     def save(self, buffer: Buffer) -> Path:
-        """Write the state beside, rename, then let go of files older than the one before."""
+        """Write the state beside, rename, then let go of files older than the one before.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            What is to be found again.
+
+        Returns
+        -------
+        Path
+            The file, on disk.
+        """
         path = buffer.save(self.path / f"state-{buffer.position:015d}.npz")
         _sync_folder(self.path)
         for old in self.files()[KEPT:]:
@@ -85,7 +140,7 @@ def _locked(path: Path) -> IO[str]:
     """An exclusive lock that dies with the process; refused while another process holds it."""
     import fcntl
 
-    file = open(path, "a+")  # noqa: SIM115  held until the store is left
+    file = open(path, "a+")  # noqa: SIM115 (held until the folder is left)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

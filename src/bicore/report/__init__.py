@@ -1,1 +1,7 @@
-"""Pictures of what was chosen."""
+"""Pictures of what was chosen, and of how well it served."""
+
+from bicore.report.curves import draw_curves
+from bicore.report.pictures import draw, new_figure
+from bicore.report.rows import draw_rows
+
+__all__ = ["draw", "draw_curves", "draw_rows", "new_figure"]
