@@ -79,13 +79,21 @@ class Start:
 
 
 def as_start(
-    initial: Coreset | Sequence[int], data: Dataset, size: int, name: str = "initial"
+    initial: Coreset | Sequence[int],
+    data: Dataset,
+    size: int,
+    name: str = "initial",
+    continues: bool = True,
 ) -> Start:
-    """Row numbers and weights of the points given; a coreset of other data is refused."""
+    """Row numbers and weights of the points given.
+
+    What ``continues`` a coreset needs the very data it was made from; what only looks at its rows
+    may have other weights or labels beside them.
+    """
     n = len(data)
     coreset = initial if isinstance(initial, Coreset) else None
     if coreset is not None:
-        _check_origin(coreset, data, name)
+        _check_origin(coreset, data, name, continues)
         points = coreset.indices
     else:
         points = np.asarray(initial).reshape(-1)
@@ -111,14 +119,16 @@ def as_start(
     return Start([int(k) for k in points], weights, coreset)
 
 
-def _check_origin(coreset: Coreset, data: Dataset, name: str) -> None:
+def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -> None:
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
         raise InputError(
             f"{name} was selected from {known.rows} points and data has {len(data)}; pass the data "
             "it was made from."
         )
-    if known.fingerprint is not None and known.fingerprint != data.fingerprint():
+    if not continues or known.fingerprint is None:
+        return
+    if known.fingerprint != data.fingerprint():
         raise InputError(
             f"{name} was selected from other data than this (the fingerprints differ); pass "
             f"{name}.indices to use its rows."

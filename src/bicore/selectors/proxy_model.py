@@ -29,7 +29,7 @@ def fitted(prepared: Prepared, start: Start) -> ImplicitEngine:
 
 def starting_points(data: Dataset, indices: Sequence[int], weights: Any) -> Start:
     """Points whose weights are to be learnt, with those to start from."""
-    found = as_start(indices, data, max(len(indices), 1), "indices")
+    found = as_start(indices, data, max(len(indices), 1), "indices", continues=False)
     if not found.points:
         raise InputError("indices is empty; give at least one row number.")
     if weights is None:
@@ -47,7 +47,7 @@ def influence(
 ) -> Array:
     """−∂G/∂w_k for every point k at the model fitted on the coreset."""
     runtime = (context or Context()).runtime
-    start = as_start(coreset, data, len(data), "coreset")
+    start = as_start(coreset, data, len(data), "coreset", continues=False)
     with runtime.applied():
         prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
         gradient = fitted(prepared, start).quantity(Quantity.GRADIENT)
@@ -77,7 +77,7 @@ def predict(
         # As the outer objective counts them, a common factor plays no part.
         start = Start(points.tolist(), (own / own.mean()).tolist())
     else:
-        start = as_start(coreset, data, len(data), "coreset")
+        start = as_start(coreset, data, len(data), "coreset", continues=False)
     # The rows stand in for an outer set; its labels are never looked at.
     unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
     with runtime.applied(rows=len(data) + len(rows)):
