@@ -63,7 +63,7 @@ def _processor() -> str:
 
 
 def device_seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of several times, the GPU idle before and after; one turn first for the compiler."""
+    """The least of several times, the GPU idle before and after; one turn for the compiler."""
     work()
     times = []
     for _ in range(repeats):

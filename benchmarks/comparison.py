@@ -1,6 +1,7 @@
 """All methods and three published peers on MNIST, judged by the paper's CNN.
 
-    python -m benchmarks comparison --data DIR --pools POOLS.npz          # the pools, for the peers' own environments
+    # the pools, for the peers' own environments
+    python -m benchmarks comparison --data DIR --pools POOLS.npz
     ENV/bin/python benchmarks/peers/apricot_picks.py POOLS.npz PICKS.json  # see the head of each
     file under benchmarks/peers python -m benchmarks comparison --data DIR --device cuda --picks
     PICKS.json,… --record

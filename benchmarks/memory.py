@@ -22,7 +22,8 @@ x = np.random.default_rng(0).normal(size=(n, 5)); y = x[:, 0] > 0
 def note(step):
     if step.done == m:
         alive = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
-        print(sum({{t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}}.values()))
+        held = [tensor.untyped_storage() for tensor in alive]
+        print(sum({{one.data_ptr(): one.nbytes() for one in held}}.values()))
 runtime = Runtime(device="cpu", threads=1, progress=note)
 select(x, y, m, kernel=RBF(0.1), loss="{loss}", inner_reg=0.1, runtime=runtime)
 """

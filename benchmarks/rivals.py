@@ -31,7 +31,7 @@ LARGE = [name for name in METHODS if name != "batchbald"]
 
 
 def large() -> Dataset:
-    """10 000 points of 512 features in ten classes that overlap: nothing for a lazy rule to skip."""
+    """10 000 points of 512 features in ten classes that overlap: a lazy rule skips nothing."""
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=10_000)
     return Dataset(rng.normal(size=(10_000, 512)) + 2 * np.eye(10, 512)[y], y)

@@ -158,9 +158,10 @@ def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     data = blobs(12, classes=2)
     selector = BilevelSelector(kernel="rbf", loss=loss, rule=rule, inner_reg=0.1)
     greedy = selector.select(data, 3)
-    values = []
-    for subset in itertools.combinations(range(12), 3):
-        values.append(state_of(selector, data, list(subset), [1.0] * 3).objective)
+    values = [
+        state_of(selector, data, list(subset), [1.0] * 3).objective
+        for subset in itertools.combinations(range(12), 3)
+    ]
     assert min(values) <= greedy.objective + 1e-9
     # Greedy's share of the best possible decrease: the (1 − 1/e) that submodular functions
     # guarantee.

@@ -44,7 +44,7 @@ from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.names import as_kernel
 from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
-from bicore.selectors.registry import METHODS, as_selector
+from bicore.selectors.registry import METHODS, as_selector, parameters_of
 from bicore.sources.base import Source
 from bicore.sources.opening import open_source
 from bicore.sources.tables import write_rows
@@ -237,7 +237,7 @@ def _ours(method: str) -> bool:
 def _check_options(method: str, given: dict[str, Any]) -> None:
     """Options that mean nothing to the method, or contradict its name, are mistakes."""
     build, fixed = METHODS[method]
-    known = {"exact", *getattr(build, "__dataclass_fields__", {})}
+    known = {"exact", *parameters_of(method)}
     if build is BilevelSelector:
         known.add("tolerance")  # of the search for a size, which goes on around the selector
     for name, value in given.items():

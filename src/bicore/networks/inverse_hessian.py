@@ -78,6 +78,7 @@ class ConjugateGradients(InverseHessian):
 
     Examples
     --------
+    >>> import torch
     >>> hessian = torch.diag(torch.tensor([1.0, 4.0]))
     >>> solver = ConjugateGradients(damping=1.0)
     >>> solved = solver.solve(lambda v, step: hessian @ v, torch.tensor([2.0, 10.0]))
@@ -130,6 +131,7 @@ class NeumannSeries(InverseHessian):
 
     Examples
     --------
+    >>> import torch
     >>> hessian = torch.diag(torch.tensor([1.0, 4.0]))
     >>> solver = NeumannSeries(steps=200, rate=0.3)
     >>> solved = solver.solve(lambda v, step: hessian @ v, torch.tensor([1.0, 8.0]))

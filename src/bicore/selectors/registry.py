@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from bicore.errors import InputError, unknown_name
@@ -56,8 +57,37 @@ METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
 }
 
 
+def parameters_of(method: str) -> list[str]:
+    """The parameters that a method takes, by its name."""
+    build: Any = METHODS[method][0]
+    return [field.name for field in fields(build) if field.init]
+
+
 def as_selector(method: Any, **options: Any) -> Selector:
-    """A selector, or a method's name with options that go over its defaults."""
+    """A selector by its name.
+
+    Parameters
+    ----------
+    method : str or Selector
+        A name of ``METHODS``; a selector is returned as it is.
+    **options
+        Parameters that go over the method's own.
+
+    Returns
+    -------
+    Selector
+        Ready to select.
+
+    Raises
+    ------
+    InputError
+        Where the name or an option is unknown; the message names the nearest.
+
+    Examples
+    --------
+    >>> as_selector("facility-location").name
+    'facility location over features'
+    """
     if isinstance(method, Selector):
         if options:
             raise InputError(
@@ -67,7 +97,7 @@ def as_selector(method: Any, **options: Any) -> Selector:
     if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("method", method, METHODS)
     build, defaults = METHODS[method]
-    known = list(getattr(build, "__dataclass_fields__", {}))
+    known = parameters_of(method)
     for name in options:
         if name not in known:
             raise unknown_name(f"the option of method={method!r}", name, known)
