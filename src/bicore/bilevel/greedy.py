@@ -47,15 +47,16 @@ class Plan:
         """What may be taken next."""
         step = len(chosen)
         free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
-        if step == 0 and self.first_random:
+        if step == 0 and self.first_random and free.any():
             return self._only(step_rng(self.seed, 0).choice(np.flatnonzero(free), 1))
         batch = min(self.together, max(1, step // GROWTH))
         shortlist = SHORTLIST * batch if batch > 1 else 1
         count = min(batch, self.size - step)
-        places = np.flatnonzero(free)
-        if self.candidates is not None and self.candidates < len(places):
-            drawn = step_rng(self.seed, step).choice(places, self.candidates, replace=False)
-            return self._only(np.sort(drawn), count, shortlist)
+        if self.candidates is not None:
+            places = np.flatnonzero(free)
+            if self.candidates < len(places):
+                drawn = step_rng(self.seed, step).choice(places, self.candidates, replace=False)
+                return self._only(np.sort(drawn), count, shortlist)
         alone = self.candidates is None and self.together == 1 and self.quotas is None
         steps = self.size - step if alone else 1
         return Turn(free, self.ids, count, shortlist, steps)
