@@ -227,6 +227,7 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     ).select(given, 5)
     plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
     assert final.objectives[-1] <= plain.objectives[-1]
+    assert plain.provenance.selection_seconds > 0  # of the whole, not of putting in order alone
     assert not BilevelSelector(strategy="exchange").ordered
     assert BilevelSelector(strategy="batches").ordered
     short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(

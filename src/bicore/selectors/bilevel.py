@@ -244,7 +244,7 @@ class BilevelSelector(Selector):
             known = start.coreset is not None and start.coreset.provenance.same_problem(story)
             demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
             run = self._run(prepared, demand, seed, runtime, clock)
-            assembly = Assembly(prepared.problem, demand, run, start, known, count)
+            assembly = Assembly(prepared.problem, demand, run, start, known, count, clock)
             ending = self.strategy.assemble(assembly)
             if self.weights is WeightMode.FINAL:
                 ending = _reweighted(assembly, ending, self.optimiser)
@@ -307,13 +307,14 @@ class BilevelSelector(Selector):
 
     def _story(self, prepared: Prepared, seed: int, clock: Clock) -> Provenance:
         """What is known before the first point."""
+        fingerprint = prepared.data.fingerprint()
         return Provenance(
             method=self.name,
             rows=len(prepared.data),
             seed=seed,
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
-            fingerprint=prepared.data.fingerprint(),
+            fingerprint=fingerprint,
             configuration=prepared.configuration(self.weights.value),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,

@@ -35,14 +35,11 @@ class Assembly:
     known: bool
     #: How many points are asked for; the run may take more.
     size: int
+    #: How long it may take.
+    clock: Clock
     #: What a strategy has to say, for display, and in sentences.
     details: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def clock(self) -> Clock:
-        """How long it may take."""
-        return self.run.clock
 
     @property
     def fixed(self) -> int:
