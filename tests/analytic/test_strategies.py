@@ -227,7 +227,9 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     ).select(given, 5)
     plain = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(given, 5)
     assert final.objectives[-1] <= plain.objectives[-1]
-    assert plain.provenance.selection_seconds > 0  # of the whole, not of putting in order alone
+    slow = BilevelSelector(kernel=RBF(0.3), strategy="exchange").select(given, 5)
+    # of the whole: finding a regulariser takes longer than putting five points in order
+    assert slow.provenance.selection_seconds > 0
     assert not BilevelSelector(strategy="exchange").ordered
     assert BilevelSelector(strategy="batches").ordered
     short = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange").select(
