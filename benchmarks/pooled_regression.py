@@ -217,7 +217,7 @@ class Work:
             prefix = binary.prefix(size)
             better = paper.reweight(data, prefix.indices.tolist(), context=self.context)
             picking = binary.provenance.seconds * size / max(SIZES)
-            both = better.told({"seconds": better.provenance.seconds + picking})
+            both = better.annotated({"seconds": better.provenance.seconds + picking})
             yield ("default picks, optimised weights", pool, 0, size), both
         self.say(f"default picks of {pool} in {binary.provenance.seconds:.1f} s")
 
@@ -235,6 +235,6 @@ class Work:
                 data, size, initial=() if coreset is None else coreset, context=self.context
             )
             seconds += coreset.provenance.seconds
-            whole = coreset.told({"seconds": seconds})
+            whole = coreset.annotated({"seconds": seconds})
             yield ("coreset, optimised weights", pool, 0, size), whole
             self.say(f"coreset of {size} from {pool}: {seconds:.1f} s")

@@ -203,11 +203,11 @@ class Coreset:
         value = f", objective={self.objective:.6g}" if self.objective is not None else ""
         known = self.provenance
         parts = {"task": known.task, "loss": known.loss, "kernel": known.kernel}
-        told = "".join(f", {name}={part}" for name, part in parts.items() if part is not None)
+        facts = "".join(f", {name}={part}" for name, part in parts.items() if part is not None)
         total = "?" if known.rows is None else known.rows
         return (
             f"Coreset({len(self)} of {total} points, {kind} weights{value}, "
-            f"status={self.status.value!r}{told})"
+            f"status={self.status.value!r}{facts})"
         )
 
     @property
@@ -330,7 +330,7 @@ class Coreset:
             )
         return data[self.indices].with_columns(weight=self.weights)
 
-    def told(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
+    def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """The same coreset with more of its story.
 
         Parameters
@@ -347,7 +347,7 @@ class Coreset:
 
         Examples
         --------
-        >>> Coreset(np.array([4])).told({"method": "by hand"}, why="a test").info["why"]
+        >>> Coreset(np.array([4])).annotated({"method": "by hand"}, why="a test").info["why"]
         'a test'
         """
         changed = replace(self.provenance, **(provenance or {}))

@@ -60,12 +60,12 @@ def implicit_gradient(
     solved, rho = _correction(point, linear, on_support)
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    shown = (
+    fitted = (
         point.predictions
         if columns is None and problem.cross is problem.train
         else rows.T @ point.alpha
     )
-    gradients = problem.inner_loss.gradient(shown, targets)
+    gradients = problem.inner_loss.gradient(fitted, targets)
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 

@@ -376,7 +376,7 @@ def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> Non
         write_rows(path, source.table, coreset.indices, coreset.weights)
         return
     every = (*notes, *coreset.provenance.notes, f"To make it again: {_command()}")
-    coreset.told({"notes": every}, source=source.name, scale=source.scale).save(path)
+    coreset.annotated({"notes": every}, source=source.name, scale=source.scale).save(path)
 
 
 def _continuation(kept: Path) -> str:

@@ -187,16 +187,16 @@ def output_columns(
     many as outputs.
     """
     labels = np.asarray(y).reshape(-1)
-    shown = np.unique(labels) if present is None else np.asarray(present)
-    if classes is None and shown.dtype.kind in "iu" and shown.min() >= 0 and shown.max() < outputs:
+    seen = np.unique(labels) if present is None else np.asarray(present)
+    if classes is None and seen.dtype.kind in "iu" and seen.min() >= 0 and seen.max() < outputs:
         return labels.astype(np.int64)
-    if classes is None and len(shown) != outputs:
+    if classes is None and len(seen) != outputs:
         raise InputError(
-            f"the model has {outputs} outputs and y {len(shown)} classes that are not numbers from "
+            f"the model has {outputs} outputs and y {len(seen)} classes that are not numbers from "
             f"0 to {outputs - 1}; number the labels by the model's outputs, or give the labels of "
             "the outputs in order: Context(model, classes=[…])."
         )
-    known = shown.tolist() if classes is None else classes
+    known = seen.tolist() if classes is None else classes
     place = {label: number for number, label in enumerate(known)}
     unknown = [label for label in np.unique(labels).tolist() if label not in place]
     if unknown or len(place) != outputs:

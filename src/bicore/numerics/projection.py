@@ -10,7 +10,7 @@ from torch import Tensor
 #: Weights below this many units of rounding in the total are none.
 DUST = 16
 #: Halvings of the interval in which the shift lies.
-HALVINGS = 60
+BISECTIONS = 60
 
 
 def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
@@ -18,7 +18,7 @@ def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
     halving."""
     low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
     high = float(weights.max())
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (
             (middle, high)

@@ -47,7 +47,7 @@ class ProgressLine:
         self.clock = clock
         self.total = total
         self.label = label
-        self.shown = 0.0
+        self.last = 0.0
         self.written = False
 
     def update(self, done: int, objective: float) -> None:
@@ -65,8 +65,8 @@ class ProgressLine:
             self.callback(step)
             return
         wait = PROGRESS_EVERY_SECONDS if self.written else PROGRESS_AFTER_SECONDS
-        if self.visible and step.seconds - self.shown > wait:
-            self.shown = step.seconds
+        if self.visible and step.seconds - self.last > wait:
+            self.last = step.seconds
             self.written = True
             text = (
                 f"{self.label} {done}/{self.total}  objective {objective:.6g}  about "

@@ -209,7 +209,7 @@ def auto_sized(
         "empty_loss": curve.empty,
         "loss": loss,
     }
-    return coreset.told({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
+    return coreset.annotated({"notes": (note, *coreset.provenance.notes)}, auto_size=details)
 
 
 def check_tolerance(tolerance: float) -> None:

@@ -90,7 +90,7 @@ class Reconstruction(Selector):
         begun: Coreset | Sequence[int] = start.points
         if start.coreset is not None:
             # Its fingerprint is that of the data itself, without the targets made here.
-            begun = start.coreset.told({"fingerprint": None})
+            begun = start.coreset.annotated({"fingerprint": None})
         centre, axes = principal_axes(data.x, data.weights, self.components)
 
         def with_targets(part: Dataset) -> Dataset:
@@ -102,7 +102,7 @@ class Reconstruction(Selector):
             with_targets(data), size, outer=judge, initial=begun, rng=rng, context=context
         )
         story = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.told(story, components=axes.shape[1])
+        return coreset.annotated(story, components=axes.shape[1])
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:

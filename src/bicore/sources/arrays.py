@@ -86,5 +86,5 @@ def _images(x: Array) -> Array | None:
         return None
     low = float(x.min())
     high = float(x.max())
-    shown = (x - low) / (high - low if high > low else 1.0)
-    return shown[:, 0] if x.shape[1] == 1 else shown.transpose(0, 2, 3, 1)
+    scaled = (x - low) / (high - low if high > low else 1.0)
+    return scaled[:, 0] if x.shape[1] == 1 else scaled.transpose(0, 2, 3, 1)

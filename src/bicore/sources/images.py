@@ -24,21 +24,21 @@ def image_folder(folder: Path) -> Source:
     """
     pillow = _pillow()
     files = _files(folder)
-    shown, colour, clear = _decoded(files, pillow)
+    pixels, colour, clear = _decoded(files, pillow)
     if not colour:
-        shown = shown[..., 0]
-    x = shown[:, None] if not colour else shown.transpose(0, 3, 1, 2)
+        pixels = pixels[..., 0]
+    x = pixels[:, None] if not colour else pixels.transpose(0, 3, 1, 2)
     y = np.array([path.parent.name for path in files])
     notes: tuple[str, ...] = (
         f"{len(files)} {'colour' if colour else 'grey'} images of "
-        f"{shown.shape[2]}×{shown.shape[1]} in {len(set(y))} class folders",
+        f"{pixels.shape[2]}×{pixels.shape[1]} in {len(set(y))} class folders",
     )
     if clear:
         notes = (*notes, f"{clear} images have an alpha channel, which was left out")
     data = Dataset(np.ascontiguousarray(x), y)
     names = [str(path.relative_to(folder)) for path in files]
     table = Table(["file", "label"], [names, [path.parent.name for path in files]])
-    return Source(folder.name, data, "standard", notes, images=shown, table=table)
+    return Source(folder.name, data, "standard", notes, images=pixels, table=table)
 
 
 def _pillow() -> Any:

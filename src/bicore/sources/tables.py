@@ -154,29 +154,30 @@ def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
     """A matrix of the columns, which of its columns are indicators, and what each became."""
     parts: list[Array] = []
     indicator: list[bool] = []
-    told: dict[str, list[str]] = {"numeric": [], "categorical": [], "left out": []}
+    kinds: dict[str, list[str]] = {"numeric": [], "categorical": [], "left out": []}
     for name, column in cells.items():
         values = _numbers_or_none(column)
         if values is not None and not np.isnan(values).all():
             filled = int(np.isnan(values).sum())
             parts.append(np.where(np.isnan(values), np.nanmedian(values), values)[:, None])
             indicator.append(False)
-            told["numeric"].append(name + (f" ({filled} missing → median)" if filled else ""))
+            kinds["numeric"].append(name + (f" ({filled} missing → median)" if filled else ""))
             continue
         texts = [None if _missing(cell) else str(cell) for cell in column]
         known = sorted({text for text in texts if text is not None})
         if known and len(known) <= max(FEW_VALUES, FEW_SHARE * len(column)):
-            shown = [[text == value for value in known] for text in texts]
-            parts.append(np.array(shown, dtype=np.float64))
+            indicators = [[text == value for value in known] for text in texts]
+            parts.append(np.array(indicators, dtype=np.float64))
             indicator += [True] * len(known)
-            told["categorical"].append(f"{name} ({len(known)} values)")
+            kinds["categorical"].append(f"{name} ({len(known)} values)")
         else:
-            told["left out"].append(f"{name} ({_why_left_out(known)})")
+            kinds["left out"].append(f"{name} ({_why_left_out(known)})")
     if not parts:
         raise InputError(
-            f"no column can serve as a feature: {', '.join(told['left out'] or ['there is none'])}."
+            "no column can serve as a feature: "
+            f"{', '.join(kinds['left out'] or ['there is none'])}."
         )
-    notes = [f"{kind} columns: {', '.join(names)}" for kind, names in told.items() if names]
+    notes = [f"{kind} columns: {', '.join(names)}" for kind, names in kinds.items() if names]
     return np.hstack(parts), np.array(indicator), notes
 
 

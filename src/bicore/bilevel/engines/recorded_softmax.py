@@ -200,7 +200,7 @@ class RecordedSoftmaxEngine(ListedEngine):
             fit.alpha.zero_()
         self.roots[m:] = 1
         self.count.fill_(m)
-        fit.shown.copy_(fit.gram @ fit.alpha)
+        fit.fitted.copy_(fit.gram @ fit.alpha)
         self._refresh(m)
         self.patient = True
         tolerance = inner.TOLERANCE[fit.alpha.dtype]
@@ -236,7 +236,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         fit.gram.index_copy_(1, place, row)
         fit.gram.index_copy_(0, place, row.T)
         self.count += 1
-        fit.shown.copy_(fit.gram @ fit.alpha)
+        fit.fitted.copy_(fit.gram @ fit.alpha)
         self._border(place, row)
         size = self._newton(self.shifts[self.count])
         self.predictions.copy_(self.outer.T @ fit.alpha)

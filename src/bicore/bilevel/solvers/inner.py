@@ -31,8 +31,8 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-7}
 SOLVED = 100
 #: Below this relative residual Newton's method goes on with the last direct factor.
 CHORD = 1e-3
-#: A line search gives up after this many halvings.
-HALVINGS = 40
+#: Lengths that a line search tries before it gives up.
+ATTEMPTS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ def _line_search(
     good as solved."""
 
     def trials() -> Iterator[Trial[tuple[Tensor, Tensor]]]:
-        for length in lengths(1.0, HALVINGS):
+        for length in lengths(1.0, ATTEMPTS):
             point = alpha + length * step, predictions + length * moved
             yield Trial(point, problem.objective(*point), length * min(slope, 0.0))
 
@@ -324,9 +324,9 @@ class LBFGS(InnerSolver):
         def closure() -> float:
             nonlocal calls
             calls += 1
-            shown = problem.gram @ alpha.data
-            alpha.grad = problem.gram @ problem.residual(alpha.data, shown)[0] / divisor
-            return problem.objective(alpha.data, shown) / divisor
+            fitted = problem.gram @ alpha.data
+            alpha.grad = problem.gram @ problem.residual(alpha.data, fitted)[0] / divisor
+            return problem.objective(alpha.data, fitted) / divisor
 
         optimiser = torch.optim.LBFGS(
             [alpha],

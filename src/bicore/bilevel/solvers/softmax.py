@@ -129,7 +129,7 @@ class DeviceSoftmaxFit:
     """A fit on a GPU padded to a fixed size: a place that is not taken has weight 0, which leaves
     its row of every system an identity and its coefficients zero.
 
-    ``gram``, ``targets`` and ``weights`` are written to from outside; ``alpha`` and ``shown`` = Kα
+    ``gram``, ``targets`` and ``weights`` are written to from outside; ``alpha`` and ``fitted`` = Kα
     are the fit.
     """
 
@@ -138,12 +138,12 @@ class DeviceSoftmaxFit:
         self.targets = like.new_zeros(capacity, outputs)
         self.weights = like.new_zeros(capacity, 1)
         self.alpha = like.new_zeros(capacity, outputs)
-        self.shown = like.new_zeros(capacity, outputs)
+        self.fitted = like.new_zeros(capacity, outputs)
         self.lengths = like.new_tensor(DEVICE_LENGTHS)
 
     def probabilities(self) -> Tensor:
         """Of the fit at every place."""
-        return torch.softmax(self.shown, 1)
+        return torch.softmax(self.fitted, 1)
 
     def curved(self, probabilities: Tensor, rows: Tensor) -> Tensor:
         """A · rows."""
@@ -184,7 +184,7 @@ class DeviceSoftmaxFit:
 
         With ``watched`` the host looks after each step and stops at that residual.
         """
-        value = self._values(self.alpha[None], self.shown[None], shift)[0]
+        value = self._values(self.alpha[None], self.fitted[None], shift)[0]
         lengths_of_steps = self.lengths[:, None, None]
         for _ in range(steps):
             probabilities, r, size = self.residual(shift)
@@ -194,14 +194,14 @@ class DeviceSoftmaxFit:
             moved = self.gram @ step
             slope = (r * moved).sum().clamp_max(0.0)
             values = self._values(
-                self.alpha + lengths_of_steps * step, self.shown + lengths_of_steps * moved, shift
+                self.alpha + lengths_of_steps * step, self.fitted + lengths_of_steps * moved, shift
             )
             noise = NOISE * torch.finfo(r.dtype).eps * value.abs()
             serves = enough(values, value, self.lengths * slope, noise)
             first = serves.int().argmax().view(1)  # of no dimensions, it would be read back
             length = self.lengths[first]
             self.alpha.addcmul_(step, length)
-            self.shown.addcmul_(moved, length)
+            self.fitted.addcmul_(moved, length)
             value = values[first][0]
         return self.residual(shift)[2]
 
@@ -215,7 +215,7 @@ class DeviceSoftmaxFit:
         tiny = torch.finfo(r.dtype).tiny
         return probabilities, r, torch.linalg.vector_norm(r) / scale.clamp_min(tiny)
 
-    def _values(self, alpha: Tensor, shown: Tensor, shift: Tensor) -> Tensor:
+    def _values(self, alpha: Tensor, fitted: Tensor, shift: Tensor) -> Tensor:
         """The inner objective at each of several α with their predictions."""
-        losses = torch.logsumexp(shown, 2) - (shown * self.targets).sum(2)
-        return losses @ self.weights[:, 0] + shift * (alpha * shown).sum((1, 2)) / 2
+        losses = torch.logsumexp(fitted, 2) - (fitted * self.targets).sum(2)
+        return losses @ self.weights[:, 0] + shift * (alpha * fitted).sum((1, 2)) / 2

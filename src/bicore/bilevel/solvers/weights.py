@@ -14,8 +14,8 @@ from bicore.errors import InputError
 from bicore.numerics.projected_gradient import ProjectedDescent, steepest
 from bicore.runtime import Clock
 
-#: Halvings of a step before the search ends where it stands.
-HALVINGS = 25
+#: Lengths of a step that are tried before the search ends where it stands.
+ATTEMPTS = 25
 #: The search ends when the projected step promises less than this share of the objective.
 FLAT = 1e-9
 #: The first step changes no weight by more than about this share of itself.
@@ -134,7 +134,7 @@ class ProjectedGradient(WeightOptimiser):
 
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         descent = ProjectedDescent(
-            lambda weights: weights.clamp_(0, self.largest), HALVINGS, _metric, flat=FLAT
+            lambda weights: weights.clamp_(0, self.largest), ATTEMPTS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
         descent.run(Plain(state), _first_length, steps, clock)
