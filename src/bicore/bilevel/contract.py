@@ -115,6 +115,11 @@ class Engine(ABC):
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
         """One of ``offers`` for every training point, or for ``columns`` only."""
 
+    def without(self, places: Sequence[int]) -> list[int]:
+        """The places of the order that are left when these go."""
+        gone = set(places)
+        return [place for place in range(len(self.chosen)) if place not in gone]
+
     def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
         """What the rule makes of every point; the lowest is the one to take."""
         return rule.scores(self, columns)

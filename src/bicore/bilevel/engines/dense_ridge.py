@@ -95,8 +95,7 @@ class DenseRidgeEngine(ListedEngine):
         self.objective = finite_objective(float(np.vdot(self.weighted, self.outer_residual)))
 
     def drop(self, places: Sequence[int]) -> None:
-        gone = set(places)
-        kept = [place for place in range(len(self.chosen)) if place not in gone]
+        kept = self.without(places)
         points = [self.chosen[place] for place in kept]
         weights = [self._weights[place] for place in kept]
         self._empty()

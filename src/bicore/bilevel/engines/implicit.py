@@ -85,8 +85,7 @@ class ImplicitEngine(ReweighableEngine):
         self.fit()
 
     def drop(self, places: Sequence[int]) -> None:
-        gone = set(places)
-        kept = [place for place in range(len(self.support)) if place not in gone]
+        kept = self.without(places)
         index = torch.tensor(kept, dtype=torch.long, device=self.alpha.device)
         self.support.keep(kept)
         self._weights = self._weights[index]

@@ -94,8 +94,7 @@ class RidgeEngine(ListedEngine):
             self._extend_block(points, weights)
 
     def drop(self, places: Sequence[int]) -> None:
-        gone = set(places)
-        kept = [place for place in range(len(self.chosen)) if place not in gone]
+        kept = self.without(places)
         points = [self.chosen[place] for place in kept]
         weights = [self._weights[place] for place in kept]
         self._empty()
