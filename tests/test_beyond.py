@@ -356,3 +356,25 @@ def test_a_query_that_makes_no_sense_is_refused():
     ):
         with pytest.raises(InputError, match=words):
             query(*arguments, **options)
+
+
+def test_a_joint_coreset_of_features_needs_no_factor_for_each_point():
+    """Rank-one updates of a covariance: n × m numbers a model would be twice the limit."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 5))
+    limited = Context(runtime=Runtime(memory="20MB"))
+    models = [BilevelSelector("linear", inner_reg=reg) for reg in (0.1, 1.0)]
+    found = JointSelector(models).select(Dataset(x, x[:, 0] > 0), 600, context=limited)
+    assert len(found) == 600
+
+
+def test_a_size_is_found_for_what_needs_no_labels_too():
+    x = np.random.default_rng(0).normal(size=(120, 3)) * [5, 1, 0.1]
+    options = {"method": "reconstruction", "kernel": "rbf", "inner_reg": 0.1}
+    found = select(x, size="auto", tolerance=0.5, **options)
+    assert found.indices.tolist() == select(x, size=len(found), **options).indices.tolist()
+    assert "held-out points" in found.provenance.notes[0]
+    with pytest.raises(InputError, match=r"tolerance=0.5 goes with size='auto'"):
+        select(x, size=3, tolerance=0.5, **options)
+    with pytest.raises(InputError, match="is for bilevel selection"):
+        select(x, size="auto", method="uniform")

@@ -75,6 +75,45 @@ def test_a_new_engine_is_one_file_and_one_line(monkeypatch):
     assert RefitEngine.built == 1
 
 
+class CountedEngine(ImplicitEngine):
+    """The general engine under another name."""
+
+    built = 0
+
+    @classmethod
+    def build(cls, problem, demand):
+        cls.built += 1
+        return cls(problem, demand.capacity, demand.solvers)
+
+
+@pytest.mark.parametrize("weights", ["learnt", "final"])
+def test_the_same_line_serves_weights_and_predictions(weights, monkeypatch):
+    data = blobs(30)
+    selector = BilevelSelector(kernel="rbf", inner_reg=0.1, weights=weights)
+    expected = selector.select(data, 4)
+    guesses = selector.predict(data, data.x)
+    monkeypatch.setattr(engines, "ENGINES", [CountedEngine, *engines.ENGINES])
+    monkeypatch.setattr(CountedEngine, "built", 0)
+    found = selector.select(data, 4)
+    assert CountedEngine.built > 0
+    assert found.indices.tolist() == expected.indices.tolist()
+    built = CountedEngine.built
+    assert (selector.predict(data, data.x) == guesses).all()
+    assert CountedEngine.built == built + 1
+
+
+def test_an_engine_refuses_what_it_does_not_offer():
+    problem = problem_of(BilevelSelector(kernel="rbf", inner_reg=0.1), blobs(30))
+    lean = RidgeEngine(problem, 5)
+    assert Quantity.GAIN not in lean.offers
+    with pytest.raises(LookupError, match="without GAIN"):
+        lean.quantity(Quantity.GAIN)
+    needs = frozenset({Quantity.GRADIENT})
+    general = ImplicitEngine.build(problem, Demand(5, needs, closed_form=False))
+    with pytest.raises(LookupError, match="without GAIN"):
+        general.quantity(Quantity.GAIN)
+
+
 @pytest.mark.parametrize(
     ("options", "engine"),
     [

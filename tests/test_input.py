@@ -44,6 +44,14 @@ REFUSED = {
     "size beyond n": (lambda: select(X, Y, 41, **OK), r"size=41 is outside 1 … 40"),
     "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is not a number"),
     "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
+    "regulariser a list": (
+        lambda: select(X, Y, 2, kernel="rbf", inner_reg=[1]),
+        r"inner_reg=\[1\] is neither",
+    ),
+    "tolerance no number": (
+        lambda: select(X, Y, "auto", **OK, tolerance="a"),
+        r"tolerance='a' is not a share",
+    ),
     "nan": (
         lambda: select(spoilt(np.nan), Y, 3, **OK),
         r"x holds nan at row 3, column 1; .*fill or drop",

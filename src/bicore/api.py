@@ -15,7 +15,7 @@ from bicore.errors import InputError, unknown_name
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.quality_curve import check_tolerance, select_sized
+from bicore.selectors.quality_curve import TOLERANCE, select_sized
 from bicore.selectors.registry import as_selector
 
 
@@ -31,7 +31,7 @@ def select(
     runtime: Runtime | None = None,
     method: str | Selector = "bilevel",
     model: Any = None,
-    tolerance: float = 0.02,
+    tolerance: float | None = None,
     **options: Any,
 ) -> Coreset:
     """Choose the points of (x, y) that train a model almost as well as all of them.
@@ -58,8 +58,9 @@ def select(
         "icarl", …) or a selector.
     model : torch.nn.Module, optional
         The current network, for methods that look at one.
-    tolerance : float
-        With ``size="auto"``: how far above the full model's loss on held-out points, as a share.
+    tolerance : float, optional
+        With ``size="auto"``: how far above the full model's loss on held-out points, as a share;
+        0.02 by default.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on.
@@ -81,16 +82,20 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    check_tolerance(tolerance)
     selector = _selector(options) if method == "bilevel" else as_selector(method, **options)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
+    if tolerance is not None and size != "auto":
+        raise InputError(
+            f"tolerance={tolerance!r} goes with size='auto', and size={size!r}; leave it out, or "
+            "ask for size='auto'."
+        )
     return select_sized(
         selector,
         _dataset(x, y, weight),
         size,
-        tolerance,
+        TOLERANCE if tolerance is None else tolerance,
         outer=_outer(outer),
         initial=initial,
         rng=seed,

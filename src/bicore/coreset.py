@@ -66,7 +66,7 @@ class Provenance:
     fingerprint : str, optional
         Of the data; see :meth:`bicore.Dataset.fingerprint`.
     configuration : str, optional
-        A digest of all that decides the objective: two coresets that share it share the problem.
+        A digest of all that decides the objective beside the data.
     empty_objective : float, optional
         The outer objective of a model of no points.
     task, loss, kernel : str, optional
@@ -103,8 +103,10 @@ class Provenance:
         """What choosing took, once everything was prepared."""
         return self.seconds - self.preparation_seconds
 
-    def same_problem(self, other: Provenance) -> bool:
-        """Whether two coresets share the problem, so that their objectives can be compared.
+    def same_configuration(self, other: Provenance) -> bool:
+        """Whether two coresets have the kernel, losses, regulariser and outer set in common.
+
+        On the same data their objectives can then be compared.
 
         Parameters
         ----------
@@ -114,7 +116,7 @@ class Provenance:
         Returns
         -------
         bool
-            False also where one of them has no problem that is known.
+            False also where one of them has no configuration that is known.
         """
         return self.configuration is not None and self.configuration == other.configuration
 

@@ -25,13 +25,18 @@ def whole_number(value: Any, least: int, words: str) -> int:
     return int(value)
 
 
+def no_size_of_its_own() -> InputError:
+    """What is raised where a size is left to a method that cannot tell."""
+    return InputError(
+        "size='auto' is for bilevel selection, which has a model to judge by, through "
+        "bicore.select; give a count or a fraction."
+    )
+
+
 def as_size(size: Any, n: int) -> int:
     """A count within 1 … n, or a fraction of n."""
     if size == "auto":
-        raise InputError(
-            "size='auto' is for bilevel selection, which has a model to judge by, through "
-            "bicore.select; give a count or a fraction."
-        )
+        raise no_size_of_its_own()
     if isinstance(size, bool) or not isinstance(size, Real):
         raise InputError(
             f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 "

@@ -11,6 +11,7 @@ from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies.sparse_weights import SparseWeights
 from bicore.bilevel.strategies.swaps import Chosen
+from bicore.coreset import Status
 from bicore.numerics.projection import capped
 from bicore.runtime import Clock
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
@@ -248,11 +249,35 @@ def test_strategies_work_with_final_weights_streams_and_limits():
     assert cut.message == "interrupted before the points were refined: all points, less refined"
 
 
+def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
+    given = data(40)
+    options = {"kernel": RBF(0.3), "inner_reg": RHO, "loss": "cross-entropy"}
+    grown = BilevelSelector(**options, strategy=Simplex(1.5)).select(given, 6)
+    assert grown.details["effort"]["fits"] == 9  # of the run that chose, not of putting in order
+    exchange = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    whole = exchange.select(data(60, 1), 8)
+    assert whole.details["exchanges"] > 1
+    plain = Chosen.best_exchange
+
+    def second(self, *arguments):
+        if second.calls:
+            raise KeyboardInterrupt
+        second.calls += 1
+        return plain(self, *arguments)
+
+    second.calls = 0
+    monkeypatch.setattr(Chosen, "best_exchange", second)
+    cut = exchange.select(data(60, 1), 8)
+    assert cut.status is Status.INTERRUPTED
+    assert cut.details["exchanges"] == 1
+    assert cut.provenance.notes[0].startswith("exchanges: 1, which lowered")
+
+
 def test_bad_strategies_are_refused():
     for options, words in (
         ({"strategy": "swap"}, "strategy='swap'"),
         ({"strategy": "exchange", "loss": "cross-entropy"}, "exact for the squared error"),
-        ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "a constant inner_reg"),
+        ({"strategy": "elimination", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
         ({"strategy": "exchange", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "weights": "learnt"}, "binary or final weights"),
         ({"strategy": "simplex", "inner_reg": PerPoint(0.1)}, "needs a constant inner_reg"),
@@ -292,10 +317,9 @@ def test_points_taken_together_leave_the_state_of_points_taken_one_by_one(kernel
     assert together.objective == pytest.approx(alone.objective, rel=1e-9)
     assert together.weights.tolist() == alone.weights.tolist()
     for what in Quantity:
-        if what is not Quantity.SWAP:
-            np.testing.assert_allclose(
-                together.quantity(what), alone.quantity(what), rtol=1e-6, atol=1e-9
-            )
+        np.testing.assert_allclose(
+            together.quantity(what), alone.quantity(what), rtol=1e-6, atol=1e-9
+        )
     np.testing.assert_allclose(together.variance, alone.variance, atol=1e-9)
 
 
@@ -307,7 +331,7 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
     state.extend([4, 9], [1.0, 1.0])
     pool = np.array(sorted(set(range(0, 60, 3)) - {9}))
     turn = Turn(np.ones(60, dtype=bool), np.arange(60), count=5, shortlist=len(pool))
-    found = state.together(RULES[rule](), pool, turn)
+    found = state.pick_from(pool, RULES[rule](), turn)
     for pick in found:
         scores = state.scores(RULES[rule]()).numpy()[pool]
         scores[np.isin(pool, state.chosen)] = np.inf

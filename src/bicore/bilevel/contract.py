@@ -33,8 +33,6 @@ class Quantity(Enum):
     FIRST_ORDER = auto()
     #: The inner loss of the point under the fit.
     LOSS = auto()
-    #: Of a pair of points: the exact objective when one takes the other's place, or just leaves.
-    SWAP = auto()
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,10 @@ class Demand:
     needs: frozenset[Quantity]
     #: Both losses are the squared error, ρ is constant, and no solver was asked for by name.
     closed_form: bool
-    #: The weights of points change after they were taken.
+    #: The exact objective of every exchange and removal is asked for as well.
+    exact: bool = False
+    #: The weights of points change after they were taken; only a :class:`ReweighableEngine`
+    #: supports that.
     reweighs: bool = False
     #: Every step takes the best of all open points, from none on: the same list of operations.
     repeats: bool = False
@@ -115,6 +116,11 @@ class Engine(ABC):
     def quantity(self, what: Quantity, columns: Tensor | None = None) -> Tensor:
         """One of ``offers`` for every training point, or for ``columns`` only."""
 
+    def not_offered(self, what: Quantity) -> LookupError:
+        """What is raised where another quantity is asked for."""
+        kind = type(self).__name__
+        return LookupError(f"{kind} was built without {what.name}; name it in the demand.")
+
     def without(self, places: Sequence[int]) -> list[int]:
         """The places of the order that are left when these go."""
         gone = set(places)
@@ -145,9 +151,9 @@ class Engine(ABC):
         if not np.isfinite(scores).all():
             raise unusable_score()
         order = places[np.lexsort((turn.ids[places], scores))]
-        return self.together(rule, order[: turn.shortlist], turn)
+        return self.pick_from(order[: turn.shortlist], rule, turn)
 
-    def together(self, rule: Scoring, shortlist: Array, turn: Turn) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
         """Those of a shortlist, best first, to take at once: the best unless it knows better."""
         return [int(place) for place in shortlist[: turn.count]]
 
@@ -173,6 +179,11 @@ class ListedEngine(Engine):
 
 class ReweighableEngine(ListedEngine):
     """An engine whose points can have any weights, which an optimiser may change."""
+
+    @property
+    @abstractmethod
+    def predictions(self) -> Tensor:
+        """Of the outer set, by the fit."""
 
     @abstractmethod
     def reweigh(self, weights: Tensor) -> None:

@@ -98,11 +98,11 @@ class Run:
         self.weights: Array = np.empty(0)
         self.objectives: list[float] = []
 
-    def complete(self, start: Start, known: bool = False) -> Ending:
+    def complete(self, start: Start, same_problem: bool = False) -> Ending:
         """Take the points given, then grow to the planned size, until the time is over or the user
-        interrupts. ``known``: their objectives are those of this very problem."""
+        interrupts. ``same_problem``: their objectives are those of this very problem."""
         try:
-            self._begin(start, known)
+            self._begin(start, same_problem)
             ending = self._grow()
             return ending if self.weighing is None else self._polish(ending, self.weighing)
         except KeyboardInterrupt:
@@ -112,11 +112,11 @@ class Run:
         finally:
             self.line.close()
 
-    def _begin(self, start: Start, known: bool) -> None:
+    def _begin(self, start: Start, same_problem: bool) -> None:
         points = start.points
         weights = [1.0] * len(points) if self.weighing is None else start.weights
         self.plan.open[points] = False
-        if points and known and start.coreset is not None:
+        if points and same_problem and start.coreset is not None:
             before = start.coreset.objectives
             if len(before) == len(points):
                 self.engine.extend(points, weights)

@@ -11,6 +11,7 @@ import numpy as np
 from bicore.coreset import Coreset, Status
 from bicore.data import Dataset
 from bicore.errors import InputError
+from bicore.picking import no_size_of_its_own
 from bicore.runtime import Context
 
 
@@ -76,6 +77,26 @@ class Selector(ABC):
         ('cat', 'dog')
         """
         return self
+
+    def judged_by(self, data: Dataset) -> tuple[Any, Dataset]:
+        """The model by which a selection of unknown size can be judged.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points to choose from.
+
+        Returns
+        -------
+        tuple
+            A :class:`BilevelSelector`, and the data with the targets that it predicts.
+
+        Raises
+        ------
+        InputError
+            Where the method has no model.
+        """
+        raise no_size_of_its_own()
 
     @abstractmethod
     def select(

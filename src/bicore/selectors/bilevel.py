@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Engine, Quantity
+from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare
@@ -185,15 +185,21 @@ class BilevelSelector(Selector):
         one_by_one = self.strategy.together == 1 and self.quotas is None
         return Demand(
             capacity,
-            self.strategy.needs | {self.rule.quantity},
+            frozenset({self.rule.quantity}),
             self.proxy.closed_form,
-            self.weights is WeightMode.LEARNT,
-            repeats and one_by_one and self.candidates is None and not own_solvers,
+            exact=self.strategy.exact,
+            reweighs=self.weights is WeightMode.LEARNT,
+            repeats=repeats and one_by_one and self.candidates is None and not own_solvers,
         )
 
     def _check(self) -> None:
         """Refuse what no engine supports, in words that name the mend."""
         strategy = self.strategy
+        if strategy.refines and not self.inner_reg.constant:
+            raise InputError(
+                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
+                "in place of PerPoint."
+            )
         if not supported(self.demand(1)):
             asked = f"strategy={strategy.name!r}"
             mend = "use strategy='batches' or 'greedy'"
@@ -208,11 +214,6 @@ class BilevelSelector(Selector):
             raise InputError(
                 f"strategy={strategy.name!r} is for binary or final weights; use weights='final', "
                 "or another strategy."
-            )
-        if strategy.refines and not self.inner_reg.constant:
-            raise InputError(
-                f"strategy={strategy.name!r} needs a constant inner_reg; give a number or 'auto' "
-                "in place of PerPoint."
             )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(
@@ -237,31 +238,47 @@ class BilevelSelector(Selector):
         available = int((data.weights > 0).sum())
         count = as_size(size, available)
         start = as_start(initial, data, count)
-        room = self._room(self.strategy.grown(count, available))
+        room = self.room(self.strategy.grown(count, available))
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
-            known = start.coreset is not None and start.coreset.provenance.same_problem(story)
+            before = start.coreset
+            same = before is not None and before.provenance.same_configuration(story)
             demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
             run = self._run(prepared, demand, seed, runtime, clock)
-            assembly = Assembly(prepared.problem, demand, run, start, known, count, clock)
+            assembly = Assembly(prepared.problem, demand, run, start, same, count, clock)
             ending = self.strategy.assemble(assembly)
             if self.weights is WeightMode.FINAL:
                 ending = _reweighted(assembly, ending, self.optimiser)
             return self._coreset(prepared, assembly, ending, story)
 
-    def _room(self, capacity: int) -> Room:
-        """The memory that its engines take beside the kernel matrix."""
+    def room(self, capacity: int) -> Room:
+        """The memory that its engines take beside the kernel matrix.
+
+        Parameters
+        ----------
+        capacity : int
+            How many points they hold.
+
+        Returns
+        -------
+        Room
+            For :func:`bicore.bilevel.prepare.prepare`.
+        """
+        rank_one_only = (
+            self.proxy.closed_form
+            and self.rule.quantity in (Quantity.GRADIENT, Quantity.GAIN)
+            and self.weights is WeightMode.BINARY
+            and not self.strategy.refines
+            and not self.inner_reg.automatic
+        )
         final = self.weights is WeightMode.FINAL
-        plain = {self.rule.quantity} <= {Quantity.GRADIENT, Quantity.GAIN}
-        binary = self.weights is WeightMode.BINARY and not self.strategy.refines
-        known = self.proxy.closed_form and not self.inner_reg.automatic
         return Room(
             capacity,
             # The columns of all points taken, and their products, where they are refined.
             factors=(2 if final else 1) + 2 * self.strategy.refines,
             reference=self.rule.compares,
-            lean=known and binary and plain,
+            lean=rank_one_only,
         )
 
     def _run(
@@ -343,7 +360,7 @@ class BilevelSelector(Selector):
             ending.status,
             ending.message,
             provenance,
-            self.details(prepared) | _effort(run.engine) | assembly.details,
+            self.details(prepared) | assembly.details,
         )
 
     def details(self, prepared: Prepared) -> dict[str, Any]:
@@ -385,6 +402,9 @@ class BilevelSelector(Selector):
         if len(known) == 1:
             known.append(_other(known[0]))
         return replace(self, classes=tuple(known))
+
+    def judged_by(self, data: Dataset) -> tuple[BilevelSelector, Dataset]:
+        return self, data
 
     def nested(self) -> BilevelSelector:
         """The same selector point by point with weights of 1.
@@ -558,10 +578,6 @@ def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) 
 def _lost(left: int, size: int) -> Ending:
     """How an optimisation of weights ended."""
     return Ending() if left == size else Ending(Status.FEWER, weightless(left, size))
-
-
-def _effort(engine: Engine) -> dict[str, Any]:
-    return {"effort": dict(engine.effort)} if engine.effort else {}
 
 
 def _other(label: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.joint import JointEngine
 from bicore.bilevel.greedy import Run
-from bicore.bilevel.prepare import Prepared, Room, prepare
+from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.coreset import Coreset, Provenance, labels_in
@@ -98,9 +98,11 @@ class JointSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
-        room = Room(count)
         with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
-            parts = [prepare(one.proxy, data, outer, room, seed, runtime) for one in self.selectors]
+            parts = [
+                prepare(one.proxy, data, outer, one.room(count), seed, runtime)
+                for one in self.selectors
+            ]
             engine, models = self._engine(parts, count)
             plan = self.selectors[0].plan(parts[0], count, seed)
             line = ProgressLine(runtime, clock, count, "selecting")

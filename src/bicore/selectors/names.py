@@ -97,9 +97,9 @@ def as_regulariser(value: Any) -> Regulariser:
     words = f"inner_reg={value!r} is neither a number > 0, PerPoint(λ) nor 'auto'."
     number = isinstance(value, Real) and not isinstance(value, bool)
     wrap = (lambda given: Constant(float(given))) if number else None
-    if value in REGULARISERS or not isinstance(value, str):
-        return _resolved("inner_reg", value, Regulariser, REGULARISERS, wrap, words)
-    raise InputError(words)
+    if isinstance(value, str) and value.lower() not in REGULARISERS:
+        raise InputError(words)
+    return _resolved("inner_reg", value, Regulariser, REGULARISERS, wrap, words)
 
 
 def as_rule(value: Any) -> Rule:
@@ -120,7 +120,7 @@ def as_quotas(value: Any) -> QuotaRule | None:
         f"quotas={value!r} is neither 'balanced' nor a mapping of labels to counts; for example "
         "{'spam': 20}."
     )
-    if isinstance(value, str) and value not in QUOTAS:
+    if isinstance(value, str) and value.lower() not in QUOTAS:
         raise InputError(words)
     wrap = AtMost if isinstance(value, Mapping) else None
     return _resolved("quotas", value, QuotaRule, QUOTAS, wrap, words)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Quantity
-from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.engines import reweighable
 from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare, targets_of
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_features, as_weights
@@ -17,11 +17,11 @@ from bicore.picking import Start, as_start
 from bicore.runtime import Context
 
 
-def fitted(prepared: Prepared, start: Start) -> ImplicitEngine:
+def fitted(prepared: Prepared, start: Start) -> ReweighableEngine:
     """The model fitted on these points with these weights."""
     needs = frozenset({Quantity.GRADIENT})
     demand = Demand(len(start.points), needs, closed_form=False, solvers=prepared.solvers)
-    engine = ImplicitEngine.build(prepared.problem, demand)
+    engine = reweighable(prepared.problem, demand)
     if start.points:
         engine.extend(start.points, start.weights)
     return engine

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.engines import choose
-from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.prepare import prepare
 from bicore.bilevel.problem import Constant, PerPoint
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
@@ -25,6 +25,8 @@ from bicore.selectors.bilevel import BilevelSelector
 
 #: The first look at a growing run; each next one is at twice as many points.
 FIRST = 32
+#: How far above the full model's loss is near enough, where nobody says.
+TOLERANCE = 0.02
 #: Where every prefix costs a fit, sizes are looked at in this ratio.
 RATIO = 1.1
 
@@ -141,14 +143,16 @@ def quality_curve(
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
     part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
-    plain = selector.nested()
+    nested = selector.nested()
     eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
     coreset: Coreset | Sequence[int] = ()
     while True:
-        coreset = plain.select(part, size, initial=coreset, rng=seed, context=context.within(clock))
-        curve = _judged(plain, part, judge, coreset, seed, context)
+        coreset = nested.select(
+            part, size, initial=coreset, rng=seed, context=context.within(clock)
+        )
+        curve = _judged(nested, part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
         settled = found is not None and 2 * found <= size
         if size >= limit or coreset.status is not Status.COMPLETE or settled:
@@ -157,35 +161,40 @@ def quality_curve(
 
 
 def select_sized(
-    selector: Selector, data: Dataset, size: int | float | str, tolerance: float = 0.02, **more: Any
+    selector: Selector,
+    data: Dataset,
+    size: int | float | str,
+    tolerance: float = TOLERANCE,
+    **more: Any,
 ) -> Coreset:
     """A selection whose size may be "auto": the smallest within ``tolerance`` of the full model.
 
     For the doors, where people write such words; ``more`` are the other arguments of
     :meth:`Selector.select`.
     """
-    if size == "auto" and isinstance(selector, BilevelSelector):
+    if size == "auto":
         return auto_sized(selector, data, tolerance=tolerance, **more)
     return selector.select(data, size, **more)  # type: ignore[arg-type]  # which refuses words
 
 
 def auto_sized(
-    selector: BilevelSelector,
+    selector: Selector,
     data: Dataset,
     *,
-    tolerance: float = 0.02,
+    tolerance: float = TOLERANCE,
     outer: Dataset | None = None,
     initial: Coreset | Sequence[int] = (),
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Coreset:
-    """The size by a quality curve of this very selector, then a selection of that size from all of
-    the data."""
+    """The size by a quality curve of the selector's own model, then a selection of that size from
+    all of the data."""
     check_tolerance(tolerance)
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    curve = quality_curve(selector, data, tolerance=tolerance, rng=seed, context=context)
+    chooser, judged = selector.judged_by(data)
+    curve = quality_curve(chooser, judged, tolerance=tolerance, rng=seed, context=context)
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
@@ -214,7 +223,8 @@ def auto_sized(
 
 def check_tolerance(tolerance: float) -> None:
     """Refuse what is no share."""
-    if not 0 <= tolerance < float("inf"):
+    number = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
+    if not number or not 0 <= tolerance < float("inf"):
         raise InputError(
             f"tolerance={tolerance!r} is not a share >= 0; 0.02 is two per cent of the full "
             "model's loss."
@@ -254,7 +264,7 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
 
 
 def _judged(
-    plain: BilevelSelector,
+    selector: BilevelSelector,
     part: Dataset,
     judge: Dataset,
     coreset: Coreset,
@@ -266,11 +276,11 @@ def _judged(
     story = coreset.provenance
     assert story.inner_reg is not None
     form = PerPoint if story.per_point else Constant
-    fixed = replace(plain.proxy, regulariser=form(story.inner_reg), classes=story.classes)
+    fixed = replace(selector, inner_reg=form(story.inner_reg), classes=story.classes)
+    room = fixed.room(len(part))
     with runtime.applied(rows=len(part) + len(judge)):
-        prepared = prepare(fixed, part, judge, Room(len(part)), seed, runtime)
-        needs = frozenset({Quantity.GRADIENT})
-        demand = Demand(len(part), needs, fixed.closed_form, solvers=prepared.solvers)
+        prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
+        demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)
         engine = choose(prepared.problem, demand)
         whole = choose(prepared.problem, demand)
         empty = engine.objective

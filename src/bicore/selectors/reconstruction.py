@@ -76,6 +76,10 @@ class Reconstruction(Selector):
     def ordered(self) -> bool:
         return self.chooser.ordered
 
+    def judged_by(self, data: Dataset) -> tuple[BilevelSelector, Dataset]:
+        centre, axes = principal_axes(data.x, data.weights, self.components)
+        return self.chooser, _with_targets(data, centre, axes)
+
     def select(
         self,
         data: Dataset,
@@ -92,17 +96,23 @@ class Reconstruction(Selector):
             # Its fingerprint is that of the data itself, without the targets made here.
             begun = start.coreset.annotated({"fingerprint": None})
         centre, axes = principal_axes(data.x, data.weights, self.components)
-
-        def with_targets(part: Dataset) -> Dataset:
-            targets = (part.x.reshape(len(part), -1) - centre) @ axes
-            return Dataset(part.x, targets, part.weight, part.ids)
-
-        judge = None if outer is None else with_targets(outer)
+        judge = None if outer is None else _with_targets(outer, centre, axes)
         coreset = self.chooser.select(
-            with_targets(data), size, outer=judge, initial=begun, rng=rng, context=context
+            _with_targets(data, centre, axes),
+            size,
+            outer=judge,
+            initial=begun,
+            rng=rng,
+            context=context,
         )
         story = {"method": self.name, "fingerprint": data.fingerprint()}
         return coreset.annotated(story, components=axes.shape[1])
+
+
+def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
+    """The rows with their own components as what is to be predicted."""
+    targets = (part.x.reshape(len(part), -1) - centre) @ axes
+    return Dataset(part.x, targets, part.weight, part.ids)
 
 
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:

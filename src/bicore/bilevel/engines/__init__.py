@@ -5,6 +5,9 @@ To add one, write a file with an :class:`bicore.bilevel.contract.ListedEngine` a
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 from bicore.bilevel.contract import Demand, Engine, ListedEngine, ReweighableEngine
 from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
@@ -35,5 +38,5 @@ def choose(problem: Problem, demand: Demand) -> Engine:
 
 
 def reweighable(problem: Problem, demand: Demand) -> ReweighableEngine:
-    """An empty engine whose weights may change."""
-    return ImplicitEngine.build(problem, demand)
+    """An empty engine whose weights may change, from the same table."""
+    return cast(ReweighableEngine, choose(problem, replace(demand, reweighs=True, exact=False)))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity
-from bicore.bilevel.engines.ridge import CLOSED_FORM
 from bicore.bilevel.posterior import check_variance, downdate_arrays, rounding_allowed
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
@@ -25,7 +24,7 @@ LARGEST = 512 * 512
 class DenseRidgeEngine(ListedEngine):
     """The state under the squared error, in float64."""
 
-    offers = CLOSED_FORM
+    offers = frozenset(Quantity)
 
     @classmethod
     def supports(cls, demand: Demand) -> bool:

@@ -14,7 +14,7 @@ from bicore.picking import TIE, ranks_of, unusable_score
 
 #: Points chosen before their numbers are read back: time limits and interrupts are heard that
 #: often.
-UNHEARD = 16
+UNASKED = 16
 
 
 class DeviceChooser:
@@ -52,9 +52,9 @@ class DeviceChooser:
 
 def unasked(turn: Turn, taken: int) -> int:
     """How many points may be chosen before the next look; the first one is looked at alone."""
-    return 1 if taken == 0 else min(UNHEARD, turn.steps)
+    return 1 if taken == 0 else min(UNASKED, turn.steps)
 
 
-def repeats(turn: Turn) -> bool:
+def one_by_one(turn: Turn) -> bool:
     """Whether the engine may go on by itself: the best of all open points, one by one."""
     return turn.shortlist == 1 and turn.count == 1 and not turn.sampled

@@ -41,7 +41,7 @@ class ImplicitEngine(ReweighableEngine):
 
     @classmethod
     def supports(cls, demand: Demand) -> bool:
-        return demand.needs <= cls.offers
+        return demand.needs <= cls.offers and not demand.exact
 
     @classmethod
     def build(cls, problem: Problem, demand: Demand) -> ImplicitEngine:
@@ -56,8 +56,8 @@ class ImplicitEngine(ReweighableEngine):
         self._weights = like.new_empty(0)
         self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, problem.outputs)
-        self.predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
-        self.objective = problem.outer_value(self.predictions)
+        self._predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
+        self.objective = problem.outer_value(self._predictions)
 
     @property
     def chosen(self) -> list[int]:  # type: ignore[override]
@@ -66,6 +66,10 @@ class ImplicitEngine(ReweighableEngine):
     @property
     def weights(self) -> Tensor:
         return self._weights
+
+    @property
+    def predictions(self) -> Tensor:
+        return self._predictions
 
     @property
     def effort(self) -> Mapping[str, int]:
@@ -102,6 +106,8 @@ class ImplicitEngine(ReweighableEngine):
             return self._counted(found).scores
         if what is Quantity.FIRST_ORDER:
             return first_order(self.problem, self._point(), columns)
+        if what is not Quantity.LOSS:
+            raise self.not_offered(what)
         fitted = self.support.train.T @ self.alpha
         losses = self.problem.inner_loss.value(fitted, self.problem.inner_targets)
         return losses if columns is None else losses[columns]
@@ -121,8 +127,8 @@ class ImplicitEngine(ReweighableEngine):
         self.work.inner_products += fit.products
         self.alpha = fit.alpha
         self.preconditioner = fit.preconditioner
-        self.predictions = self.support.outer.T @ fit.alpha
-        self.objective = self.problem.outer_value(self.predictions)
+        self._predictions = self.support.outer.T @ fit.alpha
+        self.objective = self.problem.outer_value(self._predictions)
 
     def _inner_problem(self) -> InnerProblem:
         return InnerProblem(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bicore.bilevel import hypergradient
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Scoring, Turn
-from bicore.bilevel.engines.device import DeviceChooser, repeats, unasked
+from bicore.bilevel.engines.device import DeviceChooser, one_by_one, unasked
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
@@ -29,12 +29,18 @@ from bicore.bilevel.solvers.softmax import DeviceSoftmaxFit
 
 #: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient, in a
 #: recorded step.
-NEWTON, INNER, OUTER = 4, 12, 24
-#: They grow by these where they did not suffice, this many times before the general engine takes
-#: over.
-MORE_NEWTON, MORE_INNER, MORE_OUTER, TRIES = 2, 4, 16, 8
+NEWTON = 4
+INNER = 12
+OUTER = 24
+#: They grow by these where they did not suffice …
+MORE_NEWTON = 2
+MORE_INNER = 4
+MORE_OUTER = 16
+#: … this many times before the general engine takes over.
+TRIES = 8
 #: Times as many Newton steps, and iterations of the gradient's system, while somebody watches.
-PATIENT_STEPS, PATIENT_SYSTEM = 20, 4
+PATIENT_STEPS = 20
+PATIENT_SYSTEM = 4
 #: Points whose fits are watched, because fits of the first few change the most.
 WATCHED = 16
 #: Steps before one is recorded: libraries set themselves up at their first calls, which a graph
@@ -51,7 +57,8 @@ class RecordedSoftmaxEngine(ListedEngine):
     @classmethod
     def supports(cls, demand: Demand) -> bool:
         same_list = demand.repeats and demand.needs <= cls.offers
-        return same_list and not demand.closed_form and not demand.reweighs
+        plain = not (demand.closed_form or demand.reweighs or demand.exact)
+        return same_list and plain
 
     @classmethod
     def fits(cls, problem: Problem) -> bool:
@@ -78,9 +85,9 @@ class RecordedSoftmaxEngine(ListedEngine):
         self._step: _RecordedStep | None = None
         #: Whether a fit needed more than the fixed iterations.
         self.stuck = False
-        self.newton = NEWTON
-        self.inner = INNER
-        self.gradient = OUTER
+        self.newton_steps = NEWTON
+        self.inner_iterations = INNER
+        self.outer_iterations = OUTER
         self.tries = 0
         #: Whether the host watches every fit: for the first points, and after one that was not
         #: solved.
@@ -145,7 +152,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         """Several points between two looks; a step that is always the same is replayed."""
         if self._successor is not None:
             return self._successor.take_best(rule, turn)
-        if not repeats(turn):
+        if not one_by_one(turn):
             return super().take_best(rule, turn)
         chooser = self._chooser
         if chooser is None or not chooser.serves(turn):
@@ -215,7 +222,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         pull = problem.cross.transposed_matmul(problem.outer_gradient(self.predictions))
         probabilities = self.fit.probabilities()
         right = self.fit.curved(probabilities, pull[self.index])
-        iterations = self.gradient * (PATIENT_SYSTEM if self.patient else 1)
+        iterations = self.outer_iterations * (PATIENT_SYSTEM if self.patient else 1)
         z, reached = self.fit.system(right, probabilities, shift, self._preconditioned, iterations)
         self.reached.copy_(reached)
         fitted = self.predictions if self.same else self.train.T @ self.fit.alpha
@@ -258,10 +265,10 @@ class RecordedSoftmaxEngine(ListedEngine):
             if not (size <= fit and reached <= gradient and math.isfinite(objective)):
                 self.stuck = True
                 if not size <= fit:
-                    self.newton += MORE_NEWTON
-                    self.inner += MORE_INNER
+                    self.newton_steps += MORE_NEWTON
+                    self.inner_iterations += MORE_INNER
                 else:
-                    self.gradient += MORE_OUTER
+                    self.outer_iterations += MORE_OUTER
                 break
             self._chosen.append(int(k))
             objectives.append(objective)
@@ -272,9 +279,9 @@ class RecordedSoftmaxEngine(ListedEngine):
         return objectives
 
     def _newton(self, shift: Tensor) -> Tensor:
-        steps = self.newton * (PATIENT_STEPS if self.patient else 1)
+        steps = self.newton_steps * (PATIENT_STEPS if self.patient else 1)
         watched = inner.TOLERANCE[self.fit.alpha.dtype] if self.patient else None
-        return self.fit.newton(shift, self._preconditioned, steps, self.inner, watched)
+        return self.fit.newton(shift, self._preconditioned, steps, self.inner_iterations, watched)
 
     def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         """P r and K P r, as :class:`bicore.bilevel.solvers.preconditioner.Preconditioner` has them,

@@ -16,21 +16,18 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Scoring, Turn
-from bicore.bilevel.engines.device import DeviceChooser, repeats, unasked
+from bicore.bilevel.engines.device import DeviceChooser, one_by_one, unasked
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.data import Array
 from bicore.picking import TIE, ranks_of
 
-#: What the closed form gives.
-CLOSED_FORM = frozenset(Quantity)
-
 
 class RidgeEngine(ListedEngine):
     """The state under the squared error. Running sums are float64 whatever the kernel's dtype."""
 
-    offers = CLOSED_FORM
+    offers = frozenset(Quantity)
 
     @classmethod
     def supports(cls, demand: Demand) -> bool:
@@ -38,14 +35,14 @@ class RidgeEngine(ListedEngine):
 
     @classmethod
     def build(cls, problem: Problem, demand: Demand) -> RidgeEngine:
-        gains = not demand.needs.isdisjoint({Quantity.GAIN, Quantity.SWAP})
-        return cls(problem, demand.capacity, gains)
+        return cls(problem, demand.capacity, gains=Quantity.GAIN in demand.needs)
 
     def __init__(self, problem: Problem, capacity: int, gains: bool = False) -> None:
         self.problem = problem
         self.rho = problem.regulariser.rho(1)
         self.capacity = capacity
-        self.gains = gains
+        if not gains:  # (K'DK')_kk must be kept from the first point on
+            self.offers = self.offers - {Quantity.GAIN}
         self.same = problem.same
         self.outer_weights = problem.outer_weights.double()
         self._empty()
@@ -69,10 +66,13 @@ class RidgeEngine(ListedEngine):
         largest = float(self.variance.abs().max())
         self.allowed = rounding_allowed(problem.train.like.dtype, largest, self.rho)
         self.lowest = self.variance.new_zeros(())
-        # K D r, which only the first-order rule reads; kept from its first use on.
-        self.plain_pull: Tensor | None = None
+        # K D r with the prior kernel, which only the first-order rule reads; kept from its first
+        # use on.
+        self.prior_pull: Tensor | None = None
         # (K'DK')_kk, which only gains read.
-        self.energy = problem.cross.weighted_column_norms(weights) if self.gains else None
+        self.energy: Tensor | None = None
+        if Quantity.GAIN in self.offers:
+            self.energy = problem.cross.weighted_column_norms(weights)
 
     @property
     def on_device(self) -> bool:
@@ -113,8 +113,8 @@ class RidgeEngine(ListedEngine):
         step.pull(self.pull, own, self.pull[k][0] / divisor)
         if self.energy is not None:
             step.energy(self.energy)
-        if self.plain_pull is not None:
-            self.plain_pull.addr_(self._pulled(outer[:, None])[:, 0], own, alpha=-1)
+        if self.prior_pull is not None:
+            self.prior_pull.addr_(self._pulled(outer[:, None])[:, 0], own, alpha=-1)
         step.variance(self.variance)
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
@@ -166,8 +166,8 @@ class RidgeEngine(ListedEngine):
         if self.energy is not None:
             self.energy += ((spread @ outer.T) @ train * train).sum(0) - 2 * (train * image).sum(0)
             self.energy.clamp_min_(0)
-        if self.plain_pull is not None:
-            self.plain_pull -= self._pulled(outer.T @ head)
+        if self.prior_pull is not None:
+            self.prior_pull -= self._pulled(outer.T @ head)
         self.variance.sub_(train.square().sum(0))
         check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
@@ -175,7 +175,7 @@ class RidgeEngine(ListedEngine):
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
         """On a GPU the numbers come back every few points, not after each."""
-        if not (self.on_device and repeats(turn)):
+        if not (self.on_device and one_by_one(turn)):
             return super().take_best(rule, turn)
         if self._chooser is None or not self._chooser.serves(turn):
             self._chooser = DeviceChooser(turn, self.residual.device)
@@ -188,14 +188,14 @@ class RidgeEngine(ListedEngine):
         self._weights += [1.0] * len(objectives)
         return objectives
 
-    def together(self, rule: Scoring, shortlist: Array, turn: Turn) -> list[int]:
+    def pick_from(self, shortlist: Array, rule: Scoring, turn: Turn) -> list[int]:
         """Those that greedy selection takes when only the shortlist may be taken.
 
         (K'DK') between its points needs their columns alone, so that no pass over K is made.
         """
         exact = rule.quantity is Quantity.GAIN
         if not (exact or rule.quantity is Quantity.GRADIENT) or len(shortlist) <= turn.count:
-            return super().together(rule, shortlist, turn)
+            return super().pick_from(shortlist, rule, turn)
         pool = torch.from_numpy(shortlist).to(self.residual.device)
         ranks = torch.from_numpy(ranks_of(turn.ids[shortlist])).to(pool.device)
         rows, outer = self.posterior.rows(pool)
@@ -231,19 +231,20 @@ class RidgeEngine(ListedEngine):
         if what is Quantity.LOSS:
             return residual.square().sum(1)
         if what is Quantity.FIRST_ORDER:
-            return (_rows(self._plain(), columns) * residual).sum(1).mul_(-4)
+            return (_rows(self._prior_pull(), columns) * residual).sum(1).mul_(-4)
         agreement = (_rows(self.pull, columns) * residual).sum(1)
         if what is Quantity.GRADIENT:
             return agreement.mul_(-2 / self.rho)
-        assert self.energy is not None, "built without gains"
+        if self.energy is None:
+            raise self.not_offered(what)
         divisor = self.rho + _rows(self.variance, columns)
         return _gain(agreement, _rows(self.energy, columns), residual.square().sum(1), divisor)
 
-    def _plain(self) -> Tensor:
+    def _prior_pull(self) -> Tensor:
         """K D r: the pull with the identity in place of the inverse Hessian."""
-        if self.plain_pull is None:
-            self.plain_pull = self._pulled(self.outer_residual)
-        return self.plain_pull
+        if self.prior_pull is None:
+            self.prior_pull = self._pulled(self.outer_residual)
+        return self.prior_pull
 
     def _pulled(self, values: Tensor) -> Tensor:
         """Kᵀ D values."""

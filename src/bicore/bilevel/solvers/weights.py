@@ -57,7 +57,7 @@ class Reweighable(Protocol):
 
 
 @dataclass(frozen=True)
-class Plain:
+class OuterObjective:
     """The outer objective itself as a function of the weights."""
 
     state: Reweighable
@@ -137,7 +137,7 @@ class ProjectedGradient(WeightOptimiser):
             lambda weights: weights.clamp_(0, self.largest), ATTEMPTS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
-        descent.run(Plain(state), _first_length, steps, clock)
+        descent.run(OuterObjective(state), _first_length, steps, clock)
 
 
 def _first_length(gradient: Tensor) -> float:

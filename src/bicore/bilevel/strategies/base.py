@@ -32,7 +32,7 @@ class Assembly:
     run: Run
     start: Start
     #: Whether the objectives of the points given are those of this very problem.
-    known: bool
+    same_problem: bool
     #: How many points are asked for; the run may take more.
     size: int
     #: How long it may take.
@@ -59,17 +59,21 @@ class Assembly:
 
     def grow(self) -> Ending:
         """Take points one by one, or as the plan has it."""
-        return self.run.complete(self.start, self.known)
+        ending = self.run.complete(self.start, self.same_problem)
+        if self.run.engine.effort:
+            self.details["effort"] = dict(self.run.engine.effort)
+        return ending
 
     def reweighable(self, capacity: int) -> ReweighableEngine:
         """An empty engine of the same problem whose weights may change."""
-        return reweighable(self.problem, replace(self.demand, capacity=capacity))
+        needs = frozenset({Quantity.GRADIENT})
+        return reweighable(self.problem, replace(self.demand, capacity=capacity, needs=needs))
 
     def ordered(self, points: Sequence[int], rule: Rule, ending: Ending) -> Ending:
         """Put the points into the order in which the rule takes them; the given ones stay first."""
         count = len(points)
         needs = frozenset({rule.quantity})
-        demand = replace(self.demand, capacity=count, needs=needs, repeats=False)
+        demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
         plan = self.run.plan
         only = np.isin(np.arange(len(plan.open)), points)
         clock = Clock()  # the points are there: putting them into order is no matter of time
@@ -94,8 +98,8 @@ class Strategy(ABC):
     """
 
     name: str
-    #: What it needs of an engine, beyond what the rule needs.
-    needs: frozenset[Quantity] = frozenset()
+    #: Whether it needs the exact objective of every exchange and removal.
+    exact = False
     #: Whether it has something to do when the points are taken; it then needs weights of 1 while it
     #: works, and a constant regulariser.
     refines = False
@@ -156,7 +160,7 @@ class Refining(Strategy):
                 Status.INTERRUPTED,
                 "interrupted while the points were refined: all points, less refined",
             )
-        rule: Rule = Gain() if Quantity.SWAP in self.needs else Gradient()
+        rule: Rule = Gain() if self.exact else Gradient()
         return assembly.ordered(points[: assembly.size], rule, ending)
 
     @abstractmethod
@@ -168,8 +172,8 @@ class Refining(Strategy):
         assembly : Assembly
             The problem and what may join.
         points : list of int
-            Those that were taken; changed in place while it goes on, so that an interrupt keeps
-            what was done.
+            Those that were taken. After an interrupt this list is what is kept: a strategy whose
+            steps each leave a better coreset changes it in place.
 
         Returns
         -------

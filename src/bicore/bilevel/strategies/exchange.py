@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bicore.bilevel.contract import Quantity
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
 from bicore.errors import InputError
 from bicore.picking import whole_number
+
+STOPPED = Ending(
+    Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Exchange(Refining):
     tolerance: float = 1e-6
 
     name = "exchange"
-    needs = frozenset({Quantity.SWAP})
+    exact = True
 
     def __post_init__(self) -> None:
         if self.rounds is not None:
@@ -58,31 +61,27 @@ class Exchange(Refining):
             )
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
-        rounds = assembly.size if self.rounds is None else self.rounds
-        assembly.details |= {"exchanges": 0, "exchange_gain": 0.0}
+        swaps = 0
+        lowered = 0.0
         free = assembly.open
         ranks = assembly.ranks
         chosen = Chosen(assembly.problem, points)
-        ending = Ending()
-        for _ in range(rounds):
-            if assembly.clock.over:
-                ending = Ending(
-                    Status.LESS_REFINED,
-                    "stopped by max_seconds during the exchanges: all points, less refined",
-                )
-                break
-            place, joining, gain = chosen.best_exchange(free, ranks, assembly.fixed)
-            if not gain > self.tolerance * chosen.objective:
-                break
-            free[points[place]] = True
-            free[joining] = False
-            chosen = chosen.exchanged(place, joining)
-            points[place] = joining
-            assembly.details["exchanges"] += 1
-            assembly.details["exchange_gain"] += gain
-        assembly.notes.append(
-            "exchanges: {exchanges}, which lowered the objective by {exchange_gain:.4g}".format(
-                **assembly.details
+        try:
+            for _ in range(assembly.size if self.rounds is None else self.rounds):
+                if assembly.clock.over:
+                    return points, STOPPED
+                place, joining, gain = chosen.best_exchange(free, ranks, assembly.fixed)
+                if not gain > self.tolerance * chosen.objective:
+                    break
+                free[points[place]] = True
+                free[joining] = False
+                chosen = chosen.exchanged(place, joining)
+                points[place] = joining
+                swaps += 1
+                lowered += gain
+            return points, Ending()
+        finally:  # an interrupt keeps the swaps that were made
+            assembly.details |= {"exchanges": swaps, "exchange_gain": lowered}
+            assembly.notes.append(
+                f"exchanges: {swaps}, which lowered the objective by {lowered:.4g}"
             )
-        )
-        return points, ending

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bicore.bilevel.contract import Quantity
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining, unit_objective
 from bicore.bilevel.strategies.sparse_weights import SparseWeights
@@ -52,7 +51,7 @@ class Elimination(Shrinking):
     """
 
     name = "elimination"
-    needs = frozenset({Quantity.SWAP})
+    exact = True
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
         assembly.details["eliminated"] = max(0, len(points) - assembly.size)
