@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, as_option
 
 __all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
 
 Array = npt.NDArray[Any]
-Task = Literal["classification", "regression"]
+
+
+class Task(StrEnum):
+    """How labels are read.
+
+    Examples
+    --------
+    >>> read_targets(np.array([0.5, 1.5])).task
+    <Task.REGRESSION: 'regression'>
+    """
+
+    #: Integers, strings and booleans are classes, floats are targets.
+    AUTO = "auto"
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
 
 _COLUMNS = ("x", "y", "weight", "ids")
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
@@ -242,16 +258,15 @@ def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> 
 
     Examples
     --------
-    >>> read_targets(np.array([0.5, 2.0])).task
-    'regression'
+    >>> read_targets(np.array([0.5, 2.0])).values.tolist()
+    [[0.5], [2.0]]
     >>> read_targets(np.array([1, 1]), classes=np.array([0, 1, 2])).outputs
     3
     """
-    if task not in ("auto", "classification", "regression"):
-        raise unknown_name("task", task, ["auto", "classification", "regression"])
-    if task == "auto":
-        task = "regression" if y.dtype.kind == "f" else "classification"
-    if task == "regression":
+    kind = as_option("task", task, Task)
+    if kind is Task.AUTO:
+        kind = Task.REGRESSION if y.dtype.kind == "f" else Task.CLASSIFICATION
+    if kind is Task.REGRESSION:
         return _regression(y)
     return _classification(y, classes)
 
@@ -263,7 +278,7 @@ def _regression(y: Array) -> Targets:
         )
     values = y.astype(np.float64).reshape(len(y), -1)
     _refuse_non_finite(values, "y")
-    return Targets("regression", values)
+    return Targets(Task.REGRESSION, values)
 
 
 def _classification(y: Array, classes: Array | None) -> Targets:
@@ -284,7 +299,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
             )
     known, codes = np.unique(y, return_inverse=True)
     if classes is None:
-        return Targets("classification", codes.astype(np.int64), known)
+        return Targets(Task.CLASSIFICATION, codes.astype(np.int64), known)
     fixed = np.unique(np.asarray(classes))
     extra = np.setdiff1d(known, fixed)
     if len(extra):
@@ -292,7 +307,7 @@ def _classification(y: Array, classes: Array | None) -> Targets:
             f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; "
             "drop those rows or add the class."
         )
-    return Targets("classification", np.searchsorted(fixed, y).astype(np.int64), fixed)
+    return Targets(Task.CLASSIFICATION, np.searchsorted(fixed, y).astype(np.int64), fixed)
 
 
 def as_features(x: Any, name: str) -> Array:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, TypeVar
 
 __all__ = [
     "BicoreError",
@@ -18,6 +20,9 @@ __all__ = [
     "MemoryLimitError",
     "NumericalError",
 ]
+
+
+Option = TypeVar("Option", bound=StrEnum)
 
 
 class BicoreError(Exception):
@@ -99,3 +104,11 @@ def unknown_name(argument: str, value: object, options: Iterable[str]) -> InputE
     return InputError(
         f"{argument}={value!r} is not known; it is one of {', '.join(map(repr, names))}.{hint}"
     )
+
+
+def as_option(argument: str, value: Any, options: type[Option]) -> Option:
+    """One of a few words as the enum that holds them; others are refused by name."""
+    try:
+        return options(value)
+    except ValueError:
+        raise unknown_name(argument, value, [option.value for option in options]) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +17,13 @@ from bicore.errors import InputError, NumericalError
 #: Points, exchanges and removals whose worth differs by less than this share are equal; the
 #: smallest id then decides, so that row order, duplicates and devices do not change the answer.
 TIE = 1e-10
+
+
+class First(StrEnum):
+    """Who chooses the first point: the rule, or chance as in the paper."""
+
+    BEST = "best"
+    RANDOM = "random"
 
 
 def whole_number(value: Any, least: int, words: str) -> int:

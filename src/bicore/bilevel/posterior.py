@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,6 +78,12 @@ class Downdate:
         crossed = torch.outer(self.column, self.image)
         moment.sub_((crossed + crossed.T) / self.divisor)
         moment.add_(torch.outer(self.column, self.column) * (self.spread / self.divisor))
+
+
+def exact_gain(agreement: Any, energy: Any, norm: Any, divisor: Any) -> Any:
+    """2⟨(K'Dr)_k, r_k⟩/d_k − (K'DK')_kk ‖r_k‖²/d_k²: by how much G falls when a point joins with
+    weight 1. For tensors and arrays alike."""
+    return 2 * agreement / divisor - energy * norm / divisor**2
 
 
 def downdate_arrays(kernel: Array, left: Array, scaled: Array) -> None:

@@ -16,7 +16,7 @@ from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.choice import Solvers, solvers_for
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.data import Array, Dataset, Targets, as_tensor, read_targets
+from bicore.data import Array, Dataset, Targets, Task, as_tensor, read_targets
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Reserve, build_operators
@@ -36,7 +36,7 @@ class Proxy:
     loss: Loss
     outer_loss: Loss
     regulariser: Regulariser
-    task: str = "auto"
+    task: Task = Task.AUTO
     classes: tuple[Any, ...] | None = None
     inner: InnerSolver | None = None
     linear: LinearSolver | None = None
@@ -227,7 +227,7 @@ def targets_of(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targ
             "they must match."
         )
     other = read_targets(outer.y, targets.task, targets.classes)
-    if other.task == "regression" and other.values.shape[1] != targets.values.shape[1]:
+    if other.task is Task.REGRESSION and other.values.shape[1] != targets.values.shape[1]:
         raise InputError(
             f"the outer set has {other.values.shape[1]} targets and data "
             f"{targets.values.shape[1]}; they must match."

@@ -33,7 +33,7 @@ from bicore.cli.options import (
 )
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset, Provenance, Status
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, as_tensor
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import Nystrom
@@ -274,7 +274,7 @@ def _affordable(
     stored = n * n * runtime.itemsize
     limit = runtime.memory_bytes()
     # a precomputed matrix is there already, and a linear kernel has features of its own
-    small = kernel.precomputed or kernel.name.startswith("linear")
+    small = kernel.precomputed or kernel.features(as_tensor(source.data.x[:2])) is not None
     if exact or small or stored <= limit:
         return kernel, []
     landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))

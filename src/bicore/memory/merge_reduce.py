@@ -16,7 +16,7 @@ import numpy as np
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
 from bicore.memory.buffer import Buffer
-from bicore.memory.options import as_chooser, as_weighting
+from bicore.memory.options import Weighting, as_chooser, as_weighting
 from bicore.picking import whole_number
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
@@ -174,7 +174,7 @@ class MergeReduce(Buffer):
         selector = self.selector.for_classes(self.classes) if self.classes else self.selector
         coreset = finished(selector.select(rows, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
-        shares = picked.weights if self.weighting == "learnt" else np.ones(len(picked))
+        shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))
 
     def unlike(self, other: MergeReduce) -> list[str]:
@@ -289,7 +289,7 @@ class MergeReduce(Buffer):
         return {
             **super()._configuration(),
             "slots": self.slot_count,
-            "weights": self.weighting,
+            "weights": self.weighting.value,
             "selector": fingerprint(self.selector),
         }
 

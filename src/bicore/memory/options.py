@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, as_option
 from bicore.picking import whole_number
 from bicore.selectors.base import Selector
 
-#: How the rows that a selection keeps share the weight of those they stand for.
-WEIGHTINGS = ("equal", "learnt")
+
+class Weighting(StrEnum):
+    """How the rows that a selection keeps share the weight of those they stand for."""
+
+    EQUAL = "equal"
+    LEARNT = "learnt"
 
 
 def as_capacity(capacity: Any) -> int:
@@ -23,11 +28,9 @@ def as_memory_seed(seed: Any) -> int:
     return whole_number(seed, 0, f"seed={seed!r} is not a whole number >= 0.")
 
 
-def as_weighting(weights: str) -> str:
-    """One of :data:`WEIGHTINGS`."""
-    if weights not in WEIGHTINGS:
-        raise unknown_name("weights", weights, WEIGHTINGS)
-    return weights
+def as_weighting(weights: str) -> Weighting:
+    """How kept rows are weighted, by its name."""
+    return as_option("weights", weights, Weighting)
 
 
 def as_chooser(selector: Any) -> Selector:

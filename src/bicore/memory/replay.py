@@ -18,7 +18,13 @@ from torch import Tensor
 from bicore.data import Array, Dataset, as_tensor, joined
 from bicore.errors import InputError
 from bicore.memory.buffer import stored_columns
-from bicore.memory.options import as_capacity, as_chooser, as_memory_seed, as_weighting
+from bicore.memory.options import (
+    Weighting,
+    as_capacity,
+    as_chooser,
+    as_memory_seed,
+    as_weighting,
+)
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
 from bicore.state import FORMAT, fingerprint, read_state, write_state
@@ -155,13 +161,13 @@ class ReplayMemory:
 
     def _weighted(self, rows: Dataset) -> Dataset:
         """Rows as they count in the rehearsal loss."""
-        weights = rows.weights if self.weighting == "learnt" else np.ones(len(rows))
+        weights = rows.weights if self.weighting is Weighting.LEARNT else np.ones(len(rows))
         return rows.with_columns(weight=weights)
 
     def _shrunk(self, rows: Dataset, share: int, place: int, context: Context | None) -> Dataset:
         if len(rows) <= share:
             return rows
-        if self.selector.ordered and self.weighting == "equal":
+        if self.selector.ordered and self.weighting is Weighting.EQUAL:
             return rows[:share]
         return self._chosen(rows, share, place + 1, context)
 
@@ -307,7 +313,11 @@ class ReplayMemory:
             "format": FORMAT,
             "memory": type(self).__name__,
             "tasks": len(self.tasks),
-            "options": {"capacity": self.capacity, "weights": self.weighting, "seed": self.seed},
+            "options": {
+                "capacity": self.capacity,
+                "weights": self.weighting.value,
+                "seed": self.seed,
+            },
             "selector": fingerprint(self.selector),
         }
         return write_state(path, head, arrays)

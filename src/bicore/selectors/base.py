@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bicore.coreset import Coreset, Status
-from bicore.data import Dataset
+from bicore.data import Dataset, Task
 from bicore.errors import InputError
 from bicore.picking import no_size_of_its_own
 from bicore.runtime import Context
@@ -29,8 +29,8 @@ class Selector(ABC):
     (2,)
     """
 
-    #: How y is read: "auto", "classification" or "regression".
-    task = "auto"
+    #: How y is read.
+    task: Task = Task.AUTO
 
     @property
     def name(self) -> str:
@@ -154,8 +154,8 @@ def labels_of(data: Dataset, selector: Selector) -> list[Any]:
     if data.y is None:
         return []
     column = data.y[:, 0] if data.y.ndim == 2 and data.y.shape[1] == 1 else data.y
-    floats = column.dtype.kind == "f" and selector.task != "classification"
-    if column.ndim != 1 or selector.task == "regression" or floats:
+    floats = column.dtype.kind == "f" and selector.task is not Task.CLASSIFICATION
+    if column.ndim != 1 or selector.task is Task.REGRESSION or floats:
         return []
     return list(dict.fromkeys(column.tolist()))
 

@@ -22,11 +22,11 @@ from bicore.bilevel.strategies.base import Assembly, Strategy
 from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, Task
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
-from bicore.picking import as_seed, as_size, as_start, whole_number
+from bicore.picking import First, as_seed, as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
@@ -95,9 +95,9 @@ class BilevelSelector(Selector):
     rule: Rule
     candidates: int | None
     strategy: Strategy
-    first: names.First
+    first: First
     quotas: QuotaRule | None
-    task: str
+    task: Task
     classes: tuple[Any, ...] | None
     inner: InnerSolver | None
     linear: LinearSolver | None
@@ -134,7 +134,7 @@ class BilevelSelector(Selector):
             "strategy": names.as_strategy(strategy),
             "first": names.as_first(first),
             "quotas": names.as_quotas(quotas),
-            "task": task,
+            "task": names.as_task(task),
             "classes": labels_in(classes),
             "inner": inner,
             "linear": linear,
@@ -316,7 +316,7 @@ class BilevelSelector(Selector):
             prepared.ids,
             prepared.counted,
             seed,
-            self.first is names.First.RANDOM,
+            self.first is First.RANDOM,
             self.candidates,
             self.strategy.together,
             None if self.quotas is None else self.quotas.of(prepared.targets),
@@ -396,7 +396,7 @@ class BilevelSelector(Selector):
     def for_classes(self, classes: Sequence[Any]) -> BilevelSelector:
         # A single class gets a second that never occurs: the points are then chosen to stand out
         # from nothing.
-        if self.task == "regression" or self.classes is not None:
+        if self.task is Task.REGRESSION or self.classes is not None:
             return self
         known = list(labels_in(classes) or ())
         if len(known) == 1:

@@ -6,7 +6,6 @@ Looked up once, when a selector is built; nothing behind it ever sees a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -16,14 +15,15 @@ from bicore.bilevel.regularisation import Automatic
 from bicore.bilevel.rules import RULES, Rule
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies import STRATEGIES, Strategy
-from bicore.errors import InputError, unknown_name
+from bicore.data import Task
+from bicore.errors import InputError, as_option, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Polynomial
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
+from bicore.picking import First
 
 T = TypeVar("T")
-Option = TypeVar("Option", bound=StrEnum)
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
     "ntk": fully_connected,
@@ -44,13 +44,6 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 }
 REGULARISERS: dict[str, Callable[[], Regulariser]] = {"auto": Automatic}
 QUOTAS: dict[str, Callable[[], QuotaRule]] = {"balanced": Balanced}
-
-
-class First(StrEnum):
-    """Who chooses the first point."""
-
-    BEST = "best"
-    RANDOM = "random"
 
 
 def _resolved(
@@ -128,16 +121,14 @@ def as_quotas(value: Any) -> QuotaRule | None:
 
 def as_weight_mode(value: Any) -> WeightMode:
     """How a coreset is weighted, or its name."""
-    return _option("weights", value, WeightMode)
+    return as_option("weights", value, WeightMode)
 
 
 def as_first(value: Any) -> First:
     """Who chooses the first point, or its name."""
-    return _option("first", value, First)
+    return as_option("first", value, First)
 
 
-def _option(argument: str, value: Any, options: type[Option]) -> Option:
-    try:
-        return options(value)
-    except ValueError:
-        raise unknown_name(argument, value, [option.value for option in options]) from None
+def as_task(value: Any) -> Task:
+    """How labels are read, or its name."""
+    return as_option("task", value, Task)

@@ -19,12 +19,12 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_labels, as_tensor
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, as_option, unknown_name
 from bicore.networks.inverse_hessian import ConjugateGradients, InverseHessian, Product
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
 from bicore.networks.training import QuasiNewton, Training
-from bicore.picking import lowest, step_rng
+from bicore.picking import First, lowest, step_rng
 from bicore.runtime import Context
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
 
@@ -33,7 +33,6 @@ CRITERIA: dict[str, Criterion] = {
     "squared": lambda outputs, y: (outputs - y).square().sum(1),
 }
 CURVATURES = ("hessian", "gauss-newton")
-FIRST_POINTS = ("random", "best")
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,7 @@ class NetworkSelector(PlainSelector):
             )
         if self.curvature not in CURVATURES:
             raise unknown_name("curvature", self.curvature, CURVATURES)
-        if self.first not in FIRST_POINTS:
-            raise unknown_name("first", self.first, FIRST_POINTS)
+        as_option("first", self.first, First)
         if self.candidates is not None and self.candidates < 1:
             raise InputError(
                 f"candidates={self.candidates!r} is not a whole number >= 1; give one, or None for "
@@ -169,7 +167,7 @@ class NetworkSelector(PlainSelector):
         places = np.flatnonzero(growth.open)
         step = len(growth.order)
         rng = step_rng(job.seed, step)
-        if step == 0 and self.first == "random":
+        if step == 0 and self.first == First.RANDOM:
             return int(rng.choice(places))
         if self.candidates is not None and self.candidates < len(places):
             places = np.sort(rng.choice(places, self.candidates, replace=False))

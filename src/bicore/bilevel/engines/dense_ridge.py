@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity
-from bicore.bilevel.posterior import check_variance, downdate_arrays, rounding_allowed
+from bicore.bilevel.posterior import (
+    check_variance,
+    downdate_arrays,
+    exact_gain,
+    rounding_allowed,
+)
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.data import Array
 
@@ -116,7 +121,7 @@ class DenseRidgeEngine(ListedEngine):
         divisor = self.rho + np.maximum(self.variance, 0.0)
         energy = self.outer_weights @ np.square(self.outer)
         norm = np.square(self.residual).sum(1)
-        gains: Array = 2 * agreement / divisor - energy * norm / np.square(divisor)
+        gains: Array = exact_gain(agreement, energy, norm, divisor)
         return gains
 
     def _agreement(self, kernel: Array) -> Array:

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Scoring, Turn
 from bicore.bilevel.engines.device import DeviceChooser, one_by_one, unasked
-from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import (
+    Downdate,
+    check_variance,
+    exact_gain,
+    posterior_of,
+    rounding_allowed,
+)
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.data import Array
@@ -209,7 +215,7 @@ class RidgeEngine(ListedEngine):
             worth = (pull * residual).sum(1)
             if exact:
                 norm = residual.square().sum(1)
-                worth = _gain(worth, moment.diagonal(), norm, self.rho + kernel.diagonal())
+                worth = exact_gain(worth, moment.diagonal(), norm, self.rho + kernel.diagonal())
             worth = worth.masked_fill(closed, -torch.inf)
             tied = worth >= worth.max() - TIE * worth.max().abs()
             place = int(ranks.masked_fill(~tied, self.problem.size).argmin())
@@ -238,7 +244,9 @@ class RidgeEngine(ListedEngine):
         if self.energy is None:
             raise self.not_offered(what)
         divisor = self.rho + _rows(self.variance, columns)
-        return _gain(agreement, _rows(self.energy, columns), residual.square().sum(1), divisor)
+        norm = residual.square().sum(1)
+        gains: Tensor = exact_gain(agreement, _rows(self.energy, columns), norm, divisor)
+        return gains
 
     def _prior_pull(self) -> Tensor:
         """K D r: the pull with the identity in place of the inverse Hessian."""
@@ -250,11 +258,6 @@ class RidgeEngine(ListedEngine):
         """Kᵀ D values."""
         weighted = (self.outer_weights[:, None] * values).to(self.problem.train.like)
         return self.problem.cross.transposed_matmul(weighted).double()
-
-
-def _gain(agreement: Tensor, energy: Tensor, norm: Tensor, divisor: Tensor) -> Tensor:
-    """2⟨(K'Dr)_k, r_k⟩/d_k − (K'DK')_kk ‖r_k‖²/d_k²."""
-    return 2 * agreement / divisor - energy * norm / divisor.square()
 
 
 def _rows(values: Tensor, columns: Tensor | None) -> Tensor:

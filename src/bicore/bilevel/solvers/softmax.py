@@ -5,13 +5,8 @@ in plain arrays, or a padded problem on a GPU that nobody waits for.
     r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
     a step Δ solves (s I + A K) Δ = −r
 
-For a few points the step is direct, as :class:`bicore.bilevel.solvers.factors.SoftmaxFactor` has
-it: with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ of every class and R the sum over classes,
-
-    (s I + A K)⁻¹ A v = E v − E R (Rᵀ E R)⁻¹ Rᵀ E v
-    (s I + A K)⁻¹ b = (b − (s I + A K)⁻¹ A K b) / s
-
-On the GPU it is a fixed number of conjugate-gradient iterations.
+For a few points the step is direct (:func:`bicore.bilevel.solvers.factors.softmax_range`). On the
+GPU it is a fixed number of conjugate-gradient iterations.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.factors import CURVATURE_FLOOR
+from bicore.bilevel.solvers.factors import softmax_range
 from bicore.data import Array
 from bicore.numerics.conjugate_gradients import DeviceIteration, Precondition
 from bicore.numerics.line_search import NOISE, Trial, enough, first_enough, lengths
@@ -104,21 +99,11 @@ class SoftmaxFit:
         return float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h)), p
 
     def _step(self, p: Array, right: Array) -> Array:
+        """(s I + A K)⁻¹ right = (right − (s I + A K)⁻¹ A K right) / s."""
         shift = 2 * self.rho
-        weighted = np.ascontiguousarray((self.weights * p).T)
-        root = np.sqrt(np.maximum(weighted, CURVATURE_FLOOR * weighted.max()))
-        pairs = root[:, :, None] * root[:, None, :]
-        system = self.gram * pairs
-        diagonal = np.arange(len(self.gram))
-        system[:, diagonal, diagonal] += shift
-        parts = np.linalg.inv(system)
-        parts *= pairs
-        single = parts @ (self.gram @ right).T[:, :, None]
-        total = parts.sum(0)
-        total[diagonal, diagonal] += total[diagonal, diagonal].max() * np.finfo(np.float64).eps
-        common = np.linalg.solve(total, single.sum(0))
-        result: Array = (right - (single - parts @ common)[:, :, 0].T) / shift
-        return result
+        solved = softmax_range(self.gram, self.weights * p, shift, self.gram @ right)
+        step: Array = (right - solved) / shift
+        return step
 
 
 def _norm(values: Array) -> float:

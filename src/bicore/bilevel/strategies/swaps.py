@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.picking import TIE
@@ -225,4 +226,5 @@ class _Exchanges:
         norm = self.residual.square().sum(1) + 2 * u * along + u.square() * size
         energy = self.energy + 2 * u * image + u.square() * self.spread[places, None]
         divisor = self.rho + self.variance + u.square()
-        return 2 * pulled / divisor - energy * norm / divisor.square()
+        gains: Tensor = exact_gain(pulled, energy, norm, divisor)
+        return gains
