@@ -136,10 +136,11 @@ class Run:
             turn = plan.turn(engine.chosen)
             if not turn.open.any():
                 return Ending(Status.FEWER, plan.exhausted(len(self.objectives)))
+            taken = len(engine.chosen)
             objectives = engine.take_best(self.rule, turn)
             if not objectives:
                 continue  # an engine that took its steps back tries again in another way
-            plan.open[engine.chosen] = False
+            plan.open[engine.chosen[taken:]] = False
             if self.weighing is not None:
                 self.weighing.correct(self.clock)
             before = len(self.objectives)
