@@ -19,6 +19,25 @@ from experiments.tasks import Task
 REPEATS = 3
 
 
+@dataclass(frozen=True)
+class Selection:
+    """A timed selection: its size, and how many candidates are looked at for each point."""
+
+    size: int
+    candidates: int | None
+
+    @property
+    def key(self) -> str:
+        """Its name in records."""
+        looked = "all" if self.candidates is None else self.candidates
+        return f"coreset {self.size}, {looked} candidates"
+
+    @property
+    def paper(self) -> str:
+        """The paper's name for it, which had 200 candidates."""
+        return f"coreset {self.size} (one CPU thread)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuntimeRow(Row):
     """The kernel of a problem's network, of so many points, and the ``sizes`` of the coresets."""
@@ -26,6 +45,11 @@ class RuntimeRow(Row):
     memory: int = 1000
     points: int = 1000
     sizes: tuple[int, ...] = (100, 400)
+
+    @property
+    def selections(self) -> list[Selection]:
+        """What is timed beside the kernel."""
+        return [Selection(size, candidates) for size in self.sizes for candidates in (200, None)]
 
     @property
     def trials(self) -> Trials:
@@ -50,9 +74,8 @@ def run(row: RuntimeRow, job: Job, tasks: Sequence[Task]) -> Results:
     seconds = [_kernel_seconds(kernel, images, job.device) for _ in range(REPEATS)]
     data = Dataset(kernel(images.double()).cpu().numpy(), y)
     result: dict[str, Any] = {"kernel": min(seconds), "device": job.device}
-    for size in row.sizes:
-        for name, candidates in (("200 candidates", 200), ("all candidates", None)):
-            result[f"coreset {size}, {name}"] = _selection_seconds(data, size, candidates)
+    for one in row.selections:
+        result[one.key] = _selection_seconds(data, one.size, one.candidates)
     yield 0.0, {**result, "seconds": time.perf_counter() - begin}
 
 

@@ -102,15 +102,15 @@ def _runtime(records: list[Record]) -> str:
 
 def _works(record: Record) -> Iterable[tuple[str, str]]:
     """What was timed, with the paper's seconds."""
-    paper = {
-        "kernel": "kernel (GTX 1080 Ti)",
-        **{f"coreset {size}": f"coreset {size} (one CPU thread)" for size in (100, 400)},
-    }
-    for what in record:
-        if what == "kernel" or what.startswith("coreset "):
-            theirs = PAPER["runtime_seconds_1000_points"].get(paper.get(what.split(",")[0]), {})
-            known = theirs.get(record["method"])
-            yield what, "" if known is None else f"{known} s"
+    row = next(row for row in EXPERIMENTS["runtime"].rows() if row.key == record["method"])
+    theirs = PAPER["runtime_seconds_1000_points"]
+    selections = [*row.selections, *row.toy().selections]
+    works = {"kernel": "kernel (GTX 1080 Ti)", **{one.key: one.paper for one in selections}}
+    for what, paper in works.items():
+        if what not in record:
+            continue  # a toy times other sizes
+        known = theirs.get(paper, {}).get(record["method"])
+        yield what, "" if known is None else f"{known} s"
 
 
 def _where(record: Record, what: str) -> str:
