@@ -18,8 +18,8 @@ from bicore.runtime import Context
 class Selector(ABC):
     """Chooses rows of a data set.
 
-    Configuration is fixed at construction; :meth:`select` keeps no state. ``bicore.METHODS`` names
-    those that come with the library.
+    Configuration is fixed at construction; :meth:`select` keeps no state.
+    ``bicore.selectors.METHODS`` names those that come with the library.
 
     Examples
     --------
