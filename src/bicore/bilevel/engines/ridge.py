@@ -114,7 +114,7 @@ class RidgeEngine(ListedEngine):
         train = column.train.double()
         outer = train if self.same else column.outer.double()
         squares = torch.dot(outer * self.outer_weights, outer)
-        step = Downdate.of(train, column.image.double(), divisor, squares)
+        step = Downdate(train, column.image.double(), divisor, squares)
         own = self.residual[k][0] / divisor
         step.pull(self.pull, own, self.pull[k][0] / divisor)
         if self.energy is not None:
@@ -222,7 +222,7 @@ class RidgeEngine(ListedEngine):
             found.append(place)
             closed[place] = True
             divisor = self.rho + kernel[place, place]
-            step = Downdate.of(
+            step = Downdate(
                 kernel[:, place].clone(), moment[:, place].clone(), divisor, moment[place, place]
             )
             own = residual[place] / divisor

@@ -209,7 +209,7 @@ class Variances:
         train = column.train.double()
         outer = train if self.same else column.outer.double()
         squares = (self.weights * outer) @ outer
-        step = Downdate.of(train, column.image.double(), divisor, squares)
+        step = Downdate(train, column.image.double(), divisor, squares)
         self.objective -= float(self.power[place] / (2 * divisor))
         step.energy(self.power)
         step.variance(self.variance)
