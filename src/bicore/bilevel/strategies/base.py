@@ -154,7 +154,9 @@ class Refining(Strategy):
             return _cut(assembly, ending.status)
         points = assembly.run.indices.tolist()
         try:
-            points, ending = self.refine(assembly, points)
+            points, refined = self.refine(assembly, points)
+            if refined.status is not Status.COMPLETE:
+                ending = refined  # otherwise what growing had to say stands
         except KeyboardInterrupt:
             ending = Ending(
                 Status.INTERRUPTED,
