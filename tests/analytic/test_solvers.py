@@ -14,6 +14,7 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
+from bicore.bilevel.solvers import plain_softmax
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import NewtonSystem
 from bicore.bilevel.solvers.preconditioner import Preconditioner
@@ -221,33 +222,65 @@ def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_on
         1 + 1e-6
     )
     assert plain.residual(near, plain.gram @ near)[1] > plain.tolerance
-    fit = Newton().solve(Rounded(*parts), near)
+    fit = Newton(linear=ConjugateGradient()).solve(Rounded(*parts), near)
     torch.testing.assert_close(fit.predictions, solved.predictions, rtol=1e-4, atol=1e-5)
     with pytest.raises(ConvergenceError, match="line search found no descent"):
-        Newton(tolerance=1e-12).solve(Rounded(*parts), near)
+        Newton(linear=ConjugateGradient(), tolerance=1e-12).solve(Rounded(*parts), near)
 
 
+@pytest.mark.parametrize("direct", [0, 32])
 @pytest.mark.parametrize("rho", [1e-4, 0.05, 10.0])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_small_softmax_fits_agree_with_the_general_solver(rho, spread, monkeypatch):
-    from bicore.bilevel.solvers import softmax
-
+def test_softmax_fits_in_plain_arrays_agree_with_the_general_solver(
+    rho, spread, direct, monkeypatch
+):
+    monkeypatch.setattr(plain_softmax, "DIRECT", direct)
     problem = softmax_problem(rho=rho, spread=spread)
     start = torch.zeros(12, C, dtype=torch.float64)
-    small = Newton(tolerance=1e-10).solve(problem, start)
-    assert softmax.SoftmaxFit(
-        problem.gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], rho
-    ).solve(start.numpy(), 1e-10)  # the small solver really did it
-    monkeypatch.setattr(softmax, "LARGEST", 0)
-    general = Newton(tolerance=1e-10).solve(problem, start)
-    torch.testing.assert_close(small.alpha, general.alpha, rtol=1e-6, atol=1e-10)
-    assert problem.residual(small.alpha, problem.gram @ small.alpha)[1] <= 1e-9
+    found = plain_softmax.SoftmaxFit(
+        problem.gram.numpy(), problem.targets.T.numpy(), problem.weights.numpy(), rho
+    ).solve(start.T.numpy(), 1e-10)
+    assert found is not None  # plain arrays really did it
+    general = Newton(linear=Cholesky(), tolerance=1e-10).solve(problem, start)
+    alpha = torch.from_numpy(found.alpha.T)
+    torch.testing.assert_close(alpha, general.alpha, rtol=1e-6, atol=1e-10)
+    assert problem.residual(alpha, problem.gram @ alpha)[1] <= 1e-9
 
 
-def test_what_the_small_solver_cannot_do_is_left_to_the_general_one(monkeypatch):
-    from bicore.bilevel.solvers import softmax
+def test_a_point_that_joins_needs_fewer_steps_and_the_fit_is_the_same(monkeypatch):
+    monkeypatch.setattr(plain_softmax, "DIRECT", 0)
+    problem = softmax_problem(rho=1e-3, spread=3.0)
+    gram = problem.gram.numpy()
+    targets = problem.targets.T.numpy()
+    weights = problem.weights.numpy()
+    smaller = plain_softmax.SoftmaxFit(
+        gram[:-1, :-1].copy(), targets[:, :-1].copy(), weights[:-1], 1e-3
+    ).solve(np.zeros((C, 11)), 1e-9)
+    whole = plain_softmax.SoftmaxFit(gram, targets, weights, 1e-3)
+    start = np.hstack([smaller.alpha, np.zeros((C, 1))])
+    cold = whole.solve(start, 1e-9)
+    warm = whole.solve(start, 1e-9, carried=smaller.preconditioner)
+    assert warm.steps < cold.steps
+    np.testing.assert_allclose(warm.alpha, cold.alpha, rtol=1e-6, atol=1e-9)
 
-    monkeypatch.setattr(softmax, "ITERATIONS", 1)
+
+def test_single_precision_is_put_right_in_double(monkeypatch):
+    monkeypatch.setattr(plain_softmax, "DIRECT", 0)
+    problem = softmax_problem(rho=0.01, spread=3.0)
+    p = torch.softmax(problem.gram @ problem.targets, 1)
+    system = plain_softmax.SoftmaxSystem(
+        problem.gram.numpy(), p.T.numpy(), (problem.weights[:, None] * p).T.numpy(), 0.02
+    )
+    right = np.random.default_rng(3).normal(size=(C, 12))
+    right -= right.mean(0)
+    found = system.solve(right, 1e-11, None)
+    left = 0.02 * found.z + system.curved(found.z @ system.gram)
+    assert np.linalg.norm(left - right) <= 1e-11 * np.linalg.norm(right)
+    np.testing.assert_allclose(found.image, found.z @ system.gram, atol=1e-12)
+
+
+def test_what_plain_arrays_cannot_do_is_left_to_the_general_solver(monkeypatch):
+    monkeypatch.setattr(plain_softmax, "ITERATIONS", 1)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.iterations > 1
     assert fit.residual <= 1e-7

@@ -49,7 +49,8 @@ def implicit_gradient(
     problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None
 ) -> Hypergradient:
     """∂G/∂w_k for every training point, or for ``columns`` only."""
-    right = problem.outer_gradient(point.predictions)
+    slopes = problem.outer_loss.gradient(point.predictions, problem.outer_targets)
+    right = slopes * problem.outer_weights[:, None]
     values = problem.cross.transposed_matmul(right, columns)
     targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
     if point.system is None:  # the empty coreset predicts zero
@@ -60,12 +61,10 @@ def implicit_gradient(
     solved, rho = _correction(point, linear, on_support)
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    fitted = (
-        point.predictions
-        if columns is None and problem.cross is problem.train
-        else rows.T @ point.alpha
-    )
-    gradients = problem.inner_loss.gradient(fitted, targets)
+    if columns is None and problem.one_model:
+        gradients = slopes  # of the same loss at the same predictions
+    else:
+        gradients = problem.inner_loss.gradient(rows.T @ point.alpha, targets)
     return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
 
 

@@ -165,6 +165,11 @@ class Problem:
         """Whether the outer set is the training set."""
         return self.cross is self.train
 
+    @property
+    def one_model(self) -> bool:
+        """Whether inner and outer loss are one function of one set of predictions."""
+        return self.same and self.inner_loss == self.outer_loss
+
     def outer_value(self, predictions: Tensor) -> float:
         """G at these predictions of the outer set."""
         losses = self.outer_loss.value(predictions, self.outer_targets)

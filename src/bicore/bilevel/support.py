@@ -20,6 +20,7 @@ class Support:
         like = problem.train.like
         self._square = like.new_empty(capacity, capacity)
         self._train = like.new_empty(capacity, problem.train.shape[0])
+        self._index = torch.empty(capacity, dtype=torch.long, device=like.device)
         separate = problem.cross is not problem.train
         self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
 
@@ -43,7 +44,8 @@ class Support:
 
     @property
     def index(self) -> Tensor:
-        return torch.tensor(self.indices, dtype=torch.long, device=self._square.device)
+        """The indices where the arithmetic is."""
+        return self._index[: len(self)]
 
     def extend(self, points: Sequence[int]) -> None:
         """Take points in, with their rows of the kernel matrix."""
@@ -53,6 +55,7 @@ class Support:
         self._train[first:last] = self.problem.train.columns(index).T
         if self._outer is not self._train:
             self._outer[first:last] = self.problem.cross.columns(index).T
+        self._index[first:last] = index
         self.indices += [int(k) for k in points]
         rows = self._train[first:last][:, self.index]
         self._square[first:last, :last] = rows
@@ -68,4 +71,5 @@ class Support:
             self._outer[:count] = self.outer[chosen].clone()
         self._square[:count, :count] = square
         self._train[:count] = train
+        self._index[:count] = self.index[chosen].clone()
         self.indices = [self.indices[place] for place in positions]

@@ -19,6 +19,10 @@ from bicore.errors import InputError, NumericalError
 _PROBE_ROWS = 16
 #: How far a callable may be from symmetric and positive, relative to its values: float32 rounding.
 _PROBE_TOLERANCE = 1e-5
+#: A symmetric matrix is computed in so many blocks a side, none of them with fewer rows than …
+GRAM_PARTS = 8
+#: … this, below which calls outweigh what they save.
+GRAM_BLOCK = 128
 #: Rows whose diagonal is read off a small matrix, where there is no shorter way to it.
 DIAGONAL_ROWS = 64
 
@@ -181,7 +185,8 @@ class Kernel(ABC):
             Of shape (len(a), len(a)).
         """
         n = len(a)
-        block = n if block is None else block
+        # Blocks below the diagonal are not computed: the more blocks, the nearer to one half.
+        block = min(block or n, max(GRAM_BLOCK, -(-n // GRAM_PARTS)))
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
         for top in range(0, n, block):
             rows = a[top : top + block]

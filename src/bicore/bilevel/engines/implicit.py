@@ -19,7 +19,7 @@ from bicore.bilevel.hypergradient import (
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.choice import Solvers
 from bicore.bilevel.solvers.inner import InnerProblem
-from bicore.bilevel.solvers.preconditioner import Preconditioner
+from bicore.bilevel.solvers.preconditioner import Carried
 from bicore.bilevel.support import Support
 
 
@@ -54,7 +54,7 @@ class ImplicitEngine(ReweighableEngine):
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
         self._weights = like.new_empty(0)
-        self.preconditioner: Preconditioner | None = None
+        self.preconditioner: Carried | None = None
         self.alpha = like.new_empty(0, problem.outputs)
         self._predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
         self.objective = problem.outer_value(self._predictions)

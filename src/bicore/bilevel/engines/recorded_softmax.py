@@ -23,9 +23,9 @@ from bicore.bilevel.engines.device import DeviceChooser, one_by_one, unasked
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
+from bicore.bilevel.solvers.device_softmax import DeviceSoftmaxFit
 from bicore.bilevel.solvers.factors import lower_factor, shifted
 from bicore.bilevel.solvers.preconditioner import BORDER_FLOOR, PRECONDITIONER_FLOOR
-from bicore.bilevel.solvers.softmax import DeviceSoftmaxFit
 
 #: Newton steps of a fit, iterations of each of its systems, and of the system of the gradient, in a
 #: recorded step.

@@ -12,11 +12,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.losses import Curvature, CurvatureKind
 
@@ -96,25 +94,6 @@ class SoftmaxFactor(Factor):
         single = self.parts @ values.T.unsqueeze(-1)
         common = torch.cholesky_solve(single.sum(0), self.lower)
         return (single - self.parts @ common).squeeze(-1).T
-
-
-def softmax_range(gram: Array, weighted: Array, shift: float, values: Array) -> Array:
-    """The same (s I + A K)⁻¹ A · values in plain arrays, for a dozen points and one right side: a
-    matter of calls, of which this has the fewest. ``weighted`` are w_i p_i."""
-    by_class = np.ascontiguousarray(weighted.T)
-    root = np.sqrt(np.maximum(by_class, CURVATURE_FLOOR * by_class.max()))
-    pairs = root[:, :, None] * root[:, None, :]
-    system = gram * pairs
-    diagonal = np.arange(len(gram))
-    system[:, diagonal, diagonal] += shift
-    parts = np.linalg.inv(system)
-    parts *= pairs
-    single = parts @ values.T[:, :, None]
-    total = parts.sum(0)
-    total[diagonal, diagonal] += total[diagonal, diagonal].max() * np.finfo(np.float64).eps
-    common = np.linalg.solve(total, single.sum(0))
-    result: Array = (single - parts @ common)[:, :, 0].T
-    return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers import softmax
+from bicore.bilevel.solvers import plain_softmax
 from bicore.bilevel.solvers.factors import Factor
-from bicore.bilevel.solvers.linear import Adaptive, Cholesky, LinearSolver, NewtonSystem
-from bicore.bilevel.solvers.preconditioner import Preconditioner
+from bicore.bilevel.solvers.linear import (
+    Adaptive,
+    Cholesky,
+    LinearSolver,
+    NewtonSystem,
+    by_class,
+)
+from bicore.bilevel.solvers.preconditioner import Carried
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
 from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
@@ -44,7 +50,7 @@ class InnerProblem:
     weights: Tensor
     rho: float
     loss: Loss
-    preconditioner: Preconditioner | None = None
+    preconditioner: Carried | None = None
     goal: float | None = None
 
     @property
@@ -84,7 +90,7 @@ class InnerProblem:
     def system(
         self,
         predictions: Tensor,
-        preconditioner: Preconditioner | None = None,
+        preconditioner: Carried | None = None,
         factor: Factor | None = None,
     ) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
@@ -100,7 +106,7 @@ class Fit:
     residual: float
     iterations: int
     products: int
-    preconditioner: Preconditioner | None = None
+    preconditioner: Carried | None = None
 
 
 class InnerSolver(ABC):
@@ -178,9 +184,9 @@ class Newton(InnerSolver):
     def solve(self, problem: InnerProblem, start: Tensor) -> Fit:
         problem = replace(problem, goal=self.tolerance)
         if self.linear.adaptive and problem.loss.softmax:
-            small = _small_softmax(problem, start, self.iterations)
-            if small is not None:
-                return small
+            plain = _plain_softmax(problem, start, self.iterations)
+            if plain is not None:
+                return plain
         return self._iterated(problem, start)
 
     def _iterated(self, problem: InnerProblem, alpha: Tensor) -> Fit:
@@ -217,26 +223,27 @@ class Newton(InnerSolver):
         return _finished(problem, alpha, predictions, self.iterations, products, lenient=False)
 
 
-def _small_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
-    """A small softmax fit in plain arrays; None where it is not small, or did not get there."""
+def _plain_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit | None:
+    """A softmax fit in plain arrays; None on a GPU, or where that did not get there."""
     gram = problem.gram
-    plain = gram.dtype == torch.float64 and gram.device.type == "cpu"
-    if not plain or len(gram) > softmax.LARGEST:
+    if gram.device.type != "cpu":
         return None
-    fit = softmax.SoftmaxFit(
-        gram.numpy(), problem.targets.numpy(), problem.weights.numpy()[:, None], problem.rho
+    fit = plain_softmax.SoftmaxFit(
+        gram.double().numpy(),
+        by_class(problem.targets),
+        problem.weights.double().numpy(),
+        problem.rho,
     )
-    found = fit.solve(start.numpy(), problem.tolerance, iterations)
+    found = fit.solve(by_class(start), problem.tolerance, iterations, problem.preconditioner)
     if found is None:
         return None
-    alpha, predictions, size, steps = found
     return Fit(
-        torch.from_numpy(alpha),
-        torch.from_numpy(predictions),
-        size,
-        steps,
-        2 * steps + 1,
-        problem.preconditioner,
+        torch.from_numpy(found.alpha.T).to(start).contiguous(),
+        torch.from_numpy(found.predictions.T).to(start).contiguous(),
+        found.residual,
+        found.steps,
+        found.products,
+        found.preconditioner,
     )
 
 

@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.solvers.factors import Factor, factorised
-from bicore.bilevel.solvers.preconditioner import Preconditioner
+from bicore.bilevel.solvers.plain_softmax import SoftmaxSystem, Solution
+from bicore.bilevel.solvers.preconditioner import Carried, Preconditioner
+from bicore.data import Array
 from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import Curvature
+from bicore.losses import Curvature, Softmax
 from bicore.numerics.conjugate_gradients import Solved, conjugate_gradients
 
 #: A preconditioner is made anew after a solve of more than this many iterations.
@@ -40,7 +42,7 @@ class NewtonSystem:
     gram: Tensor
     curvature: Curvature
     shift: float
-    preconditioner: Preconditioner | None = None
+    preconditioner: Carried | None = None
     factor: Factor | None = None
     products: int = 0
 
@@ -213,7 +215,7 @@ class ConjugateGradient(LinearSolver):
         if not self.precondition:
             return residual.clone(), system.gram_product(residual)
         system.products += 1
-        assert system.preconditioner is not None
+        assert isinstance(system.preconditioner, Preconditioner)
         return system.preconditioner.apply(residual)
 
 
@@ -328,7 +330,44 @@ class Adaptive(LinearSolver):
         return self.direct if len(system.gram) <= limit else self.iterative
 
     def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+        plain = _plain(system)
+        if plain is not None:
+            found = plain.solve(by_class(right), tolerance, system.preconditioner)
+            if found is not None:
+                return _taken(system, found, right)
         return self._choice(system).solve(system, right, tolerance)
 
     def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+        plain = _plain(system)
+        if plain is not None:
+            found = plain.solve_range(by_class(values), tolerance, system.preconditioner)
+            if found is not None:
+                return _taken(system, found, values)
         return self._choice(system).solve_range(system, values, tolerance)
+
+
+def by_class(rows: Tensor) -> Array:
+    """A tensor with a row for each point as an array with a row for each class."""
+    array: Array = rows.T.double().contiguous().numpy()
+    return array
+
+
+def _plain(system: NewtonSystem) -> SoftmaxSystem | None:
+    """A softmax system on a CPU in plain arrays; None for others."""
+    curvature = system.curvature
+    if not isinstance(curvature, Softmax) or system.gram.device.type != "cpu":
+        return None
+    return SoftmaxSystem(
+        system.gram.double().numpy(),
+        by_class(curvature.probabilities),
+        by_class(curvature.weighted),
+        system.shift,
+    )
+
+
+def _taken(system: NewtonSystem, found: Solution, like: Tensor) -> LinearSolution:
+    """What plain arrays gave, and what they leave to the next solve."""
+    system.preconditioner = found.preconditioner
+    system.products += found.iterations
+    z = torch.from_numpy(found.z.T).to(like).contiguous()
+    return LinearSolution(z, found.iterations, found.residual)

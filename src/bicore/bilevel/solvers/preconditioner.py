@@ -20,8 +20,12 @@ REFRESH = 25
 BORDER_FLOOR = 0.5
 
 
+class Carried:
+    """What one solve leaves to the next; a solver takes up its own kind and ignores others."""
+
+
 @dataclass(frozen=True, eq=False)
-class Preconditioner:
+class Preconditioner(Carried):
     """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
 
     K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the
@@ -36,15 +40,16 @@ class Preconditioner:
 
     @classmethod
     def fitting(
-        cls, carried: Preconditioner | None, gram: Tensor, curvature: Curvature, shift: float
+        cls, carried: Carried | None, gram: Tensor, curvature: Curvature, shift: float
     ) -> Preconditioner:
         """The one carried along while it fits; a bordered one when a single point is new; otherwise
         a fresh one."""
         size = len(gram)
-        if carried is not None and len(carried.root) == size:
-            return carried
-        if carried is not None and len(carried.root) == size - 1 and carried.age < REFRESH:
-            return carried._bordered(gram[-1], cls._roots(curvature)[-1:])
+        if isinstance(carried, cls):
+            if len(carried.root) == size:
+                return carried
+            if len(carried.root) == size - 1 and carried.age < REFRESH:
+                return carried._bordered(gram[-1], cls._roots(curvature)[-1:])
         root = cls._roots(curvature)
         inverse = torch.cholesky_inverse(lower_factor(shifted(gram, root[:, 0], shift)))
         return cls(root, inverse, shift)

@@ -1,113 +1,19 @@
-"""Newton's method for the softmax cross-entropy where speed needs a way of its own: a dozen points
-in plain arrays, or a padded problem on a GPU that nobody waits for.
+"""Newton's method for the softmax cross-entropy on a GPU: a padded problem that nobody waits for.
 
-    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
-    r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
-    a step Δ solves (s I + A K) Δ = −r
-
-For a few points the step is direct (:func:`bicore.bilevel.solvers.factors.softmax_range`). On the
-GPU it is a fixed number of conjugate-gradient iterations.
+The equations are those of :mod:`bicore.bilevel.solvers.plain_softmax`; a step is a fixed number of
+conjugate-gradient iterations.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.factors import softmax_range
-from bicore.data import Array
 from bicore.numerics.conjugate_gradients import DeviceIteration, Precondition
-from bicore.numerics.line_search import NOISE, Trial, enough, first_enough, lengths
+from bicore.numerics.line_search import NOISE, enough
 
-#: Points up to which C inverses in plain arrays are quicker than anything with tensors.
-LARGEST = 40
-#: Newton's method leaves to the general solver what it has not solved by then.
-ITERATIONS = 25
-#: Lengths of a step that are tried before that.
-ATTEMPTS = 8
 #: Lengths that a step on the device may have: all are evaluated, the first that serves is taken.
 DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """Coefficients, their predictions and their probabilities."""
-
-    alpha: Array
-    predictions: Array
-    probabilities: Array
-
-
-@dataclass(frozen=True, eq=False)
-class SoftmaxFit:
-    """A small fit in plain arrays: a matter of calls, not of arithmetic."""
-
-    gram: Array
-    targets: Array
-    weights: Array
-    rho: float
-
-    def solve(
-        self, alpha: Array, tolerance: float, iterations: int = ITERATIONS
-    ) -> tuple[Array, Array, float, int] | None:
-        """α, h, the relative residual and the number of steps; None where a plain Newton method
-        does not get there."""
-        h = self.gram @ alpha
-        value, p = self._value(alpha, h)
-        place = _Place(alpha, h, p)
-        for iteration in range(min(iterations, ITERATIONS)):
-            pull = self.weights * (place.probabilities - self.targets)
-            keep = 2 * self.rho * place.alpha
-            r = pull + keep
-            scale = _norm(pull) + _norm(keep)
-            size = _norm(r) / scale if scale > 0 else 0.0
-            if size <= tolerance:
-                return place.alpha, place.predictions, size, iteration
-            try:
-                step = self._step(place.probabilities, -r)
-            except np.linalg.LinAlgError:
-                return None
-            noise = NOISE * np.finfo(np.float64).eps * abs(value)
-            found = first_enough(self._trials(place, step, r), value, noise)
-            if found is None:
-                return None
-            place = found.point
-            value = found.objective
-        return None
-
-    def _trials(self, start: _Place, step: Array, r: Array) -> Iterator[Trial[_Place]]:
-        moved = self.gram @ step
-        slope = min(float(np.vdot(r, moved)), 0.0)
-        for length in lengths(1.0, ATTEMPTS):
-            alpha = start.alpha + length * step
-            h = start.predictions + length * moved
-            value, p = self._value(alpha, h)
-            yield Trial(_Place(alpha, h, p), value, length * slope)
-
-    def _value(self, alpha: Array, h: Array) -> tuple[float, Array]:
-        """The objective, and the probabilities on the way."""
-        top = h.max(1, keepdims=True)
-        p = np.exp(h - top)
-        total = p.sum(1, keepdims=True)
-        losses = np.log(total) + top - np.einsum("ic,ic->i", h, self.targets)[:, None]
-        p /= total
-        return float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h)), p
-
-    def _step(self, p: Array, right: Array) -> Array:
-        """(s I + A K)⁻¹ right = (right − (s I + A K)⁻¹ A K right) / s."""
-        shift = 2 * self.rho
-        solved = softmax_range(self.gram, self.weights * p, shift, self.gram @ right)
-        step: Array = (right - solved) / shift
-        return step
-
-
-def _norm(values: Array) -> float:
-    return math.sqrt(np.vdot(values, values))
 
 
 class DeviceSoftmaxFit:
