@@ -141,6 +141,9 @@ class Engine(ABC):
 
     def best(self, rule: Scoring, turn: Turn) -> list[int]:
         """The points that the rule would take now; nothing is taken yet."""
+        if turn.shortlist == 1 and not turn.sampled:
+            scores = self.scores(rule).double().cpu().numpy()
+            return [lowest(np.where(turn.open, scores, np.inf), turn.ids)]
         places = np.flatnonzero(turn.open)
         if turn.sampled:
             scores = self.scores(rule, torch.from_numpy(places)).double().cpu().numpy()

@@ -15,13 +15,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.linalg import blas
 from torch import Tensor
 
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
+from bicore.runtime import wide
 
+#: Rows of features that a core's own cache holds while two products read them.
+BLOCK_ROWS = 512
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
 
@@ -54,8 +59,9 @@ class Downdate:
 
     def pull(self, pull: Tensor, own: Tensor, pulled: Tensor) -> None:
         """K'Dr, with ``pulled`` = (K'Dr)_k/d: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d)."""
-        pull.addr_(self.image, own, alpha=-1)
-        pull.addr_(self.column, pulled - own * self.spread, alpha=-1)
+        # both terms in one pass over the n × C numbers
+        left = torch.stack([self.image, self.column])
+        pull.addmm_(left.T, torch.stack([own, pulled - own * self.spread]), alpha=-1)
 
     def energy(self, energy: Tensor) -> None:
         """The diagonal of K'DK', which only rounding could take below zero."""
@@ -177,18 +183,17 @@ class FeaturePosterior(Posterior):
         self.weights = weights
         width = train.shape[1]
         self.covariance = torch.eye(width, dtype=torch.float64, device=train.device)
-        self.moment = (outer.T @ (weights[:, None] * outer)).double()
+        self.moment = _moment(outer, weights)
         self._direction = self.covariance[0]
 
     def column(self, k: Tensor) -> Column:
         self._direction = self.covariance @ self.train[k][0].double()
         second = self.covariance @ (self.moment @ self._direction)
-        both = self.train @ torch.stack([self._direction, second], 1).to(self.train)
-        train = both[:, 0]
+        train, image = _both(self.train, self._direction, second)
         outer = train
         if self.outer is not self.train:
             outer = self.outer @ self._direction.to(self.outer)
-        return Column(train, outer, both[:, 1])
+        return Column(train, outer, image)
 
     def downdate(self, column: Column, divisor: Tensor) -> None:
         self.covariance.addr_(self._direction, self._direction / divisor, alpha=-1)
@@ -206,6 +211,36 @@ class FeaturePosterior(Posterior):
         rows = self.train[index].double() @ self.covariance
         half = torch.linalg.solve_triangular(lower, rows, upper=False)
         self.covariance -= half.T @ half
+
+
+def _both(rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The products of the rows with two vectors; on a CPU each block of rows is read once for both
+    (a product with a matrix of two columns takes longer than two with a vector)."""
+    first = first.to(rows)
+    second = second.to(rows)
+    if rows.is_cuda:
+        both = rows @ torch.stack([first, second], 1)
+        return both[:, 0], both[:, 1]
+    one = rows.new_empty(len(rows))
+    two = rows.new_empty(len(rows))
+    with wide(2 * rows.numel()):
+        height = BLOCK_ROWS * torch.get_num_threads()
+        for top in range(0, len(rows), height):
+            part = slice(top, top + height)
+            torch.mv(rows[part], first, out=one[part])
+            torch.mv(rows[part], second, out=two[part])
+    return one, two
+
+
+def _moment(rows: Tensor, weights: Tensor) -> Tensor:
+    """Σ_o D_o φ_o φ_oᵀ."""
+    if rows.is_cuda:
+        return (rows.T @ (weights[:, None] * rows)).double()
+    scaled = weights.sqrt()[:, None] * rows
+    with wide(rows.numel() * rows.shape[1] / 2):
+        update = blas.dsyrk if rows.dtype == torch.float64 else blas.ssyrk
+        half = torch.from_numpy(np.ascontiguousarray(update(1.0, scaled.numpy().T))).double()
+    return half + half.triu(1).T
 
 
 def posterior_of(

@@ -113,7 +113,7 @@ class Buffer(ABC):
         counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
         before = self._state()
         try:
-            with context.runtime.applied(rows=size + self.capacity):
+            with context.runtime.applied():
                 if len(counted):
                     self._take(counted, context)
             self.position += size

@@ -4,6 +4,7 @@ from bicore.runtime.clock import Clock
 from bicore.runtime.context import Context, Runtime, Step
 from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
 from bicore.runtime.progress import ProgressLine
+from bicore.runtime.threads import narrow, wide
 from bicore.runtime.versions import versions
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "Step",
     "free_bytes",
     "human_bytes",
+    "narrow",
     "parse_bytes",
     "versions",
+    "wide",
 ]

@@ -12,13 +12,11 @@ import torch
 from bicore.errors import InputError, unknown_name
 from bicore.runtime.clock import Clock
 from bicore.runtime.limits import free_bytes, parse_bytes
+from bicore.runtime.threads import narrow
 
 #: Share of the free memory that is used when no limit is given; the rest is left to the caller and
 #: to temporaries.
 DEFAULT_MEMORY_SHARE = 0.5
-#: Up to this many rows a selection runs on one thread unless a number is asked for (two threads: 5
-#: times slower at 125 rows).
-SINGLE_THREAD_ROWS = 300
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -68,7 +66,8 @@ class Runtime:
         The limit for what one call allocates, in bytes or as in "4GB". Default: half of what is
         free when the call starts.
     threads : int, optional
-        CPU threads for the duration of the call; default: torch's setting is left alone.
+        CPU threads of large products; all other arithmetic has one, whatever is asked. Default:
+        torch's setting.
     progress : bool or callable, optional
         Default: a line on a terminal after two seconds; a callable receives a :class:`Step` a
         point.
@@ -155,30 +154,16 @@ class Runtime:
         return int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
 
     @contextmanager
-    def applied(self, rows: int | None = None) -> Iterator[None]:
-        """Set the number of threads for the duration of a call and put the old number back.
-
-        Parameters
-        ----------
-        rows : int, optional
-            Of the data. With few of them and no number asked for it is one thread: waking others
-            takes longer than their share of the work.
+    def applied(self) -> Iterator[None]:
+        """One thread for the duration of a call, and this runtime's number for large products.
 
         Yields
         ------
         None
             Without gradients.
         """
-        before = torch.get_num_threads()
-        wanted = self.threads or (1 if rows is not None and rows <= SINGLE_THREAD_ROWS else before)
-        if wanted != before:
-            torch.set_num_threads(wanted)
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            if wanted != before:
-                torch.set_num_threads(before)
+        with narrow(self.threads), torch.no_grad():
+            yield
 
 
 @dataclass(frozen=True)

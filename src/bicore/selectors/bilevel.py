@@ -239,7 +239,7 @@ class BilevelSelector(Selector):
         count = as_size(size, available)
         start = as_start(initial, data, count)
         room = self.room(self.strategy.grown(count, available))
-        with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
+        with runtime.applied():
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset

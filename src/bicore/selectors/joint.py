@@ -98,7 +98,7 @@ class JointSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
-        with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
+        with runtime.applied():
             parts = [
                 prepare(one.proxy, data, outer, one.room(count), seed, runtime)
                 for one in self.selectors

@@ -80,6 +80,6 @@ def predict(
         start = as_start(coreset, data, len(data), "coreset", continues=False)
     # The rows stand in for an outer set; its labels are never looked at.
     unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
-    with runtime.applied(rows=len(data) + len(rows)):
+    with runtime.applied():
         prepared = prepare(proxy, data, unknown, Room(len(start.points)), seed, runtime)
         return prepared.decoded(fitted(prepared, start).predictions)

@@ -278,7 +278,7 @@ def _judged(
     form = PerPoint if story.per_point else Constant
     fixed = replace(selector, inner_reg=form(story.inner_reg), classes=story.classes)
     room = fixed.room(len(part))
-    with runtime.applied(rows=len(part) + len(judge)):
+    with runtime.applied():
         prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
         demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)
         engine = choose(prepared.problem, demand)

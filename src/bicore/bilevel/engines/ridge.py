@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -127,7 +128,8 @@ class RidgeEngine(ListedEngine):
         step.residual(self.residual, own)
         if not self.same:
             self.outer_residual.addr_(outer, own, alpha=-1)
-        self._taken.append((k, self.outer_weights @ self.outer_residual.square().sum(1)))
+        squares = row_products(self.outer_residual, self.outer_residual)
+        self._taken.append((k, self.outer_weights @ squares))
 
     def settle(self) -> list[float]:
         """Read back what :meth:`advance` did since the last time: the points, the objective after
@@ -238,7 +240,7 @@ class RidgeEngine(ListedEngine):
             return residual.square().sum(1)
         if what is Quantity.FIRST_ORDER:
             return (_rows(self._prior_pull(), columns) * residual).sum(1).mul_(-4)
-        agreement = (_rows(self.pull, columns) * residual).sum(1)
+        agreement = row_products(_rows(self.pull, columns), residual)
         if what is Quantity.GRADIENT:
             return agreement.mul_(-2 / self.rho)
         if self.energy is None:
@@ -258,6 +260,14 @@ class RidgeEngine(ListedEngine):
         """Kᵀ D values."""
         weighted = (self.outer_weights[:, None] * values).to(self.problem.train.like)
         return self.problem.cross.transposed_matmul(weighted).double()
+
+
+def row_products(left: Tensor, right: Tensor) -> Tensor:
+    """⟨a_i, b_i⟩ for every row."""
+    if left.is_cuda:
+        return (left * right).sum(1)
+    # one pass and no matrix of products, which takes half the time
+    return torch.from_numpy(np.einsum("nc,nc->n", left.numpy(), right.numpy()))
 
 
 def _rows(values: Tensor, columns: Tensor | None) -> Tensor:

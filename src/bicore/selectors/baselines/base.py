@@ -186,7 +186,7 @@ class PlainSelector(Selector):
         clock = Clock(context.runtime.max_seconds)
         growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
         try:
-            with context.runtime.applied(rows=len(data)):
+            with context.runtime.applied():
                 grow(job, growth)
         except KeyboardInterrupt:
             if not growth.order:
