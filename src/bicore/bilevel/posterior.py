@@ -25,8 +25,6 @@ from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.runtime import wide
 
-#: Rows of features that a core's own cache holds while two products read them.
-BLOCK_ROWS = 512
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
 
@@ -214,22 +212,15 @@ class FeaturePosterior(Posterior):
 
 
 def _both(rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """The products of the rows with two vectors; on a CPU each block of rows is read once for both
-    (a product with a matrix of two columns takes longer than two with a vector)."""
+    """The products of the rows with two vectors; on a CPU one with a matrix of two columns takes
+    longer than two with a vector."""
     first = first.to(rows)
     second = second.to(rows)
     if rows.is_cuda:
         both = rows @ torch.stack([first, second], 1)
         return both[:, 0], both[:, 1]
-    one = rows.new_empty(len(rows))
-    two = rows.new_empty(len(rows))
     with wide(2 * rows.numel()):
-        height = BLOCK_ROWS * torch.get_num_threads()
-        for top in range(0, len(rows), height):
-            part = slice(top, top + height)
-            torch.mv(rows[part], first, out=one[part])
-            torch.mv(rows[part], second, out=two[part])
-    return one, two
+        return rows @ first, rows @ second
 
 
 def _moment(rows: Tensor, weights: Tensor) -> Tensor:
