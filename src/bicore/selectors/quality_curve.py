@@ -18,7 +18,7 @@ from bicore.bilevel.problem import Constant, PerPoint
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.picking import as_seed, as_size
+from bicore.picking import as_seed, as_size, in_id_order
 from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -249,7 +249,7 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     assert data.y is not None
     rng = np.random.default_rng((seed, 1))
     judges = np.zeros(len(data), dtype=bool)
-    by_id = np.argsort(data.ids, kind="stable")
+    by_id = in_id_order(np.arange(len(data)), data.ids)
     classes = data.y.dtype.kind != "f" and data.y.ndim == 1
     labels = data.y if classes else np.zeros(len(data))
     for label in np.unique(labels):

@@ -20,7 +20,7 @@ from bicore.coreset import Coreset, Provenance, Status, ended
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
-from bicore.picking import as_seed, as_size, as_start
+from bicore.picking import as_seed, as_size, as_start, in_id_order
 from bicore.runtime import Clock, Context, ProgressLine, versions
 from bicore.selectors.base import Selector
 
@@ -228,8 +228,7 @@ class PlainSelector(Selector):
         given = as_start(initial, data, count).points
         counted = data.weights > 0
         counted[given] = True
-        rows = np.flatnonzero(counted)
-        rows = rows[np.argsort(data.ids[rows], kind="stable")]
+        rows = in_id_order(np.flatnonzero(counted), data.ids)
         place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
         labels = data.y if self.needs_model else None
         return Job(
