@@ -16,7 +16,16 @@ from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.choice import Solvers, solvers_for
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.data import Array, Dataset, Targets, Task, as_tensor, read_targets
+from bicore.data import (
+    Array,
+    Dataset,
+    Targets,
+    Task,
+    as_tensor,
+    of_mean_one,
+    read_targets,
+    summable,
+)
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Reserve, build_operators
@@ -126,8 +135,7 @@ class Prepared:
         needs = frozenset({Quantity.LOSS})
         demand = Demand(len(points), needs, closed_form=False, solvers=self.solvers)
         engine = reweighable(self.problem, demand)
-        weights = self.data.weights[points]
-        engine.extend(points.tolist(), (weights / weights.mean()).tolist())
+        engine.extend(points.tolist(), of_mean_one(self.data.weights[points]).tolist())
         return engine.quantity(Quantity.LOSS)
 
 
@@ -146,8 +154,8 @@ def prepare(
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
-    own_weights = as_tensor(weights).to(like)
-    outer_weights = own_weights if outer is None else as_tensor(outer.weights).to(like)
+    own_weights = as_tensor(summable(weights)).to(like)
+    judging = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
     problem = Problem(
         train,
         cross,
@@ -155,7 +163,7 @@ def prepare(
         outer_loss,
         inner_loss.prepare(targets, targets, own_weights, like),
         outer_loss.prepare(outer_targets, targets, own_weights, like),
-        outer_weights / outer_weights.sum(),
+        judging / judging.sum(),
         outputs,
         Constant(1.0),  # until the data is seen
     )

@@ -11,7 +11,7 @@ import numpy as np
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, summable
 from bicore.kernels.base import Kernel
 from bicore.picking import as_start, whole_number
 from bicore.runtime import Context
@@ -119,7 +119,8 @@ def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two
     matrices that have them."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
-    share = weights / weights.sum()
+    units = summable(weights)
+    share = units / units.sum()
     centre = share @ rows
     scaled = np.sqrt(share)[:, None] * (rows - centre)
     few = len(rows) < rows.shape[1]

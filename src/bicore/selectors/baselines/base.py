@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from bicore.coreset import Coreset, Provenance, Status, ended
-from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import as_seed, as_size, as_start, in_id_order
@@ -53,8 +53,7 @@ class Job:
     @property
     def weights(self) -> torch.Tensor:
         """The data's weights, of mean 1."""
-        weights = torch.from_numpy(np.ascontiguousarray(self.data.weights))
-        return (weights / weights.mean()).to(self.like.device)
+        return torch.from_numpy(of_mean_one(self.data.weights)).to(self.like.device)
 
     def classes(self) -> Targets:
         """The labels as codes 0 … C−1."""
