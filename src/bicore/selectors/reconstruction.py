@@ -76,9 +76,12 @@ class Reconstruction(Selector):
     def ordered(self) -> bool:
         return self.chooser.ordered
 
-    def judged_by(self, data: Dataset) -> tuple[BilevelSelector, Dataset]:
+    def judged_by(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
         centre, axes = principal_axes(data.x, data.weights, self.components)
-        return self.chooser, _with_targets(data, centre, axes)
+        judge = None if outer is None else _with_targets(outer, centre, axes)
+        return self.chooser, _with_targets(data, centre, axes), judge
 
     def select(
         self,
@@ -95,10 +98,9 @@ class Reconstruction(Selector):
         if start.coreset is not None:
             # Its fingerprint is that of the data itself, without the targets made here.
             begun = start.coreset.annotated({"fingerprint": None})
-        centre, axes = principal_axes(data.x, data.weights, self.components)
-        judge = None if outer is None else _with_targets(outer, centre, axes)
-        coreset = self.chooser.select(
-            _with_targets(data, centre, axes),
+        chooser, predicted, judge = self.judged_by(data, outer)
+        coreset = chooser.select(
+            predicted,
             size,
             outer=judge,
             initial=begun,
@@ -106,7 +108,8 @@ class Reconstruction(Selector):
             context=context,
         )
         story = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.annotated(story, components=axes.shape[1])
+        assert predicted.y is not None
+        return coreset.annotated(story, components=predicted.y.shape[1])
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
