@@ -25,7 +25,7 @@ from bicore.bilevel.contract import Quantity
 from bicore.coreset import Status
 from bicore.memory import Reservoir
 from bicore.picking import lowest
-from bicore.selectors import FacilityLocation
+from bicore.selectors import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.sources import digits
 from tests.helpers import HUBER, blobs, gains, gradients, line, softmax_loss, state_of
 
@@ -673,3 +673,17 @@ def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     with pytest.raises(InputError, match="weight brings what was seen to inf.*scale"):
         buffer.update(x, weight=weight)
     assert buffer.snapshot().weights.sum() == pytest.approx(8)
+
+
+@pytest.mark.parametrize("rule", [KCenter(), KMeansPlusPlus(), FacilityLocation()])
+def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
+    rng = np.random.default_rng(0)
+    sides = np.where(np.arange(120) % 2, 1000.0, -1000.0)[:, None]
+    data = Dataset((sides + rng.normal(size=(120, 4))).astype(np.float32))
+    single, double = (
+        rule.select(data, 12, context=Context(runtime=Runtime("cpu", dtype)))
+        for dtype in ("float32", "float64")
+    )
+    if rule != FacilityLocation():  # whose sums of long distances round choices that are as good
+        assert single.indices.tolist() == double.indices.tolist()
+    np.testing.assert_allclose(single.objectives, double.objectives, rtol=5e-3)
