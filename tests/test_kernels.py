@@ -459,6 +459,56 @@ def test_the_median_is_that_of_the_points_and_not_of_rounding():
     assert RBF().fitted(twins).gamma == pytest.approx(RBF().fitted(cluster[:3]).gamma, rel=1e-6)
 
 
+def _images(n: int) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(n, 2, 5, 5))
+
+
+#: Networks and points; those without a bias also see no difference between multiples.
+ANGLES = {
+    "fully connected": (fully_connected(), VECTORS),
+    "without bias": (TangentKernel([Dense(), ReLU(), Dense(), ReLU(), Dense()]), VECTORS),
+    "deep": (TangentKernel([Dense(1.4, 0.3), ReLU()] * 5 + [Dense()]), VECTORS),
+    "branches": (ALL["dense residual"][0], VECTORS),
+    "convolutions": (cnn(), _images(9)),
+    "residual": (TangentKernel([*resnet18().layers[:3], Flatten(), Dense()]), _images(5)),
+    "pooled": (pooled_cntk(depth=2), _images(5)),
+}
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("name", ANGLES)
+def test_points_that_all_but_agree_keep_their_angle_in_float32(name, step):
+    kernel, points = ANGLES[name]
+    moved = points + step * np.random.default_rng(3).normal(size=points.shape)
+    both = np.concatenate([points, moved, -points, 3.3 * moved]).astype(np.float32)
+    exact = kernel(both.astype(np.float64))
+    scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
+    np.testing.assert_allclose(kernel(both) / scale, exact / scale, rtol=0, atol=4e-6)
+    few = len(points) + 2
+    np.testing.assert_allclose(
+        kernel(both[:few], both) / scale[:few], exact[:few] / scale[:few], rtol=0, atol=4e-6
+    )
+
+
+def test_pairs_that_are_too_near_are_done_one_by_one_or_all(monkeypatch):
+    points = np.concatenate([VECTORS, VECTORS + 1e-4, VECTORS]).astype(np.float32)
+    exact = fully_connected()(points.astype(np.float64))
+    for apart in (1, 10**9):
+        for cached in (800_000, 50):
+            monkeypatch.setattr(tangent_module, "_APART", apart)
+            monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", cached)
+            np.testing.assert_allclose(fully_connected()(points), exact, rtol=2e-6)
+
+
+def test_ordinary_points_are_not_done_twice(monkeypatch):
+    """What is far apart takes float32 alone, and a point and itself have their own way."""
+    monkeypatch.setattr(TangentKernel, "_repair", None)
+    fully_connected()(VECTORS.astype(np.float32))
+    cnn()(_images(5).astype(np.float32))
+    with pytest.raises(TypeError):
+        fully_connected()(VECTORS.astype(np.float32), VECTORS.astype(np.float32))
+
+
 def test_operands_of_combinations_are_checked():
     with pytest.raises(InputError, match="cannot be added"):
         RBF(1.0) + 1
