@@ -31,12 +31,12 @@ from bicore.kernels import (
     ReLU,
     Residual,
     cnn,
+    distances,
     from_module,
     fully_connected,
     pooled_cntk,
     resnet18,
 )
-from bicore.kernels import distances
 from bicore.kernels import tangent as tangent_module
 from bicore.kernels.operators import Blocked, Features, Gram, OuterProducts
 

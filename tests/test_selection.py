@@ -639,7 +639,8 @@ def test_the_unit_of_the_weights_changes_nothing(name, dtype):
     weight = np.random.default_rng(0).uniform(0.1, 1, 100)
     where = Runtime("cpu", dtype)
     plain, *others = (
-        select(x, y, 6, weight=unit * weight, runtime=where, **WEIGHED[name]) for unit in (1, *UNITS)
+        select(x, y, 6, weight=unit * weight, runtime=where, **WEIGHED[name])
+        for unit in (1, *UNITS)
     )
     for other in others:
         assert other.indices.tolist() == plain.indices.tolist()
@@ -667,10 +668,10 @@ def test_weights_of_any_unit_are_normalised(unit):
 def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
     x = np.arange(8.0)[:, None]
     weight = np.full(8, 1e308)
-    with pytest.raises(InputError, match="weight sums to more than 1.8e\\+308"):
+    with pytest.raises(InputError, match=r"weight sums to more than 1.8e\+308"):
         FacilityLocation(counted=True).select(Dataset(x, weight=weight), 2)
     buffer = Reservoir(4).update(x)
-    with pytest.raises(InputError, match="weight brings what was seen to inf.*scale"):
+    with pytest.raises(InputError, match=r"weight brings what was seen to inf.*scale"):
         buffer.update(x, weight=weight)
     assert buffer.snapshot().weights.sum() == pytest.approx(8)
 

@@ -203,7 +203,9 @@ def test_the_components_of_an_outer_set_judge_a_reconstruction():
     given = data()
     shifted = Dataset(given.x[:30] + 3.0)
     sizes = [
-        len(select(Dataset(given.x), size="auto", method="reconstruction", tolerance=0.1, outer=one))
+        len(
+            select(Dataset(given.x), size="auto", method="reconstruction", tolerance=0.1, outer=one)
+        )
         for one in (None, shifted)
     ]
     assert sizes[0] != sizes[1]

@@ -211,7 +211,7 @@ def test_what_is_needed_and_missing_is_named_before_work(named):
 
 
 def test_the_model_keeps_its_mode_and_what_was_observed_serves_as_well(named):
-    name, selector = named
+    _, selector = named
     if not selector.needs_model:
         pytest.skip("needs no model")
     data = data_of(1)

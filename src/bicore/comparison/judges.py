@@ -537,8 +537,6 @@ def as_sample(
     [0.5, 1.5]
     """
     labels = torch.from_numpy(np.ascontiguousarray(y)).to(device)
-    scaled = torch.from_numpy(np.ascontiguousarray(of_mean_one(weight))).to(
-        device, torch.float32
-    )
+    scaled = torch.from_numpy(np.ascontiguousarray(of_mean_one(weight))).to(device, torch.float32)
     features = torch.from_numpy(np.ascontiguousarray(x)).to(device, torch.float32)
     return Sample(features, labels.long() if classification else labels.to(torch.float32), scaled)

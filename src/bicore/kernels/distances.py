@@ -1,7 +1,7 @@
 """Squared distances by one product of matrices, and by differences where that would cancel.
 
-‖a − b‖² = ‖a‖² + ‖b‖² − 2aᵀb is exact up to a rounding of the lengths, not of the distance: far from
-the origin, near points lose their distance to it. The product is kept for all pairs where that
+‖a − b‖² = ‖a‖² + ‖b‖² − 2aᵀb is exact up to a rounding of the lengths, not of the distance: far
+from the origin, near points lose their distance to it. The product is kept for all pairs where that
 rounding does not matter; the others are few, and done again.
 """
 
@@ -85,7 +85,7 @@ def _redo(
     """Overwrite the doubtful distances, or all where many are."""
     pairs = doubtful.nonzero()
     if len(pairs) * APART <= found.numel():
-        for some in pairs.split(max(1, AT_ONCE // a.shape[1])):
+        for some in torch.split(pairs, max(1, AT_ONCE // a.shape[1])):
             first, second = some.unbind(1)
             found[first, second] = (a[first] - b[second]).square().sum(1)
     elif found.dtype != torch.float64 and min(found.shape) >= NARROW:

@@ -258,15 +258,17 @@ class TangentKernel(Kernel):
     def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
         """Overwrite these pairs by what float64 makes of them, or all where they are many."""
         if len(pairs) * _APART > result.numel():
-            exact = (self._traced_inputs(side.inputs.double()) for side in (left, right))
-            result.copy_(self._block(*exact))
+            rows, columns = (self._traced_inputs(one.inputs.double()) for one in (left, right))
+            result.copy_(self._block(rows, columns))
             return
         numbers = left.inputs[..., :1, :].numel()
-        for some in pairs.split(max(1, _CACHED_ELEMENTS // numbers)):
-            sides = zip((left, right), some.unbind(1), strict=True)
-            ends = (side.inputs[..., index, :].double() for side, index in sides)
-            values = self._paired(*(self._traced_inputs(end) for end in ends))
-            result[some[:, 0], some[:, 1]] = values.to(result.dtype)
+        for some in torch.split(pairs, max(1, _CACHED_ELEMENTS // numbers)):
+            first, second = some.unbind(1)
+            values = self._paired(
+                self._traced_inputs(left.inputs[..., first, :].double()),
+                self._traced_inputs(right.inputs[..., second, :].double()),
+            )
+            result[first, second] = values.to(result.dtype)
 
     def _block(
         self, left: _Traced, right: _Traced, watch: Callable[[Tensor], None] | None = None
@@ -419,7 +421,8 @@ class _Traced:
     def directions(self) -> Tensor:
         """Every image as one vector of length 1; an all-black one stays zero."""
         rows = self.inputs.movedim(-2, 0).flatten(1)
-        return rows / rows.norm(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
 
     def part(self, start: int, stop: int) -> _Traced:
         inputs = self.inputs[..., start:stop, :]

@@ -1,4 +1,4 @@
-"""How many points are enough: the loss on held-out points, or on an outer set, along one nested run.
+"""How many points are enough: the loss on held-out points or an outer set, along one nested run.
 
 It drives a bilevel selector from outside.
 """
