@@ -421,7 +421,7 @@ class _Traced:
     def directions(self) -> Tensor:
         """Every image as one vector of length 1; an all-black one stays zero."""
         rows = self.inputs.movedim(-2, 0).flatten(1)
-        lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        lengths = rows.square().sum(1, keepdim=True).sqrt()
         return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
 
     def part(self, start: int, stop: int) -> _Traced:
