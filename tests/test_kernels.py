@@ -31,6 +31,7 @@ from bicore.kernels import (
     ReLU,
     Residual,
     cnn,
+    distances,
     from_module,
     fully_connected,
     pooled_cntk,
@@ -395,6 +396,117 @@ def test_distances_do_not_suffer_from_an_offset(kernel):
     np.testing.assert_allclose(kernel(VECTORS + 2.0**20), kernel(VECTORS), rtol=1e-8)
     single = (VECTORS + 2048).astype(np.float32)
     np.testing.assert_allclose(kernel(single), kernel(single.astype(np.float64)), rtol=1e-4)
+
+
+def _apart(n: int, distance: float, spread: float = 1.0, features: int = 5) -> np.ndarray:
+    """Two clusters at ± distance."""
+    rng = np.random.default_rng(0)
+    sides = np.where(np.arange(n) % 4 == 0, -distance, distance)
+    return sides[:, None] + spread * rng.normal(size=(n, features))
+
+
+#: Clusters that cancel in float32, in float64 too, and beyond what a square of float32 holds; one
+#: point far from all; and points that are twice there.
+FAR = {
+    "clusters": (_apart(80, 100.0), "float32", 1e-5),
+    "many columns": (_apart(80, 100.0, features=400), "float32", 1e-5),
+    "farther": (_apart(80, 1e4, 1e-2), "float32", 1e-5),
+    "beyond squares": (_apart(40, 1e20, 0.0), "float32", 1e-5),
+    "clusters, double": (_apart(80, 1e7), "float64", 1e-9),
+    "few columns, double": (_apart(80, 1e7, features=1), "float64", 1e-9),
+    "an outlier": (np.r_[_apart(60, 0.0), [[1e9] * 5]], "float64", 1e-9),
+    "twins": (np.repeat(_apart(40, 1e4), 2, axis=0), "float64", 1e-9),
+}
+
+
+@pytest.mark.parametrize("gamma", [0.02, 1.0])
+@pytest.mark.parametrize("name", FAR)
+def test_near_points_far_from_the_origin_keep_their_distance(name, gamma):
+    points, dtype, tolerance = FAR[name]
+    x = points.astype(dtype)
+    exact = np.asarray(x, dtype=np.longdouble)
+    expected = np.exp(-gamma * ((exact[:, None] - exact) ** 2).sum(-1)).astype(float)
+    np.testing.assert_allclose(RBF(gamma)(x), expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(RBF(gamma)(x[:7], x), expected[:7], rtol=0, atol=tolerance)
+
+
+def test_doubtful_distances_are_few_or_all(monkeypatch):
+    """By pairs, in blocks of any size, and all at once: the same numbers."""
+    x = torch.from_numpy(_apart(90, 1e6))
+    exact = (x[:, None] - x).square().sum(-1)
+    for apart, at_once in ((1, 2_000_000), (1, 100), (10**9, 2_000_000), (10**9, 100)):
+        monkeypatch.setattr(distances, "APART", apart)
+        monkeypatch.setattr(distances, "AT_ONCE", at_once)
+        found = distances.squared_distances(x, x, 1e-9)
+        np.testing.assert_allclose(found, exact, rtol=1e-9)
+
+
+def test_ordinary_points_take_one_product(monkeypatch):
+    """Nothing is done again for points around the origin."""
+    monkeypatch.setattr(distances, "_redo", None)
+    x = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
+    RBF(1 / 1200)(x)
+    RBF(1 / 1200)(x.astype(np.float64) + 100)
+
+
+def test_the_median_is_that_of_the_points_and_not_of_rounding():
+    cluster = np.random.default_rng(0).normal(size=(60, 3))
+    plain = RBF().fitted(cluster).gamma
+    far = np.r_[cluster, cluster[:3] + 1e9]
+    # A few pairs more, all of them at the far end: the median stays among near points.
+    assert RBF().fitted(far).gamma == pytest.approx(plain, rel=0.1)
+    twins = np.repeat(cluster[:3] + 1e3, 20, axis=0)
+    assert RBF().fitted(twins).gamma == pytest.approx(RBF().fitted(cluster[:3]).gamma, rel=1e-6)
+
+
+def _images(n: int) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(n, 2, 5, 5))
+
+
+#: Networks and points; those without a bias also see no difference between multiples.
+ANGLES = {
+    "fully connected": (fully_connected(), VECTORS),
+    "without bias": (TangentKernel([Dense(), ReLU(), Dense(), ReLU(), Dense()]), VECTORS),
+    "deep": (TangentKernel([Dense(1.4, 0.3), ReLU()] * 5 + [Dense()]), VECTORS),
+    "branches": (ALL["dense residual"][0], VECTORS),
+    "convolutions": (cnn(), _images(9)),
+    "residual": (TangentKernel([*resnet18().layers[:3], Flatten(), Dense()]), _images(5)),
+    "pooled": (pooled_cntk(depth=2), _images(5)),
+}
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("name", ANGLES)
+def test_points_that_all_but_agree_keep_their_angle_in_float32(name, step):
+    kernel, points = ANGLES[name]
+    moved = points + step * np.random.default_rng(3).normal(size=points.shape)
+    both = np.concatenate([points, moved, -points, 3.3 * moved]).astype(np.float32)
+    exact = kernel(both.astype(np.float64))
+    scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
+    np.testing.assert_allclose(kernel(both) / scale, exact / scale, rtol=0, atol=4e-6)
+    few = len(points) + 2
+    np.testing.assert_allclose(
+        kernel(both[:few], both) / scale[:few], exact[:few] / scale[:few], rtol=0, atol=4e-6
+    )
+
+
+def test_pairs_that_are_too_near_are_done_one_by_one_or_all(monkeypatch):
+    points = np.concatenate([VECTORS, VECTORS + 1e-4, VECTORS]).astype(np.float32)
+    exact = fully_connected()(points.astype(np.float64))
+    for apart in (1, 10**9):
+        for cached in (800_000, 50):
+            monkeypatch.setattr(tangent_module, "_APART", apart)
+            monkeypatch.setattr(tangent_module, "_CACHED_ELEMENTS", cached)
+            np.testing.assert_allclose(fully_connected()(points), exact, rtol=2e-6)
+
+
+def test_ordinary_points_are_not_done_twice(monkeypatch):
+    """What is far apart takes float32 alone, and a point and itself have their own way."""
+    monkeypatch.setattr(TangentKernel, "_repair", None)
+    fully_connected()(VECTORS.astype(np.float32))
+    cnn()(_images(5).astype(np.float32))
+    with pytest.raises(TypeError):
+        fully_connected()(VECTORS.astype(np.float32), VECTORS.astype(np.float32))
 
 
 def test_operands_of_combinations_are_checked():

@@ -23,7 +23,9 @@ from bicore import (
 from bicore.bilevel import Adaptive, Constant
 from bicore.bilevel.contract import Quantity
 from bicore.coreset import Status
+from bicore.memory import Reservoir
 from bicore.picking import lowest
+from bicore.selectors import FacilityLocation, KCenter, KMeansPlusPlus
 from bicore.sources import digits
 from tests.helpers import HUBER, blobs, gains, gradients, line, softmax_loss, state_of
 
@@ -614,3 +616,75 @@ def test_coreset_object():
         Coreset(np.array([1, 1]))
     with pytest.raises(InputError, match="beyond"):
         Coreset(np.array([50])).of(blobs())
+
+
+#: Units in which weights may come: a sum of the first overflows, a float32 of the second is zero.
+UNITS = (1e308, 1e-300)
+WEIGHED = {
+    "squared": {"kernel": "rbf", "inner_reg": 0.1},
+    "cross-entropy": {"kernel": "rbf", "loss": "cross-entropy", "inner_reg": 0.05},
+    "automatic": {},
+    "reducible": {"kernel": "rbf", "inner_reg": 0.1, "rule": "reducible"},
+    "reconstruction": {"method": "reconstruction"},
+    "k-means++": {"method": "k-means-features"},
+    "facility location": {"method": "facility-location"},
+    "v-design": {"method": "v-design"},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", WEIGHED)
+def test_the_unit_of_the_weights_changes_nothing(name, dtype):
+    x, y = (part[:100] for part in digits())
+    weight = np.random.default_rng(0).uniform(0.1, 1, 100)
+    where = Runtime("cpu", dtype)
+    plain, *others = (
+        select(x, y, 6, weight=unit * weight, runtime=where, **WEIGHED[name])
+        for unit in (1, *UNITS)
+    )
+    for other in others:
+        assert other.indices.tolist() == plain.indices.tolist()
+        np.testing.assert_allclose(other.objectives, plain.objectives, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_of_the_outer_weights_changes_nothing(unit):
+    x, y = (part[:150] for part in digits())
+    weight = np.random.default_rng(0).uniform(0.1, 1, 50)
+    options = {"kernel": "rbf", "inner_reg": 0.1, "runtime": Runtime("cpu", "float32")}
+    outer = x[100:], y[100:]
+    plain = select(x[:100], y[:100], 6, outer=(*outer, weight), **options)
+    scaled = select(x[:100], y[:100], 6, outer=(*outer, unit * weight), **options)
+    assert scaled.indices.tolist() == plain.indices.tolist()
+    assert scaled.objective == pytest.approx(plain.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_weights_of_any_unit_are_normalised(unit):
+    coreset = Coreset(np.array([3, 1, 4]), unit * np.array([1.5, 1.5, 1.0]))
+    np.testing.assert_allclose(coreset.normalised().weights, [1.125, 1.125, 0.75])
+
+
+def test_weights_whose_sum_no_number_holds_are_refused_where_they_are_summed():
+    x = np.arange(8.0)[:, None]
+    weight = np.full(8, 1e308)
+    with pytest.raises(InputError, match=r"weight sums to more than 1.8e\+308"):
+        FacilityLocation(counted=True).select(Dataset(x, weight=weight), 2)
+    buffer = Reservoir(4).update(x)
+    with pytest.raises(InputError, match=r"weight brings what was seen to inf.*scale"):
+        buffer.update(x, weight=weight)
+    assert buffer.snapshot().weights.sum() == pytest.approx(8)
+
+
+@pytest.mark.parametrize("rule", [KCenter(), KMeansPlusPlus(), FacilityLocation()])
+def test_distances_within_far_clusters_keep_their_digits_in_float32(rule):
+    rng = np.random.default_rng(0)
+    sides = np.where(np.arange(120) % 2, 1000.0, -1000.0)[:, None]
+    data = Dataset((sides + rng.normal(size=(120, 4))).astype(np.float32))
+    single, double = (
+        rule.select(data, 12, context=Context(runtime=Runtime("cpu", dtype)))
+        for dtype in ("float32", "float64")
+    )
+    if rule != FacilityLocation():  # whose sums of long distances round choices that are as good
+        assert single.indices.tolist() == double.indices.tolist()
+    np.testing.assert_allclose(single.objectives, double.objectives, rtol=5e-3)

@@ -42,7 +42,8 @@ def select(
         Features and labels (or targets), row by row; or a :class:`Dataset` as x.
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
-        the full model (bilevel).
+        the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
+        fifth of the points, held out while the size is sought.
     weight : array, optional
         How much each row counts in the objective.
     outer : tuple or Dataset, optional
@@ -59,8 +60,8 @@ def select(
     model : torch.nn.Module, optional
         The current network, for methods that look at one.
     tolerance : float, optional
-        With ``size="auto"``: how far above the full model's loss on held-out points, as a share;
-        0.02 by default.
+        With ``size="auto"``: how far above the full model's loss on the points that judge, as a
+        share; 0.02 by default.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on.

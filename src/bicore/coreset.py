@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError
 from bicore.files import replacing
 
@@ -297,10 +297,10 @@ class Coreset:
         >>> Coreset(np.array([4, 2]), np.array([1.0, 3.0])).normalised().weights.tolist()
         [0.5, 1.5]
         """
-        total = self.weights.sum()
-        if total == 0:
+        if not self.weights.any():
             raise InputError("all weights are 0; there is nothing to normalise.")
-        return replace(self, weights=self.weights * (len(self) / total))
+        scaled = summable(self.weights)
+        return replace(self, weights=scaled * (len(self) / scaled.sum()))
 
     def of(self, data: Dataset) -> Dataset:
         """The chosen rows of some data in order of selection, with the coreset's weights.

@@ -392,6 +392,21 @@ def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False
     return array
 
 
+def summable(weights: Array) -> Array:
+    """The weights in units in which the largest is below 1 and at least ½: their sum is finite, and
+    float32 holds them. The unit is a power of two, so that no digit changes."""
+    exponent = np.frexp(np.max(weights))[1]
+    scaled: Array = np.ldexp(weights, -exponent)
+    return scaled
+
+
+def of_mean_one(weights: Array) -> Array:
+    """The weights over their mean."""
+    scaled = summable(weights)
+    relative: Array = scaled / scaled.mean()
+    return relative
+
+
 def as_ids(ids: Any, n: int) -> Array:
     """Whole numbers, a different one for each of the n rows."""
     array = _to_numpy(ids, "ids")

@@ -154,6 +154,13 @@ def ranks_of(ids: Array) -> Array:
     return ranks
 
 
+def in_id_order(places: Array, ids: Array) -> Array:
+    """Places sorted by their ids: what is drawn from them is the same points in any order of
+    rows."""
+    ordered: Array = places[np.argsort(ids[places], kind="stable")]
+    return ordered
+
+
 def lowest(scores: Array, ids: Array) -> int:
     """The place of the lowest score; within a relative 1e-10 of it the smallest id wins."""
     best = scores.min()

@@ -159,3 +159,53 @@ def test_bad_input_is_refused():
         quality_curve(selector, Dataset(np.zeros((3, 1)), [0, 1, 1]), held_out=0.01)
     with pytest.raises(InputError, match="tolerance=-1"):
         select(blobs(30), size="auto", tolerance=-1)
+
+
+def test_with_an_outer_set_that_set_judges_and_nothing_is_held_out():
+    given = blobs(200, classes=3, features=3, seed=2)
+    # Of all that the data holds, the outer set asks for one corner alone.
+    corner = np.argsort(given.x[:, 0])[:40]
+    outer = Dataset(given.x[corner] + 0.01, given.y[corner])
+    selector = BilevelSelector(kernel=RBF(0.3), inner_reg=0.1)
+    curve = quality_curve(selector, given, outer=outer)
+    assert curve.held_out == 40
+    assert sorted(curve.coreset.indices.tolist()) == list(range(200))
+    # Written out: ridge on all of the data, judged on the outer set.
+    one_hot = np.eye(3)[given.y]
+    centre = one_hot.mean(0)
+    kernel = RBF(0.3)
+    alpha = np.linalg.solve(kernel(given.x) + 0.1 * np.eye(200), one_hot - centre)
+    left = kernel(outer.x, given.x) @ alpha + centre - np.eye(3)[outer.y]
+    assert curve.full == pytest.approx((left**2).sum(1).mean(), rel=1e-8)
+    options = {"kernel": kernel, "inner_reg": 0.1, "size": "auto", "tolerance": 0.1}
+    apart = select(given, outer=outer, **options)
+    whole = select(given, **options)
+    assert len(apart) == curve.smallest(0.1)
+    assert len(apart) < len(whole)
+    assert apart.details["auto_size"]["loss"] == pytest.approx(apart.objective)
+    assert apart.objective <= 1.1 * curve.full
+    assert "40 outer points" in apart.provenance.notes[0]
+
+
+def test_a_matrix_of_ones_own_has_an_automatic_size_where_an_outer_set_judges():
+    given = data()
+    outer = data(150)[np.arange(120, 150)]
+    kernel = RBF(0.3)
+    options = {"size": "auto", "tolerance": 0.2, "inner_reg": 0.1}
+    plain = select(given, outer=outer, kernel=kernel, **options)
+    matrix = Dataset(kernel(given.x), given.y)
+    judge = Dataset(kernel(outer.x, given.x), outer.y)
+    own = select(matrix, outer=judge, kernel="precomputed", **options)
+    assert own.indices.tolist() == plain.indices.tolist()
+
+
+def test_the_components_of_an_outer_set_judge_a_reconstruction():
+    given = data()
+    shifted = Dataset(given.x[:30] + 3.0)
+    sizes = [
+        len(
+            select(Dataset(given.x), size="auto", method="reconstruction", tolerance=0.1, outer=one)
+        )
+        for one in (None, shifted)
+    ]
+    assert sizes[0] != sizes[1]

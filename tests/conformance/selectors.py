@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import bicore
-from bicore import RBF, BilevelSelector, Laplace, PerPoint, Selector
+from bicore import RBF, BilevelSelector, Laplace, Nystrom, PerPoint, Selector
 from bicore.networks import ConjugateGradients, QuasiNewton
 from bicore.selectors import (
     ADesign,
@@ -60,6 +60,10 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "cross-entropy, candidates": BilevelSelector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, candidates=10, first="random"
         ),
+        "squared, drawn": BilevelSelector(
+            kernel=RBF(0.2), inner_reg=0.1, candidates=5, first="random", quotas="balanced"
+        ),
+        "squared, landmarks": BilevelSelector(kernel=Nystrom(RBF(0.2), 8), inner_reg=0.1),
         "glister": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="first-order"),
         "glister, cross-entropy": BilevelSelector(
             kernel=RBF(0.2), loss="cross-entropy", inner_reg=0.05, rule="first-order"
@@ -77,7 +81,10 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
             ]
         ),
     },
-    Reconstruction: {"reconstruction": Reconstruction(RBF(0.2), 0.1)},
+    Reconstruction: {
+        "reconstruction": Reconstruction(RBF(0.2), 0.1),
+        "reconstruction, candidates": Reconstruction(RBF(0.2), 0.1, candidates=5),
+    },
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),
@@ -88,6 +95,13 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "network": NetworkSelector(
             inner_reg=0.1,
             first="best",
+            training=QuasiNewton(4),
+            inverse=ConjugateGradients(2),
+            curvature="gauss-newton",
+        ),
+        "network, candidates": NetworkSelector(
+            inner_reg=0.1,
+            candidates=5,
             training=QuasiNewton(4),
             inverse=ConjugateGradients(2),
             curvature="gauss-newton",
@@ -128,10 +142,18 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
     },
     BatchBALD: {"batchbald": BatchBALD(draws=6, configurations=100)},
 }
-#: Configurations that draw at random over rows: there the order of the rows does matter.
-DRAWS = {"cross-entropy, candidates", "squared, automatic"}
-#: Configurations that draw at random over ids: of two equal rows either may come first, and
-#: rounding may change a draw.
+#: Configurations that draw what they look at, step by step: of two equal rows either may come
+#: first.
+DRAWS = {
+    "cross-entropy, candidates",
+    "squared, drawn",
+    "reconstruction, candidates",
+    "network, candidates",
+}
+#: Configurations whose kernel is fitted to every row, also of weight zero.
+FITTED = {"squared, landmarks"}
+#: Configurations that draw what they take: of two equal rows either may come first, and rounding
+#: may change a draw.
 CHANCE = {
     "uniform",
     "class-balanced",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from bicore.bilevel.quotas import Quotas
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Status, ended
 from bicore.data import Array
-from bicore.picking import Start, step_rng
+from bicore.picking import Start, in_id_order, step_rng
 from bicore.runtime import Clock, ProgressLine
 
 #: Points taken together come from this many times as many of the best scores …
@@ -42,24 +42,32 @@ class Plan:
     candidates: int | None = None
     together: int = 1
     quotas: Quotas | None = None
+    by_id: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_id = in_id_order(np.arange(len(self.ids)), self.ids)
 
     def turn(self, chosen: list[int]) -> Turn:
         """What may be taken next."""
         step = len(chosen)
         free = self.open if self.quotas is None else self.quotas.allowed(chosen, self.open)
         if step == 0 and self.first_random and free.any():
-            return self._only(step_rng(self.seed, 0).choice(np.flatnonzero(free), 1))
+            return self._only(step_rng(self.seed, 0).choice(self._places(free), 1))
         batch = min(self.together, max(1, step // GROWTH))
         shortlist = SHORTLIST * batch if batch > 1 else 1
         count = min(batch, self.size - step)
-        if self.candidates is not None:
-            places = np.flatnonzero(free)
-            if self.candidates < len(places):
-                drawn = step_rng(self.seed, step).choice(places, self.candidates, replace=False)
-                return self._only(np.sort(drawn), count, shortlist)
+        if self.candidates is not None and self.candidates < np.count_nonzero(free):
+            rng = step_rng(self.seed, step)
+            drawn = rng.choice(self._places(free), self.candidates, replace=False)
+            return self._only(drawn, count, shortlist)
         alone = self.candidates is None and self.together == 1 and self.quotas is None
         steps = self.size - step if alone else 1
         return Turn(free, self.ids, count, shortlist, steps)
+
+    def _places(self, free: Array) -> Array:
+        """The free places in the order of their ids, to draw from."""
+        places: Array = self.by_id[free[self.by_id]]
+        return places
 
     def _only(self, places: Array, count: int = 1, shortlist: int = 1) -> Turn:
         """A turn in which a few points are open."""

@@ -16,11 +16,21 @@ from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.choice import Solvers, solvers_for
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.data import Array, Dataset, Targets, Task, as_tensor, read_targets
+from bicore.data import (
+    Array,
+    Dataset,
+    Targets,
+    Task,
+    as_tensor,
+    of_mean_one,
+    read_targets,
+    summable,
+)
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import Reserve, build_operators
 from bicore.losses import Loss
+from bicore.picking import in_id_order
 from bicore.runtime import Runtime
 
 #: The model of all data that a rule may compare with is fitted on at most this many points, drawn
@@ -119,15 +129,13 @@ class Prepared:
         """Every point's loss under the model fitted on all of them."""
         points = np.flatnonzero(self.counted)
         if len(points) > REFERENCE_POINTS:
-            # drawn among ids: the order of rows plays no part
-            points = points[np.argsort(self.ids[points])]
             rng = np.random.default_rng(seed)
-            points = rng.choice(points, REFERENCE_POINTS, replace=False)
+            eligible = in_id_order(points, self.ids)
+            points = rng.choice(eligible, REFERENCE_POINTS, replace=False)
         needs = frozenset({Quantity.LOSS})
         demand = Demand(len(points), needs, closed_form=False, solvers=self.solvers)
         engine = reweighable(self.problem, demand)
-        weights = self.data.weights[points]
-        engine.extend(points.tolist(), (weights / weights.mean()).tolist())
+        engine.extend(points.tolist(), of_mean_one(self.data.weights[points]).tolist())
         return engine.quantity(Quantity.LOSS)
 
 
@@ -138,7 +146,7 @@ def prepare(
     targets, outer_targets = targets_of(proxy, data, outer)
     weights = data.weights
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
-    by_id = np.argsort(data.ids, kind="stable")
+    by_id = in_id_order(np.arange(len(data)), data.ids)
     in_order = bool((np.diff(data.ids) > 0).all())
     kernel = proxy.kernel.fitted(data.x if in_order else data.x[by_id])
     rows = len(data) + (0 if outer is None else len(outer))
@@ -146,8 +154,8 @@ def prepare(
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
-    own_weights = as_tensor(weights).to(like)
-    outer_weights = own_weights if outer is None else as_tensor(outer.weights).to(like)
+    own_weights = as_tensor(summable(weights)).to(like)
+    judging = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
     problem = Problem(
         train,
         cross,
@@ -155,7 +163,7 @@ def prepare(
         outer_loss,
         inner_loss.prepare(targets, targets, own_weights, like),
         outer_loss.prepare(outer_targets, targets, own_weights, like),
-        outer_weights / outer_weights.sum(),
+        judging / judging.sum(),
         outputs,
         Constant(1.0),  # until the data is seen
     )
@@ -165,7 +173,7 @@ def prepare(
         aims = outer_loss.prepare(targets, targets, own_weights, like)
         shares = own_weights / own_weights.sum()
         own = replace(problem, cross=train, outer_targets=aims, outer_weights=shares)
-    eligible = by_id[weights[by_id] > 0]  # drawn among ids: row order plays no part
+    eligible = by_id[weights[by_id] > 0]
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
     problem = replace(problem, regulariser=settled)
     return Prepared(problem, kernel, targets, solvers, data, outer)

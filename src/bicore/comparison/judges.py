@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.data import Array
+from bicore.data import Array, of_mean_one
 from bicore.errors import InputError, NumericalError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF
@@ -537,8 +537,6 @@ def as_sample(
     [0.5, 1.5]
     """
     labels = torch.from_numpy(np.ascontiguousarray(y)).to(device)
-    scaled = torch.from_numpy(np.ascontiguousarray(weight / weight.mean())).to(
-        device, torch.float32
-    )
+    scaled = torch.from_numpy(np.ascontiguousarray(of_mean_one(weight))).to(device, torch.float32)
     features = torch.from_numpy(np.ascontiguousarray(x)).to(device, torch.float32)
     return Sample(features, labels.long() if classification else labels.to(torch.float32), scaled)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -31,7 +31,45 @@ from torch import Tensor
 from bicore.errors import InputError
 
 Notes = list[Tensor]
-Pairs = Iterator[tuple[Tensor, Tensor]]
+
+
+class Pairs(Iterator[tuple[Tensor, Tensor]]):
+    """The two √v of every ReLU in order, and who is shown the cosines there, if anyone.
+
+    Parameters
+    ----------
+    norms : iterable of pairs of Tensor
+        √v in the first image and in the second.
+    watch : callable, optional
+        Called with the cosines of every ReLU, which it may not keep.
+
+    Examples
+    --------
+    >>> len(list(Pairs([(torch.ones(2), torch.ones(3))])))
+    1
+    """
+
+    def __init__(
+        self,
+        norms: Iterable[tuple[Tensor, Tensor]],
+        watch: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        self._norms = iter(norms)
+        self._watch = watch
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        return next(self._norms)
+
+    def show(self, cosine: Tensor) -> None:
+        """Let the watcher see the cosines of a ReLU.
+
+        Parameters
+        ----------
+        cosine : Tensor
+            One for each pair.
+        """
+        if self._watch is not None:
+            self._watch(cosine)
 
 
 @dataclass
@@ -110,8 +148,8 @@ class Layer(ABC):
         ----------
         state : State
             The covariances before the layer; they may be overwritten.
-        notes : iterator of pairs of Tensor
-            A ReLU takes the two √v of its place.
+        notes : Pairs
+            A ReLU takes the two √v of its place, and shows its cosines.
 
         Returns
         -------
@@ -383,6 +421,7 @@ class ReLU(Layer):
         # In place throughout: the tensors are as large as a tile, and the cache holds few of them.
         left, right = overlap(*next(notes), state.shift)
         cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
+        notes.show(cosine)
         turned = torch.acos(cosine).neg_().add_(math.pi)
         sine = torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_()
         nngp = sine.addcmul_(turned, cosine)

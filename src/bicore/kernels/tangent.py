@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Layer, State, overlap, stride_of
+from bicore.kernels.architecture import Layer, Pairs, State, overlap, stride_of
 from bicore.kernels.base import Kernel, mirror
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
 #: cache.
 _CACHED_ELEMENTS = 800_000
+#: Cosines nearer ±1 than this are too near for less than float64: beyond it float32 errs by 1e-5.
+_NEAR = 1e-3
+#: Pairs done apart, one by one, cost so many times those of a tile; where more than that share of
+#: them is too near, the whole tile is done again.
+_APART = 16
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class TangentKernel(Kernel):
         right = self._traced(b)
         result = a.new_empty(len(a), len(b))
         for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a)):
-            result[top:bottom, start:stop] = self._block(
+            result[top:bottom, start:stop] = self._tile(
                 left.part(top, bottom), right.part(start, stop)
             )
         return result
@@ -104,8 +109,8 @@ class TangentKernel(Kernel):
         result = a.new_empty(len(a), len(a))
         for top, bottom, start, stop in _tiles(len(a), len(a), self._positions(a)):
             if stop > top:
-                part = self._block(traced.part(top, bottom), traced.part(start, stop))
-                result[top:bottom, start:stop] = part
+                sides = traced.part(top, bottom), traced.part(start, stop)
+                result[top:bottom, start:stop] = self._tile(*sides, own=top - start)
         mirror(result)
         result.diagonal().copy_(self._diagonal(traced))
         return result
@@ -147,7 +152,9 @@ class TangentKernel(Kernel):
 
     def _traced(self, a: Tensor) -> _Traced:
         """Every image alone: √v at each ReLU, and the diagonal where single positions give it."""
-        inputs = self._inputs(a)
+        return self._traced_inputs(self._inputs(a))
+
+    def _traced_inputs(self, inputs: Tensor) -> _Traced:
         state = State(inputs.square().mean(-1), None)
         notes = list[Tensor]()
         for layer in self.layers:
@@ -197,14 +204,21 @@ class TangentKernel(Kernel):
     def _diagonal(self, traced: _Traced) -> Tensor:
         if traced.diagonal is not None:
             return traced.diagonal
-        inputs = traced.inputs
+        exact = self._traced_inputs(traced.inputs.double())
+        return self._paired(exact, exact).to(traced.inputs.dtype)
+
+    def _paired(self, left: _Traced, right: _Traced) -> Tensor:
+        """k(a_i, b_i), each image with the one of its number."""
 
         def start(shift: tuple[int, int]) -> Tensor:
-            left, right = overlap(inputs, inputs, shift)
-            return (left * right).mean(-1).unsqueeze(-1)
+            first, second = overlap(left.inputs, right.inputs, shift)
+            return (first * second).mean(-1).unsqueeze(-1)
 
-        pairs = [(note.unsqueeze(-1), note.unsqueeze(-1)) for note in traced.notes]
-        return self._summed(start, pairs, traced.positions)[:, 0]
+        pairs = [
+            (one.unsqueeze(-1), two.unsqueeze(-1))
+            for one, two in zip(left.notes, right.notes, strict=True)
+        ]
+        return self._carried(start, pairs, left.positions)[:, 0]
 
     def _inputs(self, a: Tensor) -> Tensor:
         """Vectors as (n, d); images as (height, width, n, channels)."""
@@ -221,7 +235,44 @@ class TangentKernel(Kernel):
                 "width) or (n, height, width)."
             )
 
-    def _block(self, left: _Traced, right: _Traced) -> Tensor:
+    def _tile(self, left: _Traced, right: _Traced, own: int | None = None) -> Tensor:
+        """The kernel of all pairs; those that all but agree, or are opposite, in float64.
+
+        An angle that is nearly zero comes from a cosine that is nearly one, of which rounding
+        leaves the angle half its digits: in float32 an error of 3e-4 for equal points. ``own``
+        is the diagonal on which images meet themselves; what is there is not looked at.
+        """
+        if left.inputs.dtype == torch.float64:
+            return self._block(left, right)
+        near = _Near()
+        if self.spatial:
+            near.look(left.directions() @ right.directions().T)
+            result = self._block(left, right)
+        else:
+            result = self._block(left, right, near.look)
+        pairs = near.pairs(own)
+        if len(pairs):
+            self._repair(result, pairs, left, right)
+        return result
+
+    def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
+        """Overwrite these pairs by what float64 makes of them, or all where they are many."""
+        if len(pairs) * _APART > result.numel():
+            rows, columns = (self._traced_inputs(one.inputs.double()) for one in (left, right))
+            result.copy_(self._block(rows, columns))
+            return
+        numbers = left.inputs[..., :1, :].numel()
+        for some in torch.split(pairs, max(1, _CACHED_ELEMENTS // numbers)):
+            first, second = some.unbind(1)
+            values = self._paired(
+                self._traced_inputs(left.inputs[..., first, :].double()),
+                self._traced_inputs(right.inputs[..., second, :].double()),
+            )
+            result[first, second] = values.to(result.dtype)
+
+    def _block(
+        self, left: _Traced, right: _Traced, watch: Callable[[Tensor], None] | None = None
+    ) -> Tensor:
         channels = left.inputs.shape[-1]
 
         def start(shift: tuple[int, int]) -> Tensor:
@@ -234,15 +285,28 @@ class TangentKernel(Kernel):
             (one.unsqueeze(-1), two.unsqueeze(-2))
             for one, two in zip(left.notes, right.notes, strict=True)
         ]
+        return self._carried(start, pairs, left.positions, watch)
+
+    def _carried(
+        self,
+        start: Callable[[tuple[int, int]], Tensor],
+        pairs: list[tuple[Tensor, Tensor]],
+        positions: tuple[int, int],
+        watch: Callable[[Tensor], None] | None = None,
+    ) -> Tensor:
+        """From the covariances of pixels a displacement apart to the kernel."""
         if self.pooled:
-            return self._summed(start, pairs, left.positions)
-        return self.answer(self._through(State(start((0, 0)), None), pairs, self.layers))
+            return self._summed(start, pairs, positions)
+        return self.answer(self._through(State(start((0, 0)), None), pairs, self.layers, watch))
 
     @staticmethod
     def _through(
-        state: State, pairs: list[tuple[Tensor, Tensor]], layers: Sequence[Layer]
+        state: State,
+        pairs: list[tuple[Tensor, Tensor]],
+        layers: Sequence[Layer],
+        watch: Callable[[Tensor], None] | None = None,
     ) -> State:
-        notes = iter(pairs)
+        notes = Pairs(pairs, watch)
         for layer in layers:
             state = layer.covariance(state, notes)
         return state
@@ -354,11 +418,39 @@ class _Traced:
     diagonal: Tensor | None
     positions: tuple[int, int]
 
+    def directions(self) -> Tensor:
+        """Every image as one vector of length 1; an all-black one stays zero."""
+        rows = self.inputs.movedim(-2, 0).flatten(1)
+        lengths = rows.square().sum(1, keepdim=True).sqrt()
+        return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
+
     def part(self, start: int, stop: int) -> _Traced:
         inputs = self.inputs[..., start:stop, :]
         notes = [note[..., start:stop] for note in self.notes]
         diagonal = None if self.diagonal is None else self.diagonal[start:stop]
         return _Traced(inputs, notes, diagonal, self.positions)
+
+
+class _Near:
+    """The pairs of a tile whose cosine was within ``_NEAR`` of ±1."""
+
+    def __init__(self) -> None:
+        self.mask: Tensor | None = None
+
+    def pairs(self, own: int | None) -> Tensor:
+        """(row, column) of each, but for those on the diagonal ``own``."""
+        mask = self.mask
+        if mask is None:
+            return torch.empty(0, 2, dtype=torch.long)
+        if own is not None and -len(mask) < own < mask.shape[1]:
+            mask.diagonal(own).fill_(False)
+        return mask.nonzero()
+
+    def look(self, cosine: Tensor) -> None:
+        """Note those of one ReLU; where there is none, two readings are all it costs."""
+        if max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
+            found = cosine.abs() > 1 - _NEAR
+            self.mask = found if self.mask is None else self.mask.logical_or_(found)
 
 
 def _tiles(rows: int, columns: int, positions: int) -> list[tuple[int, int, int, int]]:

@@ -16,6 +16,10 @@ from bicore.memory.options import as_capacity, as_memory_seed
 from bicore.runtime import Context
 from bicore.state import FORMAT, damaged, read_state, write_state
 
+#: The weight that a memory may see: a priority divides a weight by a random number of at least
+#: 2⁻⁵³, and must stay finite.
+MOST_WEIGHT = float(np.finfo(np.float64).max) * 2.0**-53
+
 
 class Buffer(ABC):
     """A bounded memory of a stream.
@@ -109,6 +113,7 @@ class Buffer(ABC):
         self._check(batch, context)
         size = len(batch)
         weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
+        self._check_total(weights)
         rows = np.flatnonzero(weights > 0)
         counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
         before = self._state()
@@ -157,6 +162,16 @@ class Buffer(ABC):
     def _followed_by(self, batch: Dataset) -> Dataset:
         """The rows kept, then those of the batch."""
         return batch if self.kept is None else joined(self.kept, batch)
+
+    def _check_total(self, weights: Array) -> None:
+        """Refuse weights whose sum with those before could overflow in what is made of it."""
+        with np.errstate(over="ignore"):
+            total = self.seen + weights.sum()
+        if total > MOST_WEIGHT:
+            raise InputError(
+                f"weight brings what was seen to {total:.3g}, and a memory counts up to "
+                f"{MOST_WEIGHT:.3g}; scale the weights of the stream down."
+            )
 
     def _check(self, batch: Dataset, context: Context) -> None:
         if self.needs_labels and batch.y is None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import Array, Dataset, as_tensor, joined
+from bicore.data import Array, Dataset, as_tensor, joined, of_mean_one
 from bicore.errors import InputError
 from bicore.memory.buffer import stored_columns
 from bicore.memory.options import (
@@ -242,7 +242,7 @@ class ReplayMemory:
             x = np.concatenate([rows.x for rows in self.tasks])
             total = len(self)
             weight = np.concatenate(
-                [rows.weights * (total / (len(rows) * rows.weights.mean())) for rows in self.tasks]
+                [of_mean_one(rows.weights) * (total / len(rows)) for rows in self.tasks]
             )
             self._held = as_tensor(x), _labels(self.tasks), as_tensor(weight)
         return self._held

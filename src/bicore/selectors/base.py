@@ -78,18 +78,22 @@ class Selector(ABC):
         """
         return self
 
-    def judged_by(self, data: Dataset) -> tuple[Any, Dataset]:
+    def judged_by(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[Any, Dataset, Dataset | None]:
         """The model by which a selection of unknown size can be judged.
 
         Parameters
         ----------
         data : Dataset
             The points to choose from.
+        outer : Dataset, optional
+            Those on which the objective is measured, where they are others.
 
         Returns
         -------
         tuple
-            A :class:`BilevelSelector`, and the data with the targets that it predicts.
+            A :class:`BilevelSelector`, and both sets with the targets that it predicts.
 
         Raises
         ------

@@ -403,8 +403,10 @@ class BilevelSelector(Selector):
             known.append(_other(known[0]))
         return replace(self, classes=tuple(known))
 
-    def judged_by(self, data: Dataset) -> tuple[BilevelSelector, Dataset]:
-        return self, data
+    def judged_by(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
+        return self, data, outer
 
     def nested(self) -> BilevelSelector:
         """The same selector point by point with weights of 1.

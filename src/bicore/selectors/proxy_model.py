@@ -11,7 +11,7 @@ from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import reweighable
 from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare, targets_of
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset, as_features, as_weights
+from bicore.data import Array, Dataset, as_features, as_weights, of_mean_one
 from bicore.errors import InputError
 from bicore.picking import Start, as_start
 from bicore.runtime import Context
@@ -73,9 +73,8 @@ def predict(
         )
     if coreset is None:
         points = np.flatnonzero(data.weights > 0)
-        own = data.weights[points]
         # As the outer objective counts them, a common factor plays no part.
-        start = Start(points.tolist(), (own / own.mean()).tolist())
+        start = Start(points.tolist(), of_mean_one(data.weights[points]).tolist())
     else:
         start = as_start(coreset, data, len(data), "coreset", continues=False)
     # The rows stand in for an outer set; its labels are never looked at.

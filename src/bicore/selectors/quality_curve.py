@@ -1,4 +1,4 @@
-"""How many points are enough: the loss on held-out points along one nested run.
+"""How many points are enough: the loss on held-out points or an outer set, along one nested run.
 
 It drives a bilevel selector from outside.
 """
@@ -18,7 +18,7 @@ from bicore.bilevel.problem import Constant, PerPoint
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.picking import as_seed, as_size
+from bicore.picking import as_seed, as_size, in_id_order
 from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -33,7 +33,7 @@ RATIO = 1.1
 
 @dataclass(frozen=True, eq=False)
 class QualityCurve:
-    """The loss of the proxy on held-out points, along one run.
+    """The loss of the proxy on points that were not to be chosen, along one run.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class QualityCurve:
     empty, full : float
         The loss of the model of no points, and of all.
     held_out : int
-        How many points judged, none of which could be chosen.
+        How many points judged, none of which could be chosen: held out, or of the outer set.
     coreset : Coreset
         The run itself.
 
@@ -63,7 +63,7 @@ class QualityCurve:
     def smallest(self, tolerance: float = 0.02) -> int | None:
         """The smallest size from which on the loss stays near the full model's.
 
-        That it stays there is asked because a few held-out points may praise a small coreset by
+        That it stays there is asked because a few judging points may praise a small coreset by
         chance.
 
         Parameters
@@ -88,10 +88,15 @@ def quality_curve(
     *,
     tolerance: float | None = None,
     held_out: float = 0.2,
+    outer: Dataset | None = None,
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> QualityCurve:
     """One nested run on a part of the data, point by point with weights of 1, judged on the rest.
+
+    With an outer set nothing is held out: the run is on all of the data, its objective is the loss
+    on that set, and so is every loss of the curve. The points were chosen by it: as an estimate for
+    yet other points the losses are too low, as those on any validation set that was chosen by.
 
     Parameters
     ----------
@@ -105,7 +110,9 @@ def quality_curve(
         Stop at the first doubling of the size of which the second half stays within this share of
         the full model's loss.
     held_out : float
-        The share of the points that judge.
+        The share of the points that judge, where there is no outer set.
+    outer : Dataset, optional
+        The points that judge, with labels or targets.
     rng : int or numpy.random.Generator
         Of the split, and of the run.
     context : Context, optional
@@ -134,15 +141,17 @@ def quality_curve(
         )
     if data.y is None:
         raise InputError("a quality curve needs labels or targets, and data has none; give y.")
-    if selector.kernel.precomputed:
+    if selector.kernel.precomputed and outer is None:
         raise InputError(
             "a precomputed matrix cannot be split into points that are chosen and points that "
-            "judge; give x and a kernel."
+            "judge; give x and a kernel, or an outer set."
         )
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
+    part, judge = data, outer
+    if judge is None:
+        part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
     nested = selector.nested()
     eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
@@ -150,7 +159,7 @@ def quality_curve(
     coreset: Coreset | Sequence[int] = ()
     while True:
         coreset = nested.select(
-            part, size, initial=coreset, rng=seed, context=context.within(clock)
+            part, size, outer=outer, initial=coreset, rng=seed, context=context.within(clock)
         )
         curve = _judged(nested, part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
@@ -187,14 +196,16 @@ def auto_sized(
     rng: int | np.random.Generator = 0,
     context: Context | None = None,
 ) -> Coreset:
-    """The size by a quality curve of the selector's own model, then a selection of that size from
-    all of the data."""
+    """The size by a quality curve of the selector's own model, on the outer set where there is one,
+    then a selection of that size from all of the data."""
     check_tolerance(tolerance)
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    chooser, judged = selector.judged_by(data)
-    curve = quality_curve(chooser, judged, tolerance=tolerance, rng=seed, context=context)
+    chooser, predicted, judge = selector.judged_by(data, outer)
+    curve = quality_curve(
+        chooser, predicted, tolerance=tolerance, outer=judge, rng=seed, context=context
+    )
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
@@ -209,7 +220,8 @@ def auto_sized(
     loss = float(curve.losses[np.searchsorted(curve.sizes, found)])
     note = (
         f"size: from here on within {tolerance:.3g} of the full model's loss on {curve.held_out} "
-        f"held-out points ({loss:.4g}, full {curve.full:.4g}, none {curve.empty:.4g})"
+        f"{'held-out' if outer is None else 'outer'} points ({loss:.4g}, full {curve.full:.4g}, "
+        f"none {curve.empty:.4g})"
     )
     details = {
         "tolerance": tolerance,
@@ -249,7 +261,7 @@ def _split(data: Dataset, held_out: float, seed: int) -> tuple[Dataset, Dataset]
     assert data.y is not None
     rng = np.random.default_rng((seed, 1))
     judges = np.zeros(len(data), dtype=bool)
-    by_id = np.argsort(data.ids, kind="stable")
+    by_id = in_id_order(np.arange(len(data)), data.ids)
     classes = data.y.dtype.kind != "f" and data.y.ndim == 1
     labels = data.y if classes else np.zeros(len(data))
     for label in np.unique(labels):

@@ -11,7 +11,7 @@ import numpy as np
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
-from bicore.data import Array, Dataset
+from bicore.data import Array, Dataset, summable
 from bicore.kernels.base import Kernel
 from bicore.picking import as_start, whole_number
 from bicore.runtime import Context
@@ -76,9 +76,12 @@ class Reconstruction(Selector):
     def ordered(self) -> bool:
         return self.chooser.ordered
 
-    def judged_by(self, data: Dataset) -> tuple[BilevelSelector, Dataset]:
+    def judged_by(
+        self, data: Dataset, outer: Dataset | None = None
+    ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
         centre, axes = principal_axes(data.x, data.weights, self.components)
-        return self.chooser, _with_targets(data, centre, axes)
+        judge = None if outer is None else _with_targets(outer, centre, axes)
+        return self.chooser, _with_targets(data, centre, axes), judge
 
     def select(
         self,
@@ -95,10 +98,9 @@ class Reconstruction(Selector):
         if start.coreset is not None:
             # Its fingerprint is that of the data itself, without the targets made here.
             begun = start.coreset.annotated({"fingerprint": None})
-        centre, axes = principal_axes(data.x, data.weights, self.components)
-        judge = None if outer is None else _with_targets(outer, centre, axes)
-        coreset = self.chooser.select(
-            _with_targets(data, centre, axes),
+        chooser, predicted, judge = self.judged_by(data, outer)
+        coreset = chooser.select(
+            predicted,
             size,
             outer=judge,
             initial=begun,
@@ -106,7 +108,8 @@ class Reconstruction(Selector):
             context=context,
         )
         story = {"method": self.name, "fingerprint": data.fingerprint()}
-        return coreset.annotated(story, components=axes.shape[1])
+        assert predicted.y is not None
+        return coreset.annotated(story, components=predicted.y.shape[1])
 
 
 def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
@@ -119,7 +122,8 @@ def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two
     matrices that have them."""
     rows = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
-    share = weights / weights.sum()
+    units = summable(weights)
+    share = units / units.sum()
     centre = share @ rows
     scaled = np.sqrt(share)[:, None] * (rows - centre)
     few = len(rows) < rows.shape[1]

@@ -6,7 +6,7 @@ import numpy as np
 
 from bicore.data import Dataset, read_targets
 from bicore.errors import InputError
-from bicore.picking import as_seed, whole_number
+from bicore.picking import as_seed, in_id_order, whole_number
 from bicore.runtime import Context
 from bicore.selectors.bilevel import BilevelSelector
 
@@ -82,8 +82,7 @@ def trusted(
     whole = chooser.for_classes(
         np.unique(labels).tolist() if chooser.classes is None else chooser.classes
     )
-    # drawn among ids: the order of rows plays no part
-    by_id = counted[np.argsort(data.ids[counted], kind="stable")]
+    by_id = in_id_order(counted, data.ids)
     weights = np.array(data.weights, dtype=np.float64)
     seed = as_seed(rng)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):

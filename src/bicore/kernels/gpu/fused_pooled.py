@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.kernels.architecture import Conv, Layer, State
+from bicore.kernels.architecture import Conv, Layer, Pairs, State
 from bicore.kernels.gpu import Argument, function, source_of
 from bicore.kernels.gpu.fused_network import Network, NotCoveredError
 
@@ -73,7 +73,7 @@ def prepared(kernel: Network, rows: Tensor, columns: Tensor) -> Callable[[Tensor
         run.launch(len(pairs), 32 * WARPS, arguments)
         state = State(sums[:, 0] * factor, sums[:, 1] * factor)
         for layer in kernel.layers[2 * len(convolutions) + 1 :]:
-            state = layer.covariance(state, iter(()))
+            state = layer.covariance(state, Pairs(()))
         return state
 
     return launch

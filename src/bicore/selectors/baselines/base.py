@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from bicore.coreset import Coreset, Provenance, Status, ended
-from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
-from bicore.picking import as_seed, as_size, as_start
+from bicore.picking import as_seed, as_size, as_start, in_id_order
 from bicore.runtime import Clock, Context, ProgressLine, versions
 from bicore.selectors.base import Selector
 
@@ -53,8 +53,7 @@ class Job:
     @property
     def weights(self) -> torch.Tensor:
         """The data's weights, of mean 1."""
-        weights = torch.from_numpy(np.ascontiguousarray(self.data.weights))
-        return (weights / weights.mean()).to(self.like.device)
+        return torch.from_numpy(of_mean_one(self.data.weights)).to(self.like.device)
 
     def classes(self) -> Targets:
         """The labels as codes 0 … C−1."""
@@ -228,8 +227,7 @@ class PlainSelector(Selector):
         given = as_start(initial, data, count).points
         counted = data.weights > 0
         counted[given] = True
-        rows = np.flatnonzero(counted)
-        rows = rows[np.argsort(data.ids[rows], kind="stable")]
+        rows = in_id_order(np.flatnonzero(counted), data.ids)
         place_of = {int(row): place for place, row in enumerate(rows)} if given else {}
         labels = data.y if self.needs_model else None
         return Job(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
+from bicore.errors import InputError
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 from bicore.picking import lowest
 from bicore.selectors.baselines.base import Growth, Job
@@ -74,6 +75,7 @@ class FacilityLocation(OverSpace):
 
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values if self.per_class else None
+        mean_weight = _mean_weight(job) if self.counted else 1.0
         distances = _Distances(
             self._space.operator(job, centre=True),
             None if codes is None else torch.from_numpy(codes).to(job.like.device),
@@ -91,8 +93,20 @@ class FacilityLocation(OverSpace):
                 growth.take(place, coverage.mean())
         finally:
             if self.counted:
-                mean_weight = float(job.data.weights.mean())
                 _count(growth, coverage.served(len(growth.order)) * mean_weight)
+
+
+def _mean_weight(job: Job) -> float:
+    """Of the data; refused where the weight of all rows is more than a number can hold."""
+    weights = job.data.weights
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not np.isfinite(total):
+        raise InputError(
+            f"weight sums to more than {np.finfo(np.float64).max:.3g}, and so would the counts of "
+            "counted=True; scale weight down."
+        )
+    return float(total / len(weights))
 
 
 def _count(growth: Growth, counts: Array) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from bicore.data import as_tensor
 from bicore.errors import NumericalError, unknown_name
 from bicore.kernels.base import Kernel, Normalised
+from bicore.kernels.distances import settled
 from bicore.kernels.operators import (
     Features,
     KernelOperator,
@@ -27,6 +28,9 @@ from bicore.selectors.baselines.base import Job, several_outputs
 
 #: Vectors of n float64 that a rule keeps beside an operator, over one for each point asked for.
 VECTORS_BESIDE = 8
+#: By which share of itself a distance may be wrong in float64 and in float32: rules compare them.
+DISTANCE_SHARE = 1e-8
+DISTANCE_SHARE_SINGLE = 1e-3
 
 
 class Space(ABC):
@@ -248,7 +252,13 @@ def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) ->
     if not torch.isfinite(norms).all():
         raise NumericalError("squared lengths of points are not finite; scale the features.")
     result = (norms[:, None] + norms[index] - 2 * operator.columns(index)).clamp_min_(0)
-    result[index, torch.arange(len(index), device=index.device)] = 0
+    own = index, torch.arange(len(index), device=index.device)
+    if operator.feature_rows is not None:
+        result[own] = torch.inf  # nobody need look at it twice
+        rows, columns = operator.feature_rows
+        share = DISTANCE_SHARE if norms.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
+        settled(result, norms, norms[index], rows, columns[index], share)
+    result[own] = 0
     return result
 
 
