@@ -20,6 +20,7 @@ import torch
 from scipy.linalg import blas
 from torch import Tensor
 
+from bicore.bilevel.foresight import Foresight
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
@@ -122,7 +123,12 @@ class FactorPosterior(Posterior):
     """K' = K − L Lᵀ with a row of Lᵀ for each chosen point: works with any operator."""
 
     def __init__(
-        self, train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int
+        self,
+        train: KernelOperator,
+        cross: KernelOperator,
+        weights: Tensor,
+        capacity: int,
+        foresight: Foresight | None = None,
     ) -> None:
         self.train = train
         self.cross = cross
@@ -132,17 +138,27 @@ class FactorPosterior(Posterior):
         self._outer = self._train
         if cross is not train:
             self._outer = train.like.new_empty(capacity, cross.shape[0])
+        self.foresight = foresight
+        # KᵀD times every row of the factor, from which those of other columns follow.
+        self._products = None if foresight is None else torch.empty_like(self._train)
+        self._product = self.weights  # of the column asked for last, or of the last rows
 
     def column(self, k: Tensor) -> Column:
         factor_train = self._train[: self.size]
         factor_outer = self._outer[: self.size]
         own = factor_train[:, k][:, 0]
-        train = self.train.columns(k)[:, 0] - own @ factor_train
+        seen = None if self.foresight is None else self.foresight.column(int(k))
+        train = (self.train.columns(k)[:, 0] if seen is None else seen.train) - own @ factor_train
         outer = train
         if self._outer is not self._train:
-            outer = self.cross.columns(k)[:, 0] - own @ factor_outer
+            outer = self.cross.columns(k)[:, 0] if seen is None else seen.outer
+            outer = outer - own @ factor_outer
         weighted = self.weights * outer
-        image = self.cross.transposed_matmul(weighted) - (factor_outer @ weighted) @ factor_train
+        if seen is None or self._products is None:
+            self._product = self.cross.transposed_matmul(weighted)
+        else:
+            self._product = seen.product - own @ self._products[: self.size]
+        image = self._product - (factor_outer @ weighted) @ factor_train
         return Column(train, outer, image)
 
     def downdate(self, column: Column, divisor: Tensor) -> None:
@@ -150,6 +166,8 @@ class FactorPosterior(Posterior):
         self._train[self.size] = column.train / root
         if self._outer is not self._train:
             self._outer[self.size] = column.outer / root
+        if self._products is not None:
+            self._products[self.size] = self._product / root
         self.size += 1
 
     def rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +179,7 @@ class FactorPosterior(Posterior):
 
     def images(self, outer: Tensor) -> Tensor:
         weighted = self.weights * outer
-        product = self.cross.transposed_matmul(weighted.T.contiguous()).T
+        self._product = product = self.cross.transposed_matmul(weighted.T.contiguous()).T
         return product - (weighted @ self._outer[: self.size].T) @ self._train[: self.size]
 
     def downdate_all(self, index: Tensor, lower: Tensor, train: Tensor, outer: Tensor) -> None:
@@ -169,6 +187,8 @@ class FactorPosterior(Posterior):
         self._train[added] = train
         if self._outer is not self._train:
             self._outer[added] = outer
+        if self._products is not None:
+            self._products[added] = self._product  # of these very rows, by ``images``
         self.size = added.stop
 
 
@@ -235,7 +255,11 @@ def _moment(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def posterior_of(
-    train: KernelOperator, cross: KernelOperator, weights: Tensor, capacity: int
+    train: KernelOperator,
+    cross: KernelOperator,
+    weights: Tensor,
+    capacity: int,
+    foresight: Foresight | None = None,
 ) -> Posterior:
     """K' before any point is chosen; ``cross`` has the rows of the outer set, whose weights these
     are."""
@@ -243,7 +267,7 @@ def posterior_of(
     other = cross.feature_rows
     if own is not None and other is not None:
         return FeaturePosterior(own[1], other[0], weights)
-    return FactorPosterior(train, cross, weights, capacity)
+    return FactorPosterior(train, cross, weights, capacity, foresight)
 
 
 def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:

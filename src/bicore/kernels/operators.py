@@ -15,12 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.linalg import blas
 from torch import Tensor
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.base import Kernel
-from bicore.runtime import Runtime, human_bytes
+from bicore.runtime import Runtime, human_bytes, wide
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
 FEATURE_SHARE = 0.5
@@ -57,6 +58,11 @@ class KernelOperator(ABC):
 
     #: Columns and products come from memory: nothing is computed again, no word goes to the host.
     stored: ClassVar[bool] = False
+
+    @property
+    def spare(self) -> int:
+        """Bytes within the memory limit that may hold what saves passes over the matrix."""
+        return 0
 
     @property
     def matrix_or_none(self) -> Tensor | None:
@@ -120,12 +126,21 @@ class Gram(KernelOperator):
         return self.matrix.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        return self.matrix @ right
+        with wide(self.matrix.numel() * max(1, right.numel() // len(right))):
+            return self.matrix @ right
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        if self.symmetric:
-            return (self.matrix if columns is None else self.matrix[columns]) @ right
-        return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
+        with wide(self.matrix.numel() * max(1, right.numel() // len(right))):
+            if self.symmetric:
+                if columns is None and right.dim() == 1 and not right.is_cuda:
+                    return self._half_product(right)
+                return (self.matrix if columns is None else self.matrix[columns]) @ right
+            return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
+
+    def _half_product(self, right: Tensor) -> Tensor:
+        """K times a vector from one half of K: as good as half the time, for memory sets it."""
+        multiply = blas.dsymv if right.dtype == torch.float64 else blas.ssymv
+        return torch.from_numpy(multiply(1.0, self.matrix.numpy().T, right.numpy()))
 
     def columns(self, index: Tensor) -> Tensor:
         return self.matrix[index].T if self.symmetric else self.matrix[:, index]
@@ -164,20 +179,27 @@ class Features(KernelOperator):
         return self.rows.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        return self.rows @ (self.cols.T @ right)
+        with wide(self._products(right)):
+            return self.rows @ (self.cols.T @ right)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        return (self.cols if columns is None else self.cols[columns]) @ (self.rows.T @ right)
+        with wide(self._products(right)):
+            return (self.cols if columns is None else self.cols[columns]) @ (self.rows.T @ right)
+
+    def _products(self, right: Tensor) -> int:
+        return (self.rows.numel() + self.cols.numel()) * max(1, right.numel() // len(right))
 
     def columns(self, index: Tensor) -> Tensor:
-        return self.rows @ self.cols[index].T
+        with wide(self.rows.numel() * len(index)):
+            return self.rows @ self.cols[index].T
 
     def diagonal(self) -> Tensor:
         return (self.rows * self.cols).sum(1)
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        moment = self.rows.T @ (weights[:, None] * self.rows)
-        return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
+        with wide(2 * self.rows.numel() * self.rows.shape[1]):
+            moment = self.rows.T @ (weights[:, None] * self.rows)
+            return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +257,17 @@ class Blocked(KernelOperator):
     col_points: Tensor
     block: int
     device: torch.device = CPU
+    #: Bytes that may hold what saves passes.
+    room: int = 0
+
+    @property
+    def spare(self) -> int:
+        return self.room
+
+    @property
+    def square(self) -> bool:
+        """Whether rows and columns are the same points: one half of the tiles then gives all."""
+        return self.row_points is self.col_points
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -244,28 +277,34 @@ class Blocked(KernelOperator):
     def like(self) -> Tensor:
         return self.row_points.new_empty(0, device=self.device)
 
-    def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        for top in range(0, len(self.row_points), self.block):
-            for left in range(0, len(columns), self.block):
+    def _tiles(self, columns: Tensor, half: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Tiles in turn; ``half``: those on and above the diagonal of a square matrix."""
+        with wide(self.row_points.numel() * len(columns)):
+            for top in range(0, len(self.row_points), self.block):
                 rows = slice(top, top + self.block)
-                cols = slice(left, left + self.block)
                 above = self.row_points[rows].to(self.device)
-                beside = columns[cols].to(self.device)
-                yield rows, cols, self.kernel.evaluate(above, beside)
+                for left in range(top if half else 0, len(columns), self.block):
+                    cols = slice(left, left + self.block)
+                    yield rows, cols, self.kernel.evaluate(above, columns[cols].to(self.device))
 
     def matmul(self, right: Tensor) -> Tensor:
+        if self.square:
+            return self.transposed_matmul(right)
         result = right.new_zeros(self.shape[0], *right.shape[1:])
         for rows, cols, part in self._tiles(self.col_points):
             result[rows] += part @ right[cols]
         return result
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        half = self.square and columns is None
         points = self.col_points
         if columns is not None:
             points = points[columns.to(points.device)]
         result = right.new_zeros(len(points), *right.shape[1:])
-        for rows, cols, part in self._tiles(points):
+        for rows, cols, part in self._tiles(points, half):
             result[cols] += part.T @ right[rows]
+            if half and rows.start != cols.start:
+                result[rows] += part @ right[cols]
         return result
 
     def columns(self, index: Tensor) -> Tensor:
@@ -273,7 +312,7 @@ class Blocked(KernelOperator):
         result = points.new_empty(self.shape[0], len(points))
         for rows, cols, part in self._tiles(points):
             result[rows, cols] = part
-        if self.row_points is self.col_points:
+        if self.square:
             # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
             result[index, torch.arange(len(index), device=index.device)] = self.kernel.diag(points)
         return result
@@ -284,8 +323,11 @@ class Blocked(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)
-        for rows, cols, part in self._tiles(self.col_points):
-            total[cols] += (weights[rows, None] * part.square()).sum(0, dtype=torch.float64)
+        for rows, cols, part in self._tiles(self.col_points, self.square):
+            squares = part.square()
+            total[cols] += (weights[rows] @ squares).double()
+            if self.square and rows.start != cols.start:
+                total[rows] += (squares @ weights[cols]).double()
         return total
 
 
@@ -324,7 +366,7 @@ def build_operators(
     if plan.whole <= limit and not crowded:
         return _stored(kernel, train, outer, plan.block)
     if plan.blocked <= limit:
-        square = Blocked(kernel, train, train, plan.block, device)
+        square = Blocked(kernel, train, train, plan.block, device, limit - plan.blocked)
         if outer is None:
             return square, square
         return square, Blocked(kernel, outer, train, plan.block, device)

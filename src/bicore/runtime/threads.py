@@ -46,9 +46,7 @@ def narrow(threads: int | None = None) -> Iterator[None]:
     before = torch.get_num_threads()
     libraries = [(library, library.num_threads) for library in _libraries()]
     token = _THREADS.set(threads or _THREADS.get() or before)
-    torch.set_num_threads(1)
-    for library, _ in libraries:
-        library.set_num_threads(1)
+    _set(1)
     try:
         yield
     finally:
@@ -60,7 +58,7 @@ def narrow(threads: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def wide(multiplications: float) -> Iterator[None]:
-    """All threads of the running call for something large, of torch's.
+    """All threads of the running call for something large.
 
     Parameters
     ----------
@@ -83,12 +81,17 @@ def wide(multiplications: float) -> Iterator[None]:
     if threads <= 1 or multiplications < WIDE:
         yield
         return
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    _set(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _set(1)
+
+
+def _set(threads: int) -> None:
+    torch.set_num_threads(threads)
+    for library in _libraries():
+        library.set_num_threads(threads)
 
 
 @cache

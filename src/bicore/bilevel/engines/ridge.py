@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Scoring, Turn
 from bicore.bilevel.engines.device import DeviceChooser, one_by_one, unasked
+from bicore.bilevel.foresight import Foresight
 from bicore.bilevel.posterior import (
     Downdate,
     check_variance,
@@ -52,6 +53,13 @@ class RidgeEngine(ListedEngine):
             self.offers = self.offers - {Quantity.GAIN}
         self.same = problem.same
         self.outer_weights = problem.outer_weights.double()
+        self._scores: Tensor | None = None
+        self.foresight: Foresight | None = None
+        room = Foresight.width(problem.train, problem.cross) if not problem.train.stored else 0
+        if room:
+            self.foresight = Foresight(
+                problem.train, problem.cross, problem.outer_weights, self._likely, room
+            )
         self._empty()
 
     def _empty(self) -> None:
@@ -66,7 +74,9 @@ class RidgeEngine(ListedEngine):
         if not self.same:
             self.residual = problem.inner_targets.double().clone()
         weights = problem.outer_weights
-        self.posterior = posterior_of(problem.train, problem.cross, weights, self.capacity)
+        self.posterior = posterior_of(
+            problem.train, problem.cross, weights, self.capacity, self.foresight
+        )
         self.pull = problem.cross.transposed_matmul(weights[:, None] * problem.outer_targets)
         self.pull = self.pull.double()
         self.variance = problem.train.diagonal().double().clone().clamp_min_(0)
@@ -180,6 +190,20 @@ class RidgeEngine(ListedEngine):
         check_variance(float(self.variance.min()), self.allowed)
         self.variance.clamp_min_(0)
         self.posterior.downdate_all(index, lower, train.to(like), outer.to(like))
+
+    def scores(self, rule: Scoring, columns: Tensor | None = None) -> Tensor:
+        found = super().scores(rule, columns)
+        self._scores = found if columns is None else None
+        return found
+
+    def _likely(self, count: int) -> list[int]:
+        """The points of the best scores at the last look, best first."""
+        if self._scores is None:
+            return []
+        scores = self._scores.clone()
+        scores[self.chosen] = torch.inf
+        best: list[int] = scores.topk(min(count, len(scores)), largest=False).indices.tolist()
+        return best
 
     def take_best(self, rule: Scoring, turn: Turn) -> list[float]:
         """On a GPU the numbers come back every few points, not after each."""
