@@ -227,9 +227,9 @@ class _Exchanges:
         plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
         self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
         self.residual = problem.inner_targets.double() - chosen.columns @ chosen.alpha
-        self.variance = (
-            double.diagonal(problem.train) - (half * chosen.columns).sum(1)
-        ).clamp_min(0)
+        self.variance = (double.diagonal(problem.train) - (half * chosen.columns).sum(1)).clamp_min(
+            0
+        )
         self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
         self.back = half / root
         self.image = moved @ chosen.inverse / root
