@@ -109,8 +109,8 @@ class ProjectedGradient(WeightOptimiser):
     The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each
     weight's own size, as if log w were optimised, and still lets a weight reach zero and come back;
     η is the Barzilai–Borwein step in that metric, to the nearest power of two, with backtracking.
-    While points are still joining weights stay within 1/10 … 10, so that the next point is chosen for
-    a model that says something; the search at the end is free.
+    While points are still joining weights stay within 1/10 … 10, so that the next point is chosen
+    for a model that says something; the search at the end is free.
 
     Parameters
     ----------

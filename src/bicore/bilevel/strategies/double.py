@@ -8,6 +8,8 @@ again for every product stays in its own precision; twice the time would be the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -65,6 +67,8 @@ def _double(operator: KernelOperator) -> bool:
     return operator.like.dtype == torch.float64
 
 
-def _parts(matrix: Tensor) -> tuple[Tensor, ...]:
+def _parts(matrix: Tensor) -> Iterator[Tensor]:
     """Some columns at a time."""
-    return matrix.split(max(1, BLOCK // max(len(matrix), 1)), dim=1)
+    width = max(1, BLOCK // max(len(matrix), 1))
+    for start in range(0, matrix.shape[1], width):
+        yield matrix[:, start : start + width]
