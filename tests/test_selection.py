@@ -420,7 +420,7 @@ def test_a_time_limit_ends_the_search_for_weights_after_a_point(monkeypatch):
         weights="learnt",
         runtime=Runtime(max_seconds=60),
     )
-    assert len(clocks) == 4  # after each point, and once at the end
+    assert len(clocks) == 5  # after each point, and once at the end of either path
     assert all(clock is not None and clock.max_seconds == 60 for clock in clocks)
 
 

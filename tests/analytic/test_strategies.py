@@ -9,12 +9,14 @@ from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint,
 from bicore.bilevel.contract import Quantity, Turn
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
+from bicore.bilevel.strategies import swaps
 from bicore.bilevel.strategies.sparse_weights import SparseWeights
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
 from bicore.numerics.projection import capped
 from bicore.runtime import Clock
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
+from bicore.sources import digits
 from tests.helpers import blobs, prepared_of, state_of
 
 RHO = 0.1
@@ -106,6 +108,82 @@ def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
     assert better >= 3
     best = min(refitted(problem, chosen) for chosen in combinations(range(20), 4))
     assert exchanged.objectives[-1] <= 1.15 * best
+
+
+def digits_of(rows):
+    return Dataset(*(part[:rows] for part in digits()))
+
+
+def test_exchanges_in_single_precision_make_the_gains_they_report():
+    """More points than the linear kernel has features: what one swap is worth is a small difference
+    of large numbers, and was wrong by hundreds of objectives."""
+    given = digits_of(300)
+    context = Context(runtime=Runtime("cpu", "float32", threads=1))
+    options = {"kernel": "linear", "inner_reg": 0.01}
+    greedy, exchanged = (
+        BilevelSelector(**options, strategy=strategy).select(given, 90, context=context)
+        for strategy in ("greedy", "exchange")
+    )
+    problem = prepared_of(BilevelSelector(**options), given).problem
+    before, after = (
+        Chosen(problem, coreset.indices.tolist()).objective for coreset in (greedy, exchanged)
+    )
+    assert exchanged.details["exchanges"] > 5
+    assert exchanged.details["exchange_gain"] == pytest.approx(before - after, rel=1e-4)
+    assert exchanged.objective < 0.95 * greedy.objective
+
+
+def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
+    """Gains that are made up: every swap is judged by the objective of the swapped set, the best
+    few are tried, and the coreset says why they ended."""
+    given = data(40)
+    tried = []
+    plain = Chosen.exchanged
+
+    def exchanged(self, place, joining):
+        tried.append((self.points[place], joining))
+        return plain(self, place, joining)
+
+    chooser = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    honest = chooser.select(given, 5)
+    again = chooser.select(given, 5, initial=honest.indices[:1].tolist())
+    monkeypatch.setattr(swaps._Exchanges, "gains", lambda self, places: 1 + self.back[:, places].T)
+    monkeypatch.setattr(Chosen, "exchanged", exchanged)
+    found = chooser.select(given, 5, initial=honest.indices[:1].tolist())
+    greedy = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).select(
+        given, 5, initial=honest.indices[:1].tolist()
+    )
+    assert again.provenance.notes[-1].startswith("exchanges: ")
+    assert "rounding" in found.provenance.notes[-1]
+    assert len(set(tried[-5:])) == 5  # a pair is tried once
+    assert found.objective <= greedy.objective * (1 + 1e-12)
+    assert found.details["exchange_gain"] == pytest.approx(
+        greedy.objective - found.objective, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("rho", [1e-5, 1e-8])
+def test_removals_stay_exact_where_the_kernel_has_fewer_features_than_points(rho):
+    """The last points of many removals cost what a fit of them says, beside a tiny ρ too."""
+    given = digits_of(160)
+    problem = prepared_of(BilevelSelector(kernel="linear", inner_reg=rho), given).problem
+    chosen = Chosen(problem, range(160))
+    while len(chosen.points) > 75:
+        chosen = chosen.without(chosen.cheapest(_long(range(160))))
+    fresh = Chosen(problem, chosen.points)
+    assert chosen.objective == pytest.approx(fresh.objective, rel=1e-4)
+    np.testing.assert_allclose(chosen.rises(), fresh.rises(), rtol=1e-2, atol=1e-4)
+
+
+def test_removals_are_fitted_anew_when_rounding_has_added_up():
+    problem = problem_of(data(24))
+    chosen = Chosen(problem, range(24))
+    assert chosen.without(3) is chosen
+    chosen.alpha *= 1 + 1e-6
+    refitted_anew = chosen.without(3)
+    assert refitted_anew is not chosen
+    assert refitted_anew.points == [k for k in range(24) if k not in (3, 4)]
+    assert refitted_anew.drift < 1e-12
 
 
 def test_elimination_lets_the_cheapest_go():

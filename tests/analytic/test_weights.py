@@ -4,8 +4,9 @@ case known in closed form."""
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Coreset, Dataset, InputError, reweight, select
+from bicore import RBF, BilevelSelector, Coreset, Dataset, InputError, reweight, select
 from bicore.bilevel import Adam, ProjectedGradient
+from bicore.coreset import Status
 from tests.helpers import blobs, line, state_of
 
 
@@ -113,14 +114,18 @@ def test_learnt_weights_beat_binary_ones(loss, mode):
     assert (learnt.weights > 0).all()
 
 
-def test_points_of_zero_weight_leave_and_the_status_says_why():
-    """Two identical inputs with opposite labels: no weights on both help, so points drop out and
-    fewer come back."""
-    x = np.repeat([[0.0], [4.0]], 3, axis=0)
-    y = np.array([0, 0, 1, 1, 1, 0])
-    coreset = select(x, y, size=6, kernel="rbf", inner_reg=0.1, weights="learnt")
-    assert len(coreset) < 6
-    assert coreset.message == f"{len(coreset)} of 6 points: the learnt weight of the others is zero"
+@pytest.mark.parametrize("mode", ["learnt", "final"])
+def test_points_of_zero_weight_leave_and_the_status_says_why(mode):
+    """Two labels are wrong and the outer set knows better: those points lose all weight, and fewer
+    come back."""
+    x = np.arange(8.0)[:, None]
+    right = (x[:, 0] > 3.5).astype(int)
+    wrong = right.copy()
+    wrong[[1, 6]] = 1 - wrong[[1, 6]]
+    coreset = select(x, wrong, 8, outer=(x, right), kernel=RBF(1.0), inner_reg=0.1, weights=mode)
+    assert not set(coreset.indices.tolist()) & {1, 6}
+    assert coreset.status is Status.FEWER
+    assert coreset.message == f"{len(coreset)} of 8 points: the learnt weight of the others is zero"
     assert (coreset.weights > 0).all()
     assert len(np.unique(coreset.indices)) == len(coreset)
 

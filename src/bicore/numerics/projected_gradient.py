@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bicore.numerics.line_search import Trial, first_enough, lengths
+from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
 from bicore.runtime import Clock
 
 
@@ -31,7 +32,7 @@ def spectral_length(
 ) -> float:
     """⟨s, M⁻¹s⟩/⟨s, y⟩ for a step s that changed the gradient by y; ``longer`` where that is no
     curvature."""
-    along = _dot(change, difference, metric)
+    along = float(change @ difference)
     if not along > 0:
         return longer
     if metric is None:
@@ -39,10 +40,14 @@ def spectral_length(
     return float((change.square() / metric).sum()) / along
 
 
-def _dot(left: Tensor, right: Tensor, metric: Tensor | None) -> float:
-    # Two ways to add up the same products. A long search follows its last digits, and coresets made
-    # with either way are on record: each kind of search keeps its own.
-    return float(left @ right) if metric is None else float((left * right).sum())
+def rounded(length: float) -> float:
+    """The nearest power of two.
+
+    A spectral step is a quotient of small differences. Taken as it is it carries their last digits
+    into the next step, and a long search ends elsewhere when the problem changes by 1e-14. Nothing
+    is lost between powers of two: the step is a guess.
+    """
+    return float(2.0 ** round(math.log2(length))) if 0 < length < math.inf else length
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class ProjectedDescent:
 
     ``project`` is P; ``metric`` gives the diagonal of M at some weights (none: the identity). A
     step is tried at ``attempts`` lengths, each shorter by ``factor``; one that promises less than
-    the share ``flat`` of the objective ends the search.
+    the share ``flat`` of the objective, or than its rounding, ends the search.
     """
 
     project: Callable[[Tensor], Tensor]
@@ -75,7 +80,7 @@ class ProjectedDescent:
         value = state.value()
         gradient = state.gradient()
         metric = None if self.metric is None else self.metric(weights)
-        length = first(_scaled(gradient, metric))
+        length = rounded(first(_scaled(gradient, metric)))
         for _ in range(steps):
             if clock is not None and clock.over:
                 break
@@ -86,7 +91,7 @@ class ProjectedDescent:
                 break
             fresh = state.gradient()
             change = found.point - weights
-            length = spectral_length(change, fresh - gradient, 2 * length, metric)
+            length = rounded(spectral_length(change, fresh - gradient, 2 * length, metric))
             weights = found.point
             value = found.objective
             gradient = fresh
@@ -105,10 +110,11 @@ class ProjectedDescent:
     ) -> Iterator[Trial[Tensor]]:
         """Points along the projected path, while they promise anything."""
         direction = gradient if metric is None else metric * gradient
+        least = max(self.flat, NOISE * torch.finfo(weights.dtype).eps) * abs(value)
         for length in lengths(longest, self.attempts, self.factor):
             point = self.project(weights - length * direction)
-            promised = _dot(gradient, point - weights, metric)
-            if -promised <= self.flat * abs(value):
+            promised = float(gradient @ (point - weights))
+            if -promised <= least:
                 return
             if bool((point > 0).any()):  # without any weight there is nothing to fit
                 state.move(point)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.contract import Demand, Quantity
+from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare
@@ -26,10 +26,41 @@ from bicore.data import Array, Dataset, Task
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
-from bicore.picking import First, as_seed, as_size, as_start, whole_number
+from bicore.picking import First, Start, as_seed, as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
+
+#: The weights of two paths whose objectives differ by less than this share are equally good.
+EQUAL = 1e-7
+_FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
+#: What is said where only the path of unit weights came to its end.
+UNLEARNT = {
+    Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
+    Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """What one selection is asked for."""
+
+    prepared: Prepared
+    rule: Scoring
+    start: Start
+    #: Whether the objectives of the points given are those of this very problem.
+    same_problem: bool
+    size: int
+    seed: int
+    runtime: Runtime
+    clock: Clock
+
+    def aside(self) -> _Order:
+        """The same on the way to another answer: nobody is called for its points."""
+        runtime = self.runtime
+        if callable(runtime.progress):
+            runtime = replace(runtime, progress=False)
+        return replace(self, same_problem=False, runtime=runtime)
 
 
 @dataclass(frozen=True, init=False)
@@ -52,6 +83,8 @@ class BilevelSelector(Selector):
         The regulariser ρ; see :mod:`bicore.bilevel.regularisation` for the automatic rule.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
+        Learnt weights never end above the other two: where points chosen with weights of 1 serve
+        better, those are kept, and the coreset's notes say so.
     rule : "gradient", "gain", "first-order", "reducible" or Rule
         Score by the implicit gradient; (squared error, binary weights) by the exact decrease of the
         objective; by the gradient with the identity in place of the inverse Hessian (GLISTER); or
@@ -145,7 +178,8 @@ class BilevelSelector(Selector):
 
     @property
     def ordered(self) -> bool:
-        return self.strategy.ordered
+        # Of learnt weights either of two paths may be kept, and at every size another.
+        return self.strategy.ordered and self.weights is not WeightMode.LEARNT
 
     @property
     def name(self) -> str:
@@ -244,13 +278,40 @@ class BilevelSelector(Selector):
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)
-            demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
-            run = self._run(prepared, demand, seed, runtime, clock)
-            assembly = Assembly(prepared.problem, demand, run, start, same, count, clock)
-            ending = self.strategy.assemble(assembly)
-            if self.weights is WeightMode.FINAL:
-                ending = _reweighted(assembly, ending, self.optimiser)
+            rule = self.rule.against(lambda: prepared.losses_of_all(seed))
+            order = _Order(prepared, rule, start, same, count, seed, runtime, clock)
+            assembly, ending = self._assembled(order)
             return self._coreset(prepared, assembly, ending, story)
+
+    def _assembled(self, order: _Order) -> tuple[Assembly, Ending]:
+        """The points and weights, before they are put into words."""
+        if self.weights is not WeightMode.LEARNT:
+            return self._followed(order)
+        # Which greedy path ends lower cannot be told before both are walked: the one of unit
+        # weights first, which is the cheaper, and what an early end falls back to.
+        plain = replace(self, weights=WeightMode.FINAL)
+        kept, ending = plain._followed(order.aside())
+        if not ending.status.whole:
+            return kept, ending
+        try:
+            own, own_ending = self._followed(order)
+        except KeyboardInterrupt:
+            return kept, UNLEARNT[Status.INTERRUPTED]
+        return _better(kept, ending, own, own_ending)
+
+    def _followed(self, order: _Order) -> tuple[Assembly, Ending]:
+        """One way from no points, or those given, to all of them."""
+        prepared = order.prepared
+        capacity = self.strategy.grown(order.size, int(prepared.counted.sum()))
+        demand = replace(self.demand(capacity, not order.start.points), solvers=prepared.solvers)
+        run = self._run(order, demand)
+        assembly = Assembly(
+            prepared.problem, demand, run, order.start, order.same_problem, order.size, order.clock
+        )
+        ending = self.strategy.assemble(assembly)
+        if self.weights is WeightMode.FINAL:
+            ending = _reweighted(assembly, ending, self.optimiser)
+        return assembly, ending
 
     def room(self, capacity: int) -> Room:
         """The memory that its engines take beside the kernel matrix.
@@ -272,27 +333,25 @@ class BilevelSelector(Selector):
             and not self.strategy.refines
             and not self.inner_reg.automatic
         )
-        final = self.weights is WeightMode.FINAL
+        weighed = self.weights is not WeightMode.BINARY
         return Room(
             capacity,
             # The columns of all points taken, and their products, where they are refined.
-            factors=(2 if final else 1) + 2 * self.strategy.refines,
+            factors=(2 if weighed else 1) + 2 * self.strategy.refines,
             reference=self.rule.compares,
             lean=rank_one_only,
         )
 
-    def _run(
-        self, prepared: Prepared, demand: Demand, seed: int, runtime: Runtime, clock: Clock
-    ) -> Run:
+    def _run(self, order: _Order, demand: Demand) -> Run:
         """An empty engine with the rule and the plan by which it grows."""
+        problem = order.prepared.problem
         weighing = None
         if demand.reweighs:
-            weighing = Weighing(reweighable(prepared.problem, demand), self.optimiser)
-        engine = choose(prepared.problem, demand) if weighing is None else weighing.engine
-        rule = self.rule.against(lambda: prepared.losses_of_all(seed))
-        plan = self.plan(prepared, demand.capacity, seed)
-        line = ProgressLine(runtime, clock, demand.capacity, "selecting")
-        return Run(engine, rule, plan, clock, line, weighing)
+            weighing = Weighing(reweighable(problem, demand), self.optimiser)
+        engine = choose(problem, demand) if weighing is None else weighing.engine
+        plan = self.plan(order.prepared, demand.capacity, order.seed)
+        line = ProgressLine(order.runtime, order.clock, demand.capacity, "selecting")
+        return Run(engine, order.rule, plan, order.clock, line, weighing)
 
     def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
         """Which points may be taken at each step.
@@ -575,6 +634,25 @@ def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) 
     run.indices = run.indices[kept]
     run.weights = weights[kept]
     return _lost(int(kept.sum()), len(kept)) if ending.status is Status.COMPLETE else ending
+
+
+def _better(
+    plain: Assembly, plain_ending: Ending, own: Assembly, own_ending: Ending
+) -> tuple[Assembly, Ending]:
+    """Of two paths to the same size the one that ends lower, with a word where that is the one of
+    unit weights."""
+    status = own_ending.status
+    if not status.whole and len(own.run.indices) < own.size:
+        return plain, UNLEARNT[status]
+    lower = plain.run.objectives[-1]
+    other = own.run.objectives[-1]
+    if other <= lower + EQUAL * abs(lower):
+        return own, own_ending
+    plain.notes.append(
+        "weights were learnt at the end alone, for points chosen with weights of 1: those chosen "
+        f"with weights learnt after every point end at {other:.6g}, these at {lower:.6g}"
+    )
+    return plain, plain_ending if status.whole else UNLEARNT[status]
 
 
 def _lost(left: int, size: int) -> Ending:

@@ -77,8 +77,12 @@ class ImplicitEngine(ReweighableEngine):
 
     @property
     def rho(self) -> float:
-        """ρ of the points chosen so far."""
-        return self.problem.regulariser.rho(len(self.support))
+        """ρ of the points that have weight: one without is no part of the fit, and may leave it
+        without a change."""
+        regulariser = self.problem.regulariser
+        if regulariser.constant:
+            return regulariser.rho(len(self.support))
+        return regulariser.rho(int((self._weights > 0).sum()))
 
     def extend(self, points: Sequence[int], weights: Sequence[float]) -> None:
         """With one fit for all of them."""

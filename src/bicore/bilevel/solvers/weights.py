@@ -20,6 +20,10 @@ ATTEMPTS = 25
 FLAT = 1e-9
 #: The first step changes no weight by more than about this share of itself.
 FIRST_STEP = 0.5
+#: While points are still joining no weight leaves 1/REACH … REACH. The best weights of the first
+#: few points are often those of hardly any model (one class alone should say nothing); scores taken
+#: there all look the same, and the coreset never comes back from it.
+REACH = 10.0
 #: Added to every weight in the metric, as a share of the mean weight, so that a weight of zero can
 #: grow again.
 METRIC_FLOOR = 0.01
@@ -104,7 +108,9 @@ class ProjectedGradient(WeightOptimiser):
 
     The metric M = diag(w + δ)², δ a hundredth of the mean weight, makes steps relative to each
     weight's own size, as if log w were optimised, and still lets a weight reach zero and come back;
-    η is the Barzilai–Borwein step in that metric with backtracking.
+    η is the Barzilai–Borwein step in that metric, to the nearest power of two, with backtracking.
+    While points are still joining weights stay within 1/10 … 10, so that the next point is chosen
+    for a model that says something; the search at the end is free.
 
     Parameters
     ----------
@@ -133,11 +139,19 @@ class ProjectedGradient(WeightOptimiser):
             )
 
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
+        bounds = self._bounds(state.weights, final)
         descent = ProjectedDescent(
-            lambda weights: weights.clamp_(0, self.largest), ATTEMPTS, _metric, flat=FLAT
+            lambda weights: weights.clamp_(*bounds), ATTEMPTS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
         descent.run(OuterObjective(state), _first_length, steps, clock)
+
+    def _bounds(self, weights: Tensor, final: bool) -> tuple[Tensor, Tensor]:
+        """The least and the largest weight of each point; where it stands is always among them."""
+        if final:
+            return weights.clamp_max(0), weights.clamp_min(self.largest)
+        reach = min(REACH, self.largest)
+        return weights.clamp_max(1 / reach), weights.clamp_min(reach)
 
 
 def _first_length(gradient: Tensor) -> float:

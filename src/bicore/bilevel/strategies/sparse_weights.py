@@ -27,6 +27,8 @@ SMOOTHING = 1e-3
 DOUBLINGS = 30
 #: A step is tried at most at so many lengths, each a quarter of the one before.
 ATTEMPTS, FACTOR = 12, 4.0
+#: A step that promises less than this share of the penalised objective is none.
+FLAT = 1e-9
 
 
 class SparseWeights:
@@ -93,7 +95,7 @@ class SparseWeights:
         return (self.weights[self.fixed :] + self.smoothing).sqrt()
 
     def _descend(self, steps: int, clock: Clock) -> None:
-        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR)
+        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR, flat=FLAT)
         descent.run(self, self._first_length, steps, clock)
 
     def _first_length(self, gradient: Tensor) -> float:

@@ -13,7 +13,7 @@ joined is new.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,10 +22,15 @@ from torch import Tensor
 from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
+from bicore.bilevel.strategies import double
 from bicore.picking import TIE
 
 #: Numbers of one block of the matrix of all exchanges.
 BLOCK = 1 << 24
+#: Removals go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
+DRIFT = 1e-9
+#: … or to so many times the share it held to when the set was fitted.
+WORSE = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +42,11 @@ class Fixed:
 
     @classmethod
     def of(cls, problem: Problem) -> Fixed:
-        weighted = problem.outer_weights[:, None] * problem.outer_targets
-        norms = problem.cross.weighted_column_norms(problem.outer_weights).double()
-        return cls(problem.cross.transposed_matmul(weighted).double(), norms)
+        weights = problem.outer_weights.double()
+        pulled = double.transposed_matmul(
+            problem.cross, weights[:, None] * problem.outer_targets.double()
+        )
+        return cls(pulled, double.weighted_column_norms(problem.cross, weights))
 
 
 class Chosen:
@@ -55,20 +62,36 @@ class Chosen:
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)
         self.columns, self.outer_columns = _columns(problem, index) if columns is None else columns
-        gram = self.columns[index]
-        self.inverse = torch.cholesky_inverse(
-            lower_factor(gram + self.rho * torch.eye(len(gram)).to(gram))
-        )
-        self.alpha = self.inverse @ problem.inner_targets.double()[index]
+        self.shifted = self.columns[index]
+        self.shifted.diagonal().add_(self.rho)
+        self.targets = problem.inner_targets.double()[index]
+        factor = lower_factor(self.shifted)
+        self.inverse = torch.cholesky_inverse(factor)
+        self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = problem.outer_targets.double() - self.outer_columns @ self.alpha
-        self.moment = self.outer_columns.T @ (self.weights[:, None] * self.outer_columns)
-        self.sandwich = self.inverse @ self.moment @ self.inverse
-        self.pulled = self.inverse @ (
-            self.outer_columns.T @ (self.weights[:, None] * self.residual)
-        )
+        # U = O Q first: Q O'DO Q made from the inside loses the square of the condition of K_SS.
+        functions = self.outer_columns @ self.inverse
+        weighted = self.weights[:, None] * functions
+        self.sandwich = functions.T @ weighted
+        self.pulled = weighted.T @ self.residual
         self.objective = float(self.weights @ self.residual.square().sum(1))
         self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
         self.fixed: Fixed | None = None
+        self.allowed = max(DRIFT, WORSE * self.drift)
+
+    @property
+    def drift(self) -> float:
+        """How far α is from the fit of the points, relative to their targets."""
+        missing = torch.linalg.vector_norm(self.shifted @ self.alpha - self.targets)
+        scale = float(torch.linalg.vector_norm(self.targets))
+        return float(missing) / scale if scale > 0 else 0.0
+
+    def without(self, place: int) -> Chosen:
+        """The set that is left when the point at this place goes: by a rank-one step, or fitted
+        anew once rounding has added up."""
+        self.drop(place)
+        # Written so that a drift that is no number counts as one.
+        return self if self.drift <= self.allowed else Chosen(self.problem, self.points)
 
     def exchanged(self, place: int, joining: int) -> Chosen:
         """The set with another point in this place; of what was computed only its column is made
@@ -113,6 +136,8 @@ class Chosen:
         )
         self.inverse -= torch.outer(q, q) / own
         kept = torch.tensor([k for k in range(len(self.points)) if k != place], device=q.device)
+        self.shifted = self.shifted[kept][:, kept]
+        self.targets = self.targets[kept]
         self.inverse = self.inverse[kept][:, kept]
         self.sandwich = self.sandwich[kept][:, kept]
         self.alpha = self.alpha[kept]
@@ -120,10 +145,14 @@ class Chosen:
         del self.points[place]
 
     def best_exchange(
-        self, open_points: Tensor, ranks: Tensor, fixed: int = 0
+        self,
+        open_points: Tensor,
+        ranks: Tensor,
+        fixed: int = 0,
+        barred: Collection[tuple[int, int]] = (),
     ) -> tuple[int, int, float]:
         """(the place that leaves, the point that joins, by how much the objective falls); the first
-        ``fixed`` places stay.
+        ``fixed`` places stay, and pairs of a place and a point that are ``barred`` are none.
 
         Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
         leaving point has the highest.
@@ -138,6 +167,9 @@ class Chosen:
             net = (step.gains(places) - rises[places, None]).masked_fill(
                 ~open_points[None], -torch.inf
             )
+            for place, joining in barred:
+                if top <= place < top + height:
+                    net[place - top, joining] = -torch.inf
             tied = net >= net.max() - TIE * self.objective
             order = ranks[None] * len(ranks) + (len(ranks) - own[places, None])
             flat = int(order.masked_fill(~tied, len(ranks) ** 2 * 2).argmin())
@@ -161,17 +193,13 @@ class Chosen:
 
 
 def _columns(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
-    columns = problem.train.columns(index).double()
-    return columns, columns if problem.cross is problem.train else problem.cross.columns(
-        index
-    ).double()
+    columns = double.columns(problem.train, index)
+    return columns, columns if problem.same else double.columns(problem.cross, index)
 
 
 def _product(problem: Problem, weights: Tensor, columns: Tensor) -> Tensor:
     """Kᵀ D columns."""
-    return problem.cross.transposed_matmul(
-        (weights[:, None] * columns).to(problem.train.like)
-    ).double()
+    return double.transposed_matmul(problem.cross, weights[:, None] * columns)
 
 
 def _replaced(matrix: Tensor, place: int, column: Tensor) -> Tensor:
@@ -192,15 +220,16 @@ class _Exchanges:
             chosen.products = _product(problem, weights, chosen.outer_columns)
         root = chosen.inverse.diagonal().sqrt()
         half = chosen.columns @ chosen.inverse
+        moment = chosen.outer_columns.T @ (weights[:, None] * chosen.outer_columns)
         # K'ᵀD O, columns of the outer set at the points chosen
-        moved = chosen.products - half @ chosen.moment
+        moved = chosen.products - half @ moment
         self.rho = chosen.rho
         plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
         self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
         self.residual = problem.inner_targets.double() - chosen.columns @ chosen.alpha
-        self.variance = (
-            problem.train.diagonal().double() - (half * chosen.columns).sum(1)
-        ).clamp_min(0)
+        self.variance = (double.diagonal(problem.train) - (half * chosen.columns).sum(1)).clamp_min(
+            0
+        )
         self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
         self.back = half / root
         self.image = moved @ chosen.inverse / root
