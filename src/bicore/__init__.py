@@ -14,6 +14,7 @@ from bicore.errors import (
     InputError,
     MemoryLimitError,
     NumericalError,
+    TimeLimitError,
 )
 from bicore.kernels.base import Kernel, Normalised
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
@@ -52,6 +53,7 @@ __all__ = [
     "Selector",
     "SquaredError",
     "TangentKernel",
+    "TimeLimitError",
     "__version__",
     "influence",
     "reweight",

@@ -19,6 +19,7 @@ __all__ = [
     "InputError",
     "MemoryLimitError",
     "NumericalError",
+    "TimeLimitError",
 ]
 
 
@@ -69,6 +70,17 @@ class MemoryLimitError(BicoreError, MemoryError):
     --------
     >>> from bicore import MemoryLimitError
     >>> issubclass(MemoryLimitError, MemoryError)
+    True
+    """
+
+
+class TimeLimitError(BicoreError, TimeoutError):
+    """The time limit was over before there was anything to return.
+
+    Examples
+    --------
+    >>> from bicore import TimeLimitError
+    >>> issubclass(TimeLimitError, TimeoutError)
     True
     """
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
+from bicore.numerics.tiles import row_by_row, summed_over_rows
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
@@ -177,13 +178,13 @@ class FeaturePosterior(Posterior):
         self.weights = weights
         width = train.shape[1]
         self.covariance = torch.eye(width, dtype=torch.float64, device=train.device)
-        self.moment = (outer.T @ (weights[:, None] * outer)).double()
+        self.moment = summed_over_rows(outer, outer, weights).double()
         self._direction = self.covariance[0]
 
     def column(self, k: Tensor) -> Column:
         self._direction = self.covariance @ self.train[k][0].double()
         second = self.covariance @ (self.moment @ self._direction)
-        both = self.train @ torch.stack([self._direction, second], 1).to(self.train)
+        both = row_by_row(self.train, torch.stack([self._direction, second], 1).to(self.train))
         train = both[:, 0]
         outer = train
         if self.outer is not self.train:

@@ -20,7 +20,8 @@ from torch import Tensor
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.base import Kernel
-from bicore.runtime import Runtime, human_bytes
+from bicore.numerics.tiles import row_by_row, summed_over_rows
+from bicore.runtime import Runtime, checkpoint, human_bytes
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
 FEATURE_SHARE = 0.5
@@ -30,6 +31,8 @@ TRIVIAL_BYTES = 256_000_000
 DATA_SHARE = 0.25
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
+#: Copies of its features that a kernel makes on the way to them.
+FEATURE_COPIES = 3
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
 SMALLEST_BLOCK = 32
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
@@ -49,6 +52,7 @@ CPU = torch.device("cpu")
 def parts(index: Tensor, size: int) -> Iterator[Tensor]:
     """Pieces of ``index``, at least one entry each."""
     for start in range(0, len(index), max(size, 1)):
+        checkpoint(start / len(index))
         yield index[start : start + max(size, 1)]
 
 
@@ -120,12 +124,12 @@ class Gram(KernelOperator):
         return self.matrix.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        return self.matrix @ right
+        return row_by_row(self.matrix, right)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         if self.symmetric:
-            return (self.matrix if columns is None else self.matrix[columns]) @ right
-        return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
+            return row_by_row(self.matrix if columns is None else self.matrix[columns], right)
+        return summed_over_rows(self.matrix if columns is None else self.matrix[:, columns], right)
 
     def columns(self, index: Tensor) -> Tensor:
         return self.matrix[index].T if self.symmetric else self.matrix[:, index]
@@ -137,6 +141,7 @@ class Gram(KernelOperator):
         total = self.matrix.new_zeros(self.shape[1], dtype=torch.float64)
         rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
         for start in range(0, self.shape[0], rows):
+            checkpoint(start / self.shape[0])
             part = self.matrix[start : start + rows]
             squares = weights[start : start + rows, None] * part.square()
             total += squares.sum(0, dtype=torch.float64)
@@ -164,20 +169,21 @@ class Features(KernelOperator):
         return self.rows.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        return self.rows @ (self.cols.T @ right)
+        return row_by_row(self.rows, summed_over_rows(self.cols, right))
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        return (self.cols if columns is None else self.cols[columns]) @ (self.rows.T @ right)
+        cols = self.cols if columns is None else self.cols[columns]
+        return row_by_row(cols, summed_over_rows(self.rows, right))
 
     def columns(self, index: Tensor) -> Tensor:
-        return self.rows @ self.cols[index].T
+        return row_by_row(self.rows, self.cols[index].T)
 
     def diagonal(self) -> Tensor:
         return (self.rows * self.cols).sum(1)
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        moment = self.rows.T @ (weights[:, None] * self.rows)
-        return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
+        moment = summed_over_rows(self.rows, self.rows, weights)
+        return (row_by_row(self.cols, moment) * self.cols).sum(1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,8 +251,10 @@ class Blocked(KernelOperator):
         return self.row_points.new_empty(0, device=self.device)
 
     def _tiles(self, columns: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        for top in range(0, len(self.row_points), self.block):
+        height = len(self.row_points)
+        for top in range(0, height, self.block):
             for left in range(0, len(columns), self.block):
+                checkpoint((top + self.block * left / len(columns)) / height)
                 rows = slice(top, top + self.block)
                 cols = slice(left, left + self.block)
                 above = self.row_points[rows].to(self.device)
@@ -388,6 +396,7 @@ def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Ten
     result = rows.new_empty(len(rows), len(columns))
     for top in range(0, len(rows), block):
         for left in range(0, len(columns), block):
+            checkpoint(top / len(rows))
             part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
             result[top : top + block, left : left + block] = part
     return result
@@ -402,14 +411,27 @@ def _features(
     count = len(train) + (0 if outer is None else len(outer))
     if count * width.shape[1] * train.dtype.itemsize > limit:
         return None
-    own = kernel.features(train)
-    assert own is not None
+    own = _feature_rows(kernel, train, width)
     square = Features(_finite(own, kernel), own)
     if outer is None:
         return square, square
-    other = kernel.features(outer)
-    assert other is not None
+    other = _feature_rows(kernel, outer, width)
     return square, Features(_finite(other, kernel), own)
+
+
+def _feature_rows(kernel: Kernel, points: Tensor, first: Tensor) -> Tensor:
+    """Φ of all points, some at a time; ``first`` is that of one."""
+    height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
+    whole = len(points) <= height or kernel.features(points[:1]).data_ptr() == points.data_ptr()
+    if whole:  # few, or the points themselves, which costs nothing
+        found = kernel.features(points)
+        assert found is not None
+        return found
+    result = first.new_empty(len(points), first.shape[1])
+    for part in parts(torch.arange(len(points)), height):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        result[rows] = kernel.features(points[rows])
+    return result
 
 
 def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:

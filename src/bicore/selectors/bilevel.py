@@ -27,9 +27,20 @@ from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.picking import First, as_seed, as_size, as_start, whole_number
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
+from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
+
+
+#: What is said where the time was over before the weights were looked at, and while they were.
+UNWEIGHTED = Ending(
+    Status.LESS_REFINED,
+    "stopped by max_seconds before the weights were optimised: all points, with unit weights",
+)
+HALFWAY = Ending(
+    Status.LESS_REFINED,
+    "stopped by max_seconds while the weights were optimised: all points, less refined",
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -239,13 +250,15 @@ class BilevelSelector(Selector):
         count = as_size(size, available)
         start = as_start(initial, data, count)
         room = self.room(self.strategy.grown(count, available))
-        with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
+        line = ProgressLine(runtime, clock, room.capacity, "selecting")
+        rows = len(data) + (0 if outer is None else len(outer))
+        with runtime.applied(rows=rows), clock.running(), line:
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)
             demand = replace(self.demand(room.capacity, not start.points), solvers=prepared.solvers)
-            run = self._run(prepared, demand, seed, runtime, clock)
+            run = self._run(prepared, demand, seed, clock, line)
             assembly = Assembly(prepared.problem, demand, run, start, same, count, clock)
             ending = self.strategy.assemble(assembly)
             if self.weights is WeightMode.FINAL:
@@ -282,7 +295,7 @@ class BilevelSelector(Selector):
         )
 
     def _run(
-        self, prepared: Prepared, demand: Demand, seed: int, runtime: Runtime, clock: Clock
+        self, prepared: Prepared, demand: Demand, seed: int, clock: Clock, line: ProgressLine
     ) -> Run:
         """An empty engine with the rule and the plan by which it grows."""
         weighing = None
@@ -291,7 +304,6 @@ class BilevelSelector(Selector):
         engine = choose(prepared.problem, demand) if weighing is None else weighing.engine
         rule = self.rule.against(lambda: prepared.losses_of_all(seed))
         plan = self.plan(prepared, demand.capacity, seed)
-        line = ProgressLine(runtime, clock, demand.capacity, "selecting")
         return Run(engine, rule, plan, clock, line, weighing)
 
     def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
@@ -457,7 +469,7 @@ class BilevelSelector(Selector):
         clock = Clock(runtime.max_seconds)
         points = proxy_model.starting_points(data, indices, start)
         room = Room(len(points.points))
-        with runtime.applied():
+        with runtime.applied(), clock.running():
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             engine = proxy_model.fitted(prepared, points)
@@ -465,7 +477,7 @@ class BilevelSelector(Selector):
             self.optimiser.optimise(engine, final=True, clock=clock)
             learnt = engine.weights.double().cpu().numpy()
             kept = np.flatnonzero(learnt > 0)
-            ending = _lost(len(kept), len(learnt))
+            ending = _optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
             return Coreset(
                 chosen,
@@ -567,17 +579,23 @@ def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) 
             Status.INTERRUPTED,
             "interrupted while the weights were optimised: all points, with unit weights",
         )
+    except TimeOver:
+        return ending if ending.status is not Status.COMPLETE else UNWEIGHTED
     weights = engine.weights.double().cpu().numpy()
     kept = weights > 0
     run.objectives = [*run.objectives[: int(kept.sum()) - 1], engine.objective]
     run.indices = run.indices[kept]
     run.weights = weights[kept]
-    return _lost(int(kept.sum()), len(kept)) if ending.status is Status.COMPLETE else ending
+    if ending.status is not Status.COMPLETE:
+        return ending
+    return _optimised(int(kept.sum()), len(kept), assembly.clock)
 
 
-def _lost(left: int, size: int) -> Ending:
+def _optimised(left: int, size: int, clock: Clock) -> Ending:
     """How an optimisation of weights ended."""
-    return Ending() if left == size else Ending(Status.FEWER, weightless(left, size))
+    if left < size:
+        return Ending(Status.FEWER, weightless(left, size))
+    return HALFWAY if clock.over else Ending()
 
 
 def _other(label: Any) -> Any:

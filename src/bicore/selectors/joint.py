@@ -98,14 +98,15 @@ class JointSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
-        with runtime.applied(rows=len(data) + (0 if outer is None else len(outer))):
+        line = ProgressLine(runtime, clock, count, "selecting")
+        rows = len(data) + (0 if outer is None else len(outer))
+        with runtime.applied(rows=rows), clock.running(), line:
             parts = [
                 prepare(one.proxy, data, outer, one.room(count), seed, runtime)
                 for one in self.selectors
             ]
             engine, models = self._engine(parts, count)
             plan = self.selectors[0].plan(parts[0], count, seed)
-            line = ProgressLine(runtime, clock, count, "selecting")
             preparation = clock.seconds
             run = Run(engine, Gradient(), plan, clock, line)
             ending = run.complete(start)

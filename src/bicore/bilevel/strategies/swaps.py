@@ -22,10 +22,12 @@ from torch import Tensor
 from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
+from bicore.numerics.tiles import row_by_row, summed_over_rows
 from bicore.picking import TIE
+from bicore.runtime import checkpoint
 
 #: Numbers of one block of the matrix of all exchanges.
-BLOCK = 1 << 24
+BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Chosen:
         )
         self.alpha = self.inverse @ problem.inner_targets.double()[index]
         self.residual = problem.outer_targets.double() - self.outer_columns @ self.alpha
-        self.moment = self.outer_columns.T @ (self.weights[:, None] * self.outer_columns)
+        self.moment = summed_over_rows(self.outer_columns, self.outer_columns, self.weights)
         self.sandwich = self.inverse @ self.moment @ self.inverse
         self.pulled = self.inverse @ (
             self.outer_columns.T @ (self.weights[:, None] * self.residual)
@@ -134,6 +136,7 @@ class Chosen:
         own = ranks[torch.tensor(self.points, device=ranks.device)]
         height = max(1, BLOCK // len(open_points))
         for top in range(fixed, len(self.points), height):
+            checkpoint()
             places = torch.arange(top, min(top + height, len(self.points)), device=rises.device)
             net = (step.gains(places) - rises[places, None]).masked_fill(
                 ~open_points[None], -torch.inf
@@ -191,9 +194,9 @@ class _Exchanges:
         if chosen.products is None:
             chosen.products = _product(problem, weights, chosen.outer_columns)
         root = chosen.inverse.diagonal().sqrt()
-        half = chosen.columns @ chosen.inverse
+        half = row_by_row(chosen.columns, chosen.inverse)
         # K'ᵀD O, columns of the outer set at the points chosen
-        moved = chosen.products - half @ chosen.moment
+        moved = chosen.products - row_by_row(half, chosen.moment)
         self.rho = chosen.rho
         plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
         self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
@@ -203,7 +206,7 @@ class _Exchanges:
         ).clamp_min(0)
         self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
         self.back = half / root
-        self.image = moved @ chosen.inverse / root
+        self.image = row_by_row(moved, chosen.inverse) / root
         self.factor = chosen.alpha / root[:, None]
         self.spread = chosen.sandwich.diagonal() / root.square()
         self.shift = chosen.pulled / root[:, None] + self.spread[:, None] * self.factor
