@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +36,10 @@ BLOCK_BYTES = 64_000_000
 FEATURE_COPIES = 3
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
 SMALLEST_BLOCK = 32
+#: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
+LARGEST_BLOCK = 1024
+#: Passes over all pairs of points that products in blocks make for every point that joins.
+PASSES_A_POINT = 1.0
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
 #: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
@@ -305,63 +310,98 @@ class Reserve:
     beside_features: int
 
 
-def build_operators(
-    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
-) -> tuple[KernelOperator, KernelOperator]:
-    """The training operator and the outer one (the same object when there is no outer set).
+class Held(StrEnum):
+    """How a kernel matrix is held."""
 
-    Bytes are predicted before anything is allocated: features or stored matrices while they fit the
-    limit beside what the engine itself needs, otherwise blocked products, otherwise an error that
-    names the number.
+    GRAM = "gram"
+    FEATURES = "features"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """How the matrices of a call would be held, the side of a block, and bytes.
+
+    ``needed`` is what that takes with what the engine needs beside it, ``stored`` what the matrices
+    alone would take, ``limit`` what is allowed.
     """
-    if kernel.precomputed:
-        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
-    rows = 0 if outer_x is None else len(outer_x)
-    stored = len(x) * (len(x) + rows) * runtime.itemsize
+
+    held: Held
+    block: int
+    needed: int
+    stored: int
+    limit: int
+    #: Of explicit features.
+    width: int = 0
+    #: Data that would crowd a GPU stay with the host and come by blocks.
+    crowded: bool = False
+
+
+def plan_operators(
+    kernel: Kernel, x: Array, rows: int, reserve: Reserve, runtime: Runtime
+) -> OperatorPlan:
+    """How :func:`build_operators` would hold the matrices of these points and of ``rows`` more.
+
+    Features or stored matrices while they fit the limit beside what the engine itself needs,
+    otherwise blocked products, otherwise an error that names the number.
+    """
+    n = len(x)
+    shape = tuple(x.shape[1:])
+    stored = n * (n + rows) * runtime.itemsize
     limit = _limit(stored + reserve.beside_matrix, runtime)
-    device = runtime.torch_device
-    # Data that would crowd a GPU stay with the host and come by blocks.
-    data = (len(x) + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize
-    crowded = device.type != "cpu" and data > DATA_SHARE * limit
-    train = as_tensor(x).to(CPU if crowded else device, runtime.torch_dtype)
-    outer = None if outer_x is None else as_tensor(outer_x).to(train)
-    features = None if crowded else _features(kernel, train, outer, limit - reserve.beside_features)
-    if features is not None:
-        return features
-    plan = _planned(kernel, x, stored, rows, reserve.beside_matrix, limit, runtime)
-    if plan.whole <= limit and not crowded:
-        return _stored(kernel, train, outer, plan.block)
-    if plan.blocked <= limit:
-        square = Blocked(kernel, train, train, plan.block, device)
-        if outer is None:
-            return square, square
-        return square, Blocked(kernel, outer, train, plan.block, device)
+    data = (n + rows) * int(np.prod(shape)) * runtime.itemsize
+    crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
+    width = _width(kernel, x, runtime)
+    if width is not None and width <= FEATURE_SHARE * n and not crowded:
+        needed = (n + rows) * width * runtime.itemsize + reserve.beside_features
+        if needed <= limit:
+            return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
+    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
+    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
+    reserved = reserve.beside_matrix
+    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    pairs = block * block * per_pair
+    whole = stored + pairs + (n + rows) * per_point + reserved
+    if whole <= limit and not crowded:
+        return OperatorPlan(Held.GRAM, block, whole, stored, limit)
+    blocked = pairs + 2 * block * per_point + reserved
+    if blocked <= limit:
+        return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
-        f"selecting from {len(x)} points needs at least {human_bytes(plan.blocked)} beside the "
+        f"selecting from {n} points needs at least {human_bytes(blocked)} beside the "
         f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
         f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The side of a block, and the bytes that a stored matrix and blocked products would take."""
+def build_operators(
+    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
+    """The training operator and the outer one (the same object when there is no outer set).
 
-    block: int
-    whole: int
-    blocked: int
+    Bytes are predicted before anything is allocated: see :func:`plan_operators`.
+    """
+    if kernel.precomputed:
+        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
+    rows = 0 if outer_x is None else len(outer_x)
+    plan = plan_operators(kernel, x, rows, reserve, runtime)
+    device = runtime.torch_device
+    train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
+    outer = None if outer_x is None else as_tensor(outer_x).to(train)
+    if plan.held is Held.FEATURES:
+        return _features(kernel, train, outer)
+    if plan.held is Held.GRAM:
+        return _stored(kernel, train, outer, plan.block)
+    square = Blocked(kernel, train, train, plan.block, device)
+    if outer is None:
+        return square, square
+    return square, Blocked(kernel, outer, train, plan.block, device)
 
 
-def _planned(
-    kernel: Kernel, x: Array, stored: int, rows: int, reserved: int, limit: int, runtime: Runtime
-) -> _Plan:
-    shape = tuple(x.shape[1:])
-    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
-    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
-    block = _block(len(x), min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
-    pairs = block * block * per_pair
-    whole = stored + pairs + (len(x) + rows) * per_point + reserved
-    return _Plan(block, whole, pairs + 2 * block * per_point + reserved)
+def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
+    """Of the features of a kernel that has them."""
+    found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
+    return None if found is None else found.shape[1]
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
@@ -370,7 +410,7 @@ def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
     It solves side² · per_pair + 2 · side · per_point = room.
     """
     side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
-    return min(n, max(SMALLEST_BLOCK, int(side)))
+    return min(n, max(SMALLEST_BLOCK, min(int(side), LARGEST_BLOCK)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
@@ -403,28 +443,22 @@ def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Ten
 
 
 def _features(
-    kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int
-) -> tuple[KernelOperator, KernelOperator] | None:
-    width = kernel.features(train[:1])
-    if width is None or width.shape[1] > FEATURE_SHARE * len(train):
-        return None
-    count = len(train) + (0 if outer is None else len(outer))
-    if count * width.shape[1] * train.dtype.itemsize > limit:
-        return None
-    own = _feature_rows(kernel, train, width)
+    kernel: Kernel, train: Tensor, outer: Tensor | None
+) -> tuple[KernelOperator, KernelOperator]:
+    own = _feature_rows(kernel, train)
     square = Features(_finite(own, kernel), own)
     if outer is None:
         return square, square
-    other = _feature_rows(kernel, outer, width)
-    return square, Features(_finite(other, kernel), own)
+    return square, Features(_finite(_feature_rows(kernel, outer), kernel), own)
 
 
-def _feature_rows(kernel: Kernel, points: Tensor, first: Tensor) -> Tensor:
-    """Φ of all points, some at a time; ``first`` is that of one."""
+def _feature_rows(kernel: Kernel, points: Tensor) -> Tensor:
+    """Φ of all points, some at a time."""
+    first = kernel.features(points[:1])
+    assert first is not None
     height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
-    whole = len(points) <= height or kernel.features(points[:1]).data_ptr() == points.data_ptr()
-    if whole:  # few, or the points themselves, which costs nothing
-        found = kernel.features(points)
+    if len(points) <= height or first.data_ptr() == points.data_ptr():
+        found = kernel.features(points)  # few, or the points themselves, which costs nothing
         assert found is not None
         return found
     result = first.new_empty(len(points), first.shape[1])
