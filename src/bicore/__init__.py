@@ -4,7 +4,7 @@ Pick the few points of a data set which train a model almost as well as all of i
 """
 
 from bicore._version import __version__
-from bicore.api import influence, reweight, select
+from bicore.api import estimate, influence, reweight, select
 from bicore.bilevel.problem import PerPoint
 from bicore.coreset import Coreset
 from bicore.data import Dataset
@@ -12,6 +12,7 @@ from bicore.errors import (
     BicoreError,
     ConvergenceError,
     InputError,
+    LargeDataWarning,
     MemoryLimitError,
     NumericalError,
     TimeLimitError,
@@ -39,6 +40,7 @@ __all__ = [
     "InputError",
     "Kernel",
     "Laplace",
+    "LargeDataWarning",
     "Linear",
     "Logistic",
     "MemoryLimitError",
@@ -55,6 +57,7 @@ __all__ = [
     "TangentKernel",
     "TimeLimitError",
     "__version__",
+    "estimate",
     "influence",
     "reweight",
     "select",

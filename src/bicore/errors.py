@@ -17,6 +17,7 @@ __all__ = [
     "ConvergenceError",
     "DamagedFileError",
     "InputError",
+    "LargeDataWarning",
     "MemoryLimitError",
     "NumericalError",
     "TimeLimitError",
@@ -24,6 +25,17 @@ __all__ = [
 
 
 Option = TypeVar("Option", bound=StrEnum)
+
+
+class LargeDataWarning(UserWarning):
+    """An approximation stands in for what would take too long, or what was asked for takes long.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bicore import LargeDataWarning
+    >>> warnings.simplefilter("ignore", LargeDataWarning)  # its sentence is in provenance.notes too
+    """
 
 
 class BicoreError(Exception):

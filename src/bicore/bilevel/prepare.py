@@ -19,7 +19,7 @@ from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.data import Array, Dataset, Targets, Task, as_tensor, read_targets
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
-from bicore.kernels.operators import Reserve, build_operators
+from bicore.kernels.operators import OperatorPlan, Reserve, build_operators, plan_operators
 from bicore.losses import Loss
 from bicore.runtime import Runtime
 
@@ -169,6 +169,17 @@ def prepare(
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
     problem = replace(problem, regulariser=settled)
     return Prepared(problem, kernel, targets, solvers, data, outer)
+
+
+def planned(
+    proxy: Proxy, data: Dataset, outer: Dataset | None, room: Room, runtime: Runtime
+) -> OperatorPlan:
+    """How :func:`prepare` would hold the kernel matrix; the kernel is fitted, nothing allocated."""
+    targets, _ = targets_of(proxy, data, outer)
+    outputs = _losses(proxy, targets, data.weights > 0)[2]
+    rows = 0 if outer is None else len(outer)
+    reserve = _reserve(proxy, room, len(data) + rows, outputs, runtime)
+    return plan_operators(proxy.kernel, data.x, rows, reserve, runtime)
 
 
 def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss, int]:
