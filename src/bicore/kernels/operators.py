@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -300,6 +300,53 @@ class Blocked(KernelOperator):
         for rows, cols, part in self._tiles(self.col_points):
             total[cols] += (weights[rows, None] * part.square()).sum(0, dtype=torch.float64)
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class SomeRows(KernelOperator):
+    """Some rows of another operator."""
+
+    whole: KernelOperator
+    rows: Tensor
+
+    @staticmethod
+    def of(operator: KernelOperator, rows: Tensor) -> KernelOperator:
+        """The cheapest form: points and features that are not asked for are left out."""
+        if isinstance(operator, Features):
+            return Features(operator.rows[rows], operator.cols)
+        if isinstance(operator, Blocked):
+            points = operator.row_points[rows.to(operator.row_points.device)]
+            return replace(operator, row_points=points)
+        return SomeRows(operator, rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.whole.shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        return self.whole.like
+
+    def matmul(self, right: Tensor) -> Tensor:
+        return self.whole.matmul(right)[self.rows]
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        return self.whole.transposed_matmul(self._spread(right), columns)
+
+    def columns(self, index: Tensor) -> Tensor:
+        return self.whole.columns(index)[self.rows]
+
+    def diagonal(self) -> Tensor:
+        return self.whole.diagonal()[self.rows]
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        return self.whole.weighted_column_norms(self._spread(weights))
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """Zero in the rows that are left out."""
+        result = values.new_zeros(self.whole.shape[0], *values.shape[1:])
+        result[self.rows] = values
+        return result
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,10 @@ LANDMARK_SHARE, MEMORY_SHARE = 0.25, 0.25
 PREPARATION_SHARE = 0.25
 #: The fewest landmarks or rows that still say something about the data.
 FEWEST = 32
-#: A probe doubles its tile until it took so long, or has so many rows.
-PROBE_SECONDS, PROBE_ROWS = 0.005, 512
+#: A probe takes the fastest of a few calls, and doubles the rows of its tile up to so many; it ends
+#: after so many seconds where a pair has not become cheaper by this factor.
+PROBE_CALLS, PROBE_ROWS = 3, 512
+PROBE_SECONDS, CHEAPER = 0.05, 0.7
 #: Seconds of one multiplication in a product of matrices, and of one number read from memory, on
 #: one core of a common machine.
 MULTIPLICATION, READ = 5e-11, 1e-9
@@ -433,7 +435,8 @@ def _over(selector: OverSpace, request: _Request) -> Work | None:
 
 @work_of.register
 def _joint(selector: JointSelector, request: _Request) -> Work | None:
-    works = [work_of(one, request) for one in selector.selectors]
+    each = replace(request, runtime=selector._divided(request.runtime))
+    works = [work_of(one, each) for one in selector.selectors]
     known = [one for one in works if one is not None]
     return JointWork(request, selector, known) if len(known) == len(works) else None
 
@@ -473,23 +476,29 @@ def some_rows(data: Dataset) -> Any:
 
 
 def probed(evaluate: Callable[[Tensor, Tensor], Tensor], request: _Request) -> float:
-    """Seconds that one pair of rows takes, from a tile that grows until it can be measured."""
+    """Seconds that one pair of rows takes, from a tile that grows while that makes pairs cheaper."""
     runtime = request.runtime
     x = request.data.x
     rows = 2
+    before = math.inf
+    whole = Clock(PROBE_SECONDS)
     while True:
         a, b = (
             as_tensor(np.array(part)).to(runtime.torch_device, runtime.torch_dtype)
             for part in (x[:rows], x[-rows:])
         )
-        seconds = math.inf
-        for _ in range(2):  # the first call may compile, or wake threads
-            clock = Clock()
-            float(evaluate(a, b).sum())  # the number itself: a device is waited for
-            seconds = min(seconds, clock.seconds)
-        if seconds >= PROBE_SECONDS or rows >= PROBE_ROWS or rows >= len(x):
-            return max(seconds, 1e-9) / (len(a) * len(b))
+        pair = min(_timed(evaluate, a, b) for _ in range(PROBE_CALLS)) / (len(a) * len(b))
+        settled = whole.over and pair > CHEAPER * before
+        if settled or rows >= min(PROBE_ROWS, len(x)):
+            return pair
+        before = pair
         rows *= 2
+
+
+def _timed(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> float:
+    clock = Clock()
+    float(evaluate(a, b).sum())  # the number itself: a device is waited for
+    return clock.seconds
 
 
 def human_seconds(seconds: float) -> str:
@@ -510,7 +519,7 @@ def human_seconds(seconds: float) -> str:
     >>> human_seconds(50400), human_seconds(90), human_seconds(2.345)
     ('14 h', '1.5 min', '2.3 s')
     """
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length:
             return f"{seconds / length:.2g} {unit}"
     return f"{seconds:.2g} s"
