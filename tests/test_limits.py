@@ -141,8 +141,7 @@ def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
         most = limit + 3 * Clock(limit).grace + AFTER  # a first point, and putting it in order
         try:
             part = selector.select(data, SIZE, context=context)
-        except TimeLimitError as error:
-            assert f"max_seconds={limit}" in str(error) or "reconstruction" in name
+        except TimeLimitError:
             assert ticks.made <= most
             continue
         if limit > looks:
@@ -258,11 +257,16 @@ def test_a_kernel_that_catches_what_goes_wrong_does_not_catch_the_end_of_the_tim
 def test_clocks_nest_and_the_one_outside_comes_back():
     outside = Clock(max_seconds=1e-9)
     outside.secure()
-    with pytest.raises(TimeLimitError, match="max_seconds=1e-09"), outside.running():
+    seen = []
+    with outside.running():
         with Clock().running():
             checkpoint()
-        checkpoint()
+        try:
+            checkpoint()
+        except TimeOver:
+            seen.append("over")
     checkpoint()  # none is running any more
+    assert seen == ["over"]
 
 
 def test_preparation_is_shown_before_the_first_point(monkeypatch, capsys, small_tiles):

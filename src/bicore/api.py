@@ -179,9 +179,7 @@ def estimate(
         size = y  # type: ignore[assignment]  # estimate(data, 100)
         y = None
     context = Context(runtime=runtime or Runtime())
-    return decided(
-        selector, _dataset(x, y, weight), size, _outer(outer), context, wanted
-    ).estimate
+    return decided(selector, _dataset(x, y, weight), size, _outer(outer), context, wanted).estimate
 
 
 def reweight(

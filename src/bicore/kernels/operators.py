@@ -511,7 +511,9 @@ def _feature_rows(kernel: Kernel, points: Tensor) -> Tensor:
     result = first.new_empty(len(points), first.shape[1])
     for part in parts(torch.arange(len(points)), height):
         rows = slice(int(part[0]), int(part[-1]) + 1)
-        result[rows] = kernel.features(points[rows])
+        found = kernel.features(points[rows])
+        assert found is not None
+        result[rows] = found
     return result
 
 

@@ -72,9 +72,10 @@ class ProjectedDescent:
         ``first`` is the length to try first, from the direction of steepest descent. When the time
         is over, also in the middle of a step, the state is left at the best weights so far.
         """
-        weights = best = state.weights
+        best = state.weights
         try:
-            for best in self._path(state, weights, first, steps):
+            for weights in self._path(state, best, first, steps):
+                best = weights
                 if clock is not None and clock.over:
                     break
         except TimeOver:

@@ -17,7 +17,7 @@ from bicore.errors import TimeLimitError
 
 #: What may be spent beyond the limit, as a share of it and in seconds, while there is nothing whole
 #: to return yet, and on what makes it whole: a first point is worth that much.
-GRACE_SHARE, GRACE_SECONDS = 0.05, 0.5
+GRACE_SHARE, GRACE_SECONDS = 0.05, 0.25
 
 
 class TimeOver(BaseException):
@@ -25,6 +25,11 @@ class TimeOver(BaseException):
 
     It is no ``Exception``, just as an interrupt is none: a kernel or a loss of the user's that
     catches what goes wrong inside it must not take the end of the time for that.
+
+    Examples
+    --------
+    >>> issubclass(TimeOver, Exception)
+    False
     """
 
 

@@ -31,7 +31,6 @@ from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 
-
 #: What is said where the time was over before the weights were looked at, and while they were.
 UNWEIGHTED = Ending(
     Status.LESS_REFINED,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatch
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -466,7 +466,8 @@ class JointWork(Work):
         words = "; ".join(note for one in found for note in one.notes) or None
         seconds = sum(one.estimate.seconds or 0.0 for one in found)
         needed = sum(one.estimate.bytes or 0 for one in found)
-        chosen = replace(self.selector, selectors=[one.selector for one in found])
+        models = [cast(BilevelSelector, one.selector) for one in found]
+        chosen = replace(self.selector, selectors=models)
         return Decision(chosen, Estimate(seconds, needed, Held.FEATURES.value, words), words)
 
 
@@ -476,7 +477,7 @@ def some_rows(data: Dataset) -> Any:
 
 
 def probed(evaluate: Callable[[Tensor, Tensor], Tensor], request: _Request) -> float:
-    """Seconds that one pair of rows takes, from a tile that grows while that makes pairs cheaper."""
+    """Seconds that a pair of rows takes, from a tile that grows while that makes pairs cheaper."""
     runtime = request.runtime
     x = request.data.x
     rows = 2

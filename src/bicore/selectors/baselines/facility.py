@@ -22,6 +22,8 @@ from bicore.selectors.baselines.spaces import squared_distances
 
 #: Tells the draw of the rows summed over from other draws of the same seed.
 DRAW = 0xFAC
+#: Numbers that a distance passes through on the way to a gain, all of which are held in a block.
+COPIES = 4
 #: The distances are stored where this many copies of them fit into memory: they and a block.
 ROOM = 1.5
 
@@ -74,7 +76,9 @@ class FacilityLocation(OverSpace):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sample is not None:
-            words = f"sample={self.sample!r} is not a whole number >= 1; give rows, or None for all."
+            words = (
+                f"sample={self.sample!r} is not a whole number >= 1; give rows, or None for all."
+            )
             whole_number(self.sample, 1, words)
 
     @property
@@ -145,7 +149,7 @@ class _Distances:
         self.summed = torch.from_numpy(summed).to(self.norms.device)
         self.place_of = torch.full_like(self.norms, -1, dtype=torch.long)
         self.place_of[self.summed] = torch.arange(len(summed), device=self.norms.device)
-        self.block = max(1, BLOCK_BYTES // (8 * self.count))
+        self.block = max(1, BLOCK_BYTES // (COPIES * 8 * self.count))
         self.stored: Tensor | None = None
         if ROOM * len(summed) * self.count * self.norms.element_size() <= memory:
             self.stored = self.norms.new_empty(len(summed), self.count)
