@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
 from bicore.bilevel.prepare import planned
+from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor
 from bicore.errors import MemoryLimitError
 from bicore.kernels.base import Kernel
@@ -63,9 +64,11 @@ FEWEST = 32
 #: after so many seconds where a pair has not become cheaper by this factor.
 PROBE_CALLS, PROBE_ROWS = 3, 512
 PROBE_SECONDS, CHEAPER = 0.05, 0.7
-#: Seconds of one multiplication in a product of matrices, and of one number read from memory, on
-#: one core of a common machine.
-MULTIPLICATION, READ = 5e-11, 1e-9
+#: Seconds of one number read from memory, on one core of a common machine.
+READ = 1e-9
+#: Products of features that come before the first point, of a row with itself and with columns: K
+#: through the landmarks and its moment, and the subsets of an automatic regulariser.
+MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
 #: The size that an estimate goes by where the size itself is to be found.
 UNKNOWN_SIZE = 100
 #: Rows of the data that a plan is made from: enough to fit a bandwidth, and no copy of all.
@@ -248,14 +251,21 @@ class KernelWork(Work):
         self.plan = plan
         self.put = put
         self.fitted = kernel.fitted(some_rows(request.data))
-        self._pair: float | None = None
 
-    @property
+    @cached_property
     def pair(self) -> float:
         """Seconds of one pair of points."""
-        if self._pair is None:
-            self._pair = probed(self.fitted.evaluate, self.request)
-        return self._pair
+        return probed(self.fitted.evaluate, self.request)
+
+    @cached_property
+    def multiplication(self) -> float:
+        """Seconds of one multiplication in a product of matrices."""
+        runtime = self.request.runtime
+        square = torch.ones(
+            PROBE_ROWS, PROBE_ROWS, dtype=runtime.torch_dtype, device=runtime.torch_device
+        )
+        fastest = min(_timed(torch.matmul, square, square) for _ in range(PROBE_CALLS))
+        return fastest / PROBE_ROWS**3
 
     def exact(self) -> Estimate:
         n = len(self.request.data)
@@ -274,7 +284,7 @@ class KernelWork(Work):
 
     def _with_features(self, width: int, pair: float) -> float:
         rows = len(self.request.data)
-        made = rows * width * (pair + 2 * width * MULTIPLICATION)
+        made = rows * width * (pair + (COLUMNS + MOMENTS * width) * self.multiplication)
         return made + self.request.size * rows * width * READ
 
     def approximated(self, exact: Estimate) -> Decision:
@@ -282,7 +292,8 @@ class KernelWork(Work):
             return Decision(self.put(self.kernel), exact)
         rows = len(self.request.data)
         limit = self.request.runtime.memory_bytes()
-        most = self.affordable(LANDMARKS, rows * self.pair, 2 * rows * MULTIPLICATION)
+        dear = rows * (self.pair + COLUMNS * self.multiplication)
+        most = self.affordable(LANDMARKS, dear, MOMENTS * rows * self.multiplication)
         landmarks, plan = self._fitting(most)
         why = "does not fit it even in blocks"
         if exact.seconds is not None and math.isfinite(exact.seconds):
