@@ -411,3 +411,58 @@ def test_facility_location_over_a_sample_reports_of_all_rows(memory):
     assert turned.ids.tolist() == some.ids.tolist()  # drawn among ids
     with pytest.raises(InputError, match="sample=0 is not a whole number"):
         FacilityLocation(sample=0)
+
+
+def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeypatch):
+    from bicore.bilevel import prepare
+
+    data = blobs()
+    whole = BilevelSelector(RBF(0.2)).select(data, 2).provenance.inner_reg
+    monkeypatch.setattr(prepare, "JUDGING_ROWS", 120)
+    for memory in ("1GB", 760_000):  # stored, and in blocks
+        context = Context(runtime=Runtime(device="cpu", memory=memory))
+        found = BilevelSelector(RBF(0.2)).select(data, 2, context=context).provenance.inner_reg
+        order = np.random.default_rng(0).permutation(ROWS)
+        turned = BilevelSelector(RBF(0.2)).select(data[order], 2, context=context)
+        assert found == pytest.approx(whole, rel=0.5)
+        assert found != whole
+        assert turned.provenance.inner_reg == pytest.approx(found)
+
+
+class Work(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts the numbers that operations on tensors write: a clock that goes by work."""
+
+    done = 0.0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        if isinstance(result, torch.Tensor):
+            Work.done += result.numel()
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "selector",
+    [bilevel(), bilevel(rule="gain"), VDesign(RBF(0.2))],
+    ids=["greedy", "gain", "v-design"],
+)
+def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
+    data = blobs()
+    unit = 1.0
+    monkeypatch.setattr(Clock, "now", staticmethod(lambda: Work.done / unit))
+
+    def spent(limit):
+        Work.done = 0.0
+        runtime = Runtime(device="cpu", memory=400_000, max_seconds=limit)
+        with Work():
+            try:
+                selector.select(data, SIZE, context=Context(runtime=runtime))
+            except TimeLimitError:
+                pass
+        return Work.done / unit
+
+    unit = spent(None) / 100  # a second is a hundredth of the work
+    for limit in (3, 11, 24, 38, 51, 67, 83):
+        # A pass over all pairs is about fourteen of them.
+        assert spent(limit) <= limit + Clock(limit).grace + 4
