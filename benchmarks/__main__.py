@@ -28,6 +28,7 @@ NAMES = (
     "network",
     "beyond",
     "training",
+    "limits",
     "page",
 )
 

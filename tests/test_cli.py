@@ -305,7 +305,7 @@ def test_scaling_is_decided_shown_and_stored(bicore, folder, tmp_path):
 
 
 def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(bicore, folder):
-    result = bicore(
+    command = (
         "select",
         "digits",
         "--kernel",
@@ -313,14 +313,21 @@ def test_a_matrix_beyond_the_memory_limit_is_replaced_by_features_with_a_notice(
         "--inner-reg",
         "0.1",
         "--size",
-        "5",
+        "200",
         "--memory",
         "25MB",
-        "--json",
     )
-    assert result.returncode == 0, result.stderr
-    assert "Nyström landmarks stand in" in result.stderr
-    assert "nystrom" in json.loads(result.stdout)["kernel"]
+    limited = bicore(*command, "--max-seconds", "1e-9", "--json")
+    assert limited.returncode == 0, limited.stderr
+    assert "Nyström landmarks stand in for it (--large exact" in limited.stderr
+    assert "nystrom" in json.loads(limited.stdout)["kernel"]
+    for words in (["--large", "exact"], ["--exact"]):
+        exact = bicore(*command, *words, "--max-seconds", "1e-9", "--dry-run", "--json")
+        expected = json.loads(exact.stdout)
+        assert expected["operator"] == "blocked"
+        assert expected["approximation"] is None
+    # What is quick in blocks is computed as it is.
+    assert "(blocked)" in bicore(*command, "--dry-run").stdout
 
 
 REFUSED = {

@@ -4,7 +4,7 @@ Pick the few points of a data set which train a model almost as well as all of i
 """
 
 from bicore._version import __version__
-from bicore.api import influence, reweight, select
+from bicore.api import estimate, influence, reweight, select
 from bicore.bilevel.problem import PerPoint
 from bicore.coreset import Coreset
 from bicore.data import Dataset
@@ -12,8 +12,10 @@ from bicore.errors import (
     BicoreError,
     ConvergenceError,
     InputError,
+    LargeDataWarning,
     MemoryLimitError,
     NumericalError,
+    TimeLimitError,
 )
 from bicore.kernels.base import Kernel, Normalised
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
@@ -38,6 +40,7 @@ __all__ = [
     "InputError",
     "Kernel",
     "Laplace",
+    "LargeDataWarning",
     "Linear",
     "Logistic",
     "MemoryLimitError",
@@ -52,7 +55,9 @@ __all__ = [
     "Selector",
     "SquaredError",
     "TangentKernel",
+    "TimeLimitError",
     "__version__",
+    "estimate",
     "influence",
     "reweight",
     "select",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Real
@@ -11,10 +12,11 @@ import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.large import Estimate, Large, decided, trivial
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
 from bicore.selectors.registry import as_selector
 
@@ -32,6 +34,7 @@ def select(
     method: str | Selector = "bilevel",
     model: Any = None,
     tolerance: float | None = None,
+    large: str = "approximate",
     **options: Any,
 ) -> Coreset:
     """Choose the points of (x, y) that train a model almost as well as all of them.
@@ -62,6 +65,12 @@ def select(
     tolerance : float, optional
         With ``size="auto"``: how far above the full model's loss on the points that judge, as a
         share; 0.02 by default.
+    large : "approximate" or "exact"
+        What is done where the kernel matrix does not fit the memory limit and computing it in
+        blocks would take longer than ten minutes, or than ``max_seconds``. By default something
+        stands in, with a :class:`LargeDataWarning` that is also in ``provenance.notes``: Nyström
+        landmarks for a kernel, a sample of the rows for the sums of facility location. "exact"
+        computes all of it, however long it takes; :func:`estimate` says how long.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on.
@@ -75,6 +84,8 @@ def select(
     ------
     InputError
         Where the request cannot be right; the message names the mend.
+    TimeLimitError
+        Where ``max_seconds`` is over before a first point could be chosen.
 
     Examples
     --------
@@ -83,7 +94,8 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    selector = _selector(options) if method == "bilevel" else as_selector(method, **options)
+    selector = _chooser(method, options)
+    wanted = as_option("large", large, Large)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
@@ -92,16 +104,83 @@ def select(
             f"tolerance={tolerance!r} goes with size='auto', and size={size!r}; leave it out, or "
             "ask for size='auto'."
         )
-    return select_sized(
+    data = _dataset(x, y, weight)
+    judge = _outer(outer)
+    context = Context(model, runtime or Runtime())
+    notes: tuple[str, ...] = ()
+    if not trivial(data, judge, context.runtime):
+        decision = decided(selector, data, size, judge, context, wanted)
+        selector = decision.selector
+        notes = decision.notes
+    for note in notes:
+        warnings.warn(note, LargeDataWarning, stacklevel=2)
+    coreset = select_sized(
         selector,
-        _dataset(x, y, weight),
+        data,
         size,
         TOLERANCE if tolerance is None else tolerance,
-        outer=_outer(outer),
+        outer=judge,
         initial=initial,
         rng=seed,
-        context=Context(model, runtime or Runtime()),
+        context=context,
     )
+    return coreset.annotated({"notes": (*notes, *coreset.provenance.notes)}) if notes else coreset
+
+
+def estimate(
+    x: Any,
+    y: Any = None,
+    size: int | float | str = 100,
+    *,
+    weight: Any = None,
+    outer: tuple[Any, ...] | Dataset | None = None,
+    runtime: Runtime | None = None,
+    method: str | Selector = "bilevel",
+    large: str = "approximate",
+    **options: Any,
+) -> Estimate:
+    """What :func:`select` would take with the same arguments, without selecting.
+
+    A small tile of the kernel is timed, and the passes over the data are counted.
+
+    Parameters
+    ----------
+    x, y : array
+        Features and labels (or targets), row by row; or a :class:`Dataset` as x.
+    size : int, float or "auto"
+        How many points, or a fraction of the rows.
+    weight : array, optional
+        How much each row counts in the objective.
+    outer : tuple or Dataset, optional
+        A separate set on which the objective is measured.
+    runtime : Runtime, optional
+        Device and limits.
+    method : str or Selector
+        A method's name, or a selector.
+    large : "approximate" or "exact"
+        As :func:`select` has it.
+    **options
+        Parameters of the method.
+
+    Returns
+    -------
+    Estimate
+        Seconds, bytes, how the kernel matrix is held, and what stands in for it.
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
+    True
+    """
+    selector = _chooser(method, options)
+    wanted = as_option("large", large, Large)
+    if isinstance(x, Dataset) and isinstance(y, Real):
+        size = y  # type: ignore[assignment]  # estimate(data, 100)
+        y = None
+    context = Context(runtime=runtime or Runtime())
+    return decided(selector, _dataset(x, y, weight), size, _outer(outer), context, wanted).estimate
 
 
 def reweight(
@@ -217,6 +296,10 @@ def influence(
         seed=seed,
         context=Context(runtime=runtime or Runtime()),
     )
+
+
+def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:
+    return _selector(options) if method == "bilevel" else as_selector(method, **options)
 
 
 def _selector(options: dict[str, Any]) -> BilevelSelector:

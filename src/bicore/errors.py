@@ -17,12 +17,25 @@ __all__ = [
     "ConvergenceError",
     "DamagedFileError",
     "InputError",
+    "LargeDataWarning",
     "MemoryLimitError",
     "NumericalError",
+    "TimeLimitError",
 ]
 
 
 Option = TypeVar("Option", bound=StrEnum)
+
+
+class LargeDataWarning(UserWarning):
+    """An approximation stands in for what would take too long, or what was asked for takes long.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bicore import LargeDataWarning
+    >>> warnings.simplefilter("ignore", LargeDataWarning)  # its sentence is in provenance.notes too
+    """
 
 
 class BicoreError(Exception):
@@ -69,6 +82,17 @@ class MemoryLimitError(BicoreError, MemoryError):
     --------
     >>> from bicore import MemoryLimitError
     >>> issubclass(MemoryLimitError, MemoryError)
+    True
+    """
+
+
+class TimeLimitError(BicoreError, TimeoutError):
+    """The time limit was over before there was anything to return.
+
+    Examples
+    --------
+    >>> from bicore import TimeLimitError
+    >>> issubclass(TimeLimitError, TimeoutError)
     True
     """
 

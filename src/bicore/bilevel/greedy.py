@@ -12,7 +12,7 @@ from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Status, ended
 from bicore.data import Array
 from bicore.picking import Start, in_id_order, step_rng
-from bicore.runtime import Clock, ProgressLine
+from bicore.runtime import Clock, ProgressLine, TimeOver, checkpoint
 
 #: Points taken together come from this many times as many of the best scores …
 SHORTLIST = 4
@@ -117,6 +117,10 @@ class Run:
             if not self.objectives:
                 raise
             return self._ended(Status.INTERRUPTED)
+        except TimeOver:
+            if not self.objectives:
+                raise
+            return self._stopped()
         finally:
             self.line.close()
 
@@ -139,8 +143,11 @@ class Run:
         engine = self.engine
         plan = self.plan
         while len(engine.chosen) < plan.size:
-            if self.clock.over and self.objectives:
-                return self._ended(Status.OUT_OF_TIME)
+            if self.objectives:
+                self.clock.secure()
+                if self.clock.over:
+                    return self._stopped()
+            checkpoint()
             turn = plan.turn(engine.chosen)
             if not turn.open.any():
                 return Ending(Status.FEWER, plan.exhausted(len(self.objectives)))
@@ -164,7 +171,8 @@ class Run:
         weighing.correct(self.clock, final=True)
         self._note([])
         if len(self.indices) == before:
-            return ending
+            cut = ending.status is Status.COMPLETE and self.clock.over
+            return self._stopped() if cut else ending
         return Ending(Status.FEWER, weightless(len(self.indices), self.plan.size))
 
     def _note(self, objectives: list[float]) -> None:
@@ -180,6 +188,16 @@ class Run:
         if self.weighing is not None:
             self.weights = self.engine.weights.double().cpu().numpy()
         self.objectives = before + objectives
+
+    def _stopped(self) -> Ending:
+        """Time is over: with the points so far, or with all of them before their weights were
+        done."""
+        if len(self.indices) < self.plan.size:
+            return self._ended(Status.OUT_OF_TIME)
+        return Ending(
+            Status.LESS_REFINED,
+            "stopped by max_seconds while the weights were optimised: all points, less refined",
+        )
 
     def _ended(self, status: Status) -> Ending:
         return Ending(status, ended(status, len(self.objectives), self.plan.size))

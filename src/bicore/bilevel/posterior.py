@@ -24,7 +24,8 @@ from bicore.bilevel.foresight import Foresight
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
-from bicore.runtime import wide
+from bicore.numerics.tiles import height, summed_over_rows
+from bicore.runtime import checkpoint, wide
 
 #: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
 ROUNDING = 1e4
@@ -239,6 +240,7 @@ def _both(rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     if rows.is_cuda:
         both = rows @ torch.stack([first, second], 1)
         return both[:, 0], both[:, 1]
+    checkpoint()
     with wide(2 * rows.numel()):
         return rows @ first, rows @ second
 
@@ -246,12 +248,17 @@ def _both(rows: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 def _moment(rows: Tensor, weights: Tensor) -> Tensor:
     """Σ_o D_o φ_o φ_oᵀ."""
     if rows.is_cuda:
-        return (rows.T @ (weights[:, None] * rows)).double()
-    scaled = weights.sqrt()[:, None] * rows
-    with wide(rows.numel() * rows.shape[1] / 2):
-        update = blas.dsyrk if rows.dtype == torch.float64 else blas.ssyrk
-        half = torch.from_numpy(np.ascontiguousarray(update(1.0, scaled.numpy().T))).double()
-    return half + half.triu(1).T
+        return summed_over_rows(rows, rows, weights).double()
+    update = blas.dsyrk if rows.dtype == torch.float64 else blas.ssyrk
+    width = rows.shape[1]
+    total = torch.zeros(width, width, dtype=torch.float64)
+    with wide(rows.numel() * width / 2):
+        step = height(width * width // 2)
+        for top in range(0, len(rows), step):
+            checkpoint()
+            part = weights[top : top + step].sqrt()[:, None] * rows[top : top + step]
+            total += torch.from_numpy(np.ascontiguousarray(update(1.0, part.numpy().T)))
+    return total.triu() + total.triu(1).T
 
 
 def posterior_of(

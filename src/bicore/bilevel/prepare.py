@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity
@@ -28,7 +29,13 @@ from bicore.data import (
 )
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
-from bicore.kernels.operators import Reserve, build_operators
+from bicore.kernels.operators import (
+    OperatorPlan,
+    Reserve,
+    SomeRows,
+    build_operators,
+    plan_operators,
+)
 from bicore.losses import Loss
 from bicore.picking import in_id_order
 from bicore.runtime import Runtime
@@ -36,6 +43,11 @@ from bicore.runtime import Runtime
 #: The model of all data that a rule may compare with is fitted on at most this many points, drawn
 #: at random beyond.
 REFERENCE_POINTS = 2000
+
+
+#: An automatic regulariser looks at the loss of at most this many rows, drawn at random beyond: it
+#: is a mean, and the same rows judge every candidate.
+JUDGING_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -174,9 +186,37 @@ def prepare(
         shares = own_weights / own_weights.sum()
         own = replace(problem, cross=train, outer_targets=aims, outer_weights=shares)
     eligible = by_id[weights[by_id] > 0]
+    if proxy.regulariser.automatic:
+        own = _judged_by_some(own, by_id, seed)
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
     problem = replace(problem, regulariser=settled)
     return Prepared(problem, kernel, targets, solvers, data, outer)
+
+
+def _judged_by_some(problem: Problem, by_id: Array, seed: int) -> Problem:
+    """The same problem with fewer rows in its outer set, which is the training data."""
+    if len(by_id) <= JUDGING_ROWS:
+        return problem
+    drawn = np.random.default_rng((seed, JUDGING_ROWS)).choice(by_id, JUDGING_ROWS, replace=False)
+    rows = torch.from_numpy(np.sort(drawn)).to(problem.train.like.device)
+    shares = problem.outer_weights[rows]
+    return replace(
+        problem,
+        cross=SomeRows.of(problem.train, rows),
+        outer_targets=problem.outer_targets[rows],
+        outer_weights=shares / shares.sum(),
+    )
+
+
+def planned(
+    proxy: Proxy, data: Dataset, outer: Dataset | None, room: Room, runtime: Runtime
+) -> OperatorPlan:
+    """How :func:`prepare` would hold the kernel matrix; the kernel is fitted, nothing allocated."""
+    targets, _ = targets_of(proxy, data, outer)
+    outputs = _losses(proxy, targets, data.weights > 0)[2]
+    rows = 0 if outer is None else len(outer)
+    reserve = _reserve(proxy, room, len(data) + rows, outputs, runtime)
+    return plan_operators(proxy.kernel, data.x, rows, reserve, runtime)
 
 
 def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss, int]:

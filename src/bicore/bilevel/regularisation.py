@@ -25,6 +25,7 @@ from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.solvers.choice import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
+from bicore.runtime import checkpoint
 
 SUBSETS = 3
 SUBSET_SIZE = 100
@@ -73,6 +74,7 @@ def _along_the_grid(
     engine = ImplicitEngine(problem, len(subset), solvers)
     found: list[tuple[float, float]] = []
     for exponent in EXPONENTS[:usable]:
+        checkpoint()
         engine.problem = replace(problem, regulariser=Constant(scale * 10.0**exponent))
         try:
             if engine.chosen:

@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
+from bicore.kernels.operators import parts
+
+#: Points whose columns are asked for together: many more would be one long copy.
+AT_ONCE = 256
 
 
 class Support:
@@ -52,14 +56,17 @@ class Support:
         first = len(self)
         last = len(self) + len(points)
         index = torch.tensor(list(points), dtype=torch.long, device=self._square.device)
-        self._train[first:last] = self.problem.train.columns(index).T
-        if self._outer is not self._train:
-            self._outer[first:last] = self.problem.cross.columns(index).T
         self._index[first:last] = index
+        for part in parts(torch.arange(len(points)), AT_ONCE):
+            rows = slice(first + int(part[0]), first + int(part[-1]) + 1)
+            some = index[part.to(index.device)]
+            self._train[rows] = self.problem.train.columns(some).T
+            if self._outer is not self._train:
+                self._outer[rows] = self.problem.cross.columns(some).T
         self.indices += [int(k) for k in points]
-        rows = self._train[first:last][:, self.index]
-        self._square[first:last, :last] = rows
-        self._square[:last, first:last] = rows.T
+        fresh = self._train[first:last][:, self.index]
+        self._square[first:last, :last] = fresh
+        self._square[:last, first:last] = fresh.T
 
     def keep(self, positions: list[int]) -> None:
         """Drop every point whose place in the order is not listed."""

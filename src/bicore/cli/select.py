@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,14 +33,13 @@ from bicore.cli.options import (
 )
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset, Provenance, Status
-from bicore.data import Array, Dataset, as_tensor
-from bicore.errors import InputError, unknown_name
-from bicore.kernels.base import Kernel
-from bicore.kernels.classical import Nystrom
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, as_option, unknown_name
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.large import Decision, Estimate, Large, decided, human_seconds
 from bicore.selectors.names import as_kernel
 from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
@@ -51,9 +50,6 @@ from bicore.sources.tables import write_rows
 
 #: Methods that need no network: the command has none to give them.
 CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
-#: The most landmarks of the Nyström features that stand in for a Gram matrix beyond the memory
-#: limit.
-LANDMARKS = 1000
 #: How far above the full model's loss a size that is found may end, where nothing else is said.
 TOLERANCE = 0.02
 #: How many classes and rows a report lists.
@@ -141,9 +137,16 @@ def select(
         Path | None,
         typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue."),
     ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Never replace a kernel by Nyström features, however slow."),
+    large: Annotated[
+        str,
+        typer.Option(
+            metavar="WORD",
+            help="approximate: landmarks or a sample stand in where it would take too long; exact.",
+        ),
+    ] = "approximate",
+    exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and select nothing.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -181,8 +184,8 @@ def select(
         tolerance=tolerance,
         kernel=kernel,
         task=task,
-        exact=exact or None,
     )
+    wanted = Large.EXACT if exact else as_option("--large", large, Large)
     _check_options(method, given)
     outputs = Outputs(out, picture, as_json, quiet)
     outputs.check(force)
@@ -201,11 +204,15 @@ def select(
         limit=limit,
     )
     outputs.check_rows(opened)
-    options, more = _options(method, given, regulariser, opened, runtime)
-    notes = [*opened.notes, *more]
+    plain = as_selector(method, **_options(method, given, regulariser))
+    decision = _decided(plain, opened, count, runtime, wanted)
+    selector = decision.selector
+    notes = [*opened.notes, *decision.notes]
     if not quiet:
         _say(opened, notes)
-    selector = as_selector(method, **options)
+    if dry_run:
+        print(_expected(decision.estimate, as_json))
+        return
     begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
@@ -237,7 +244,7 @@ def _ours(method: str) -> bool:
 def _check_options(method: str, given: dict[str, Any]) -> None:
     """Options that mean nothing to the method, or contradict its name, are mistakes."""
     build, fixed = METHODS[method]
-    known = {"exact", *parameters_of(method)}
+    known = set(parameters_of(method))
     if build is BilevelSelector:
         known.add("tolerance")  # of the search for a size, which goes on around the selector
     for name, value in given.items():
@@ -251,39 +258,33 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
             )
 
 
-def _options(
-    method: str, given: dict[str, Any], regulariser: Any, source: Source, runtime: Runtime
-) -> tuple[dict[str, Any], list[str]]:
-    """The parameters of the selector, and what there is to say about them."""
+def _options(method: str, given: dict[str, Any], regulariser: Any) -> dict[str, Any]:
+    """The parameters of the selector."""
     if not _ours(method):
-        return {}, []
-    around = ("exact", "tolerance")  # what the selector itself knows nothing of
-    options = {name: value for name, value in given.items() if name not in around}
-    exact = given.get("exact", False)
-    named = as_kernel(given.get("kernel", "ntk"))
-    options["kernel"], notes = _affordable(named, source, runtime, exact)
+        return {}
+    options = {name: value for name, value in given.items() if name != "tolerance"}
+    options["kernel"] = as_kernel(given.get("kernel", "ntk"))
     options["inner_reg"] = regulariser
-    return options, notes
+    return options
 
 
-def _affordable(
-    kernel: Kernel, source: Source, runtime: Runtime, exact: bool
-) -> tuple[Kernel, list[str]]:
-    """The kernel itself, or Nyström features where its Gram matrix is beyond the memory limit."""
-    n = len(source.data)
-    stored = n * n * runtime.itemsize
-    limit = runtime.memory_bytes()
-    # a precomputed matrix is there already, and a linear kernel has features of its own
-    small = kernel.precomputed or kernel.features(as_tensor(source.data.x[:2])) is not None
-    if exact or small or stored <= limit:
-        return kernel, []
-    landmarks = max(1, min(LANDMARKS, n // 4, limit // (4 * n * runtime.itemsize)))
-    words = (
-        f"kernel: its matrix would take {human_bytes(stored)} and {human_bytes(limit)} are "
-        f"allowed, so {landmarks} Nyström landmarks stand in for it (--exact computes it block by "
-        "block instead)"
-    )
-    return Nystrom(kernel, landmarks), [words]
+def _decided(
+    selector: Selector, source: Source, size: int | float | str, runtime: Runtime, large: Large
+) -> Decision:
+    """What is used, by the library's own rule; in the words of the command."""
+    found = decided(selector, source.data, size, None, Context(runtime=runtime), large)
+    note = None if found.note is None else found.note.replace("large='exact'", "--large exact")
+    return replace(found, note=note)
+
+
+def _expected(estimate: Estimate, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(asdict(estimate))
+    if estimate.seconds is None:
+        return "no estimate for this method: nothing in it grows with the square of the rows"
+    room = "" if estimate.bytes is None else f", {human_bytes(estimate.bytes)} beside the data"
+    held = "" if estimate.operator is None else f" ({estimate.operator})"
+    return f"about {human_seconds(estimate.seconds)}{room}{held}"
 
 
 def _initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bicore.data import as_features
 from bicore.errors import InputError, NumericalError
+from bicore.runtime import checkpoint
 
 #: Rows on which a user's callable is checked for symmetry before it is trusted.
 _PROBE_ROWS = 16
@@ -191,6 +192,7 @@ class Kernel(ABC):
         for top in range(0, n, block):
             rows = a[top : top + block]
             for left in range(top, n, block):
+                checkpoint(top * (2 * n - top) / n**2)  # of one half of the pairs
                 part = self.evaluate(rows, a[left : left + block])
                 result[top : top + block, left : left + block] = part
         mirror(result)
@@ -233,6 +235,7 @@ def mirror(matrix: Tensor, block: int = 512) -> None:
     """Copy the upper triangle onto the lower one in place, a block at a time."""
     n = len(matrix)
     for top in range(0, n, block):
+        checkpoint()
         square = matrix[top : top + block, top : top + block]
         square.copy_(square.triu() + square.triu(1).T)
         for left in range(top + block, n, block):
@@ -455,8 +458,11 @@ class CallableKernel(Kernel):
 
 def diagonal_by_blocks(kernel: Kernel, a: Tensor) -> Tensor:
     """k(a_i, a_i) off small matrices, for kernels that have no shorter way to it."""
-    parts = torch.split(a, DIAGONAL_ROWS)
-    return torch.cat([kernel.evaluate(part, part).diagonal() for part in parts])
+    parts = []
+    for part in torch.split(a, DIAGONAL_ROWS):
+        checkpoint()
+        parts.append(kernel.evaluate(part, part).diagonal())
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +22,8 @@ from torch import Tensor
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.base import Kernel
-from bicore.runtime import Runtime, human_bytes, wide
+from bicore.numerics.tiles import row_by_row, summed_over_rows
+from bicore.runtime import Runtime, checkpoint, human_bytes, wide
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
 FEATURE_SHARE = 0.5
@@ -31,8 +33,14 @@ TRIVIAL_BYTES = 256_000_000
 DATA_SHARE = 0.25
 #: Memory for one block of a blocked product.
 BLOCK_BYTES = 64_000_000
+#: Copies of its features that a kernel makes on the way to them.
+FEATURE_COPIES = 3
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
 SMALLEST_BLOCK = 32
+#: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
+LARGEST_BLOCK = 1024
+#: Passes over all pairs of points that products in blocks make for every point that joins.
+PASSES_A_POINT = 1.0
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
 #: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
@@ -50,6 +58,7 @@ CPU = torch.device("cpu")
 def parts(index: Tensor, size: int) -> Iterator[Tensor]:
     """Pieces of ``index``, at least one entry each."""
     for start in range(0, len(index), max(size, 1)):
+        checkpoint(start / len(index))
         yield index[start : start + max(size, 1)]
 
 
@@ -126,21 +135,22 @@ class Gram(KernelOperator):
         return self.matrix.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        with wide(self.matrix.numel() * max(1, right.numel() // len(right))):
-            return self.matrix @ right
+        return row_by_row(self.matrix, right)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        with wide(self.matrix.numel() * max(1, right.numel() // len(right))):
-            if self.symmetric:
-                if columns is None and right.dim() == 1 and not right.is_cuda:
-                    return self._half_product(right)
-                return (self.matrix if columns is None else self.matrix[columns]) @ right
-            return (self.matrix if columns is None else self.matrix[:, columns]).T @ right
+        if not self.symmetric:
+            kept = self.matrix if columns is None else self.matrix[:, columns]
+            return summed_over_rows(kept, right)
+        if columns is None and right.dim() == 1 and not right.is_cuda:
+            return self._half_product(right)
+        return row_by_row(self.matrix if columns is None else self.matrix[columns], right)
 
     def _half_product(self, right: Tensor) -> Tensor:
-        """K times a vector from one half of K: as good as half the time, for memory sets it."""
+        """K times a vector from one half of K: memory sets the time, and half of it is read."""
+        checkpoint()
         multiply = blas.dsymv if right.dtype == torch.float64 else blas.ssymv
-        return torch.from_numpy(multiply(1.0, self.matrix.numpy().T, right.numpy()))
+        with wide(self.matrix.numel()):
+            return torch.from_numpy(multiply(1.0, self.matrix.numpy().T, right.numpy()))
 
     def columns(self, index: Tensor) -> Tensor:
         return self.matrix[index].T if self.symmetric else self.matrix[:, index]
@@ -152,6 +162,7 @@ class Gram(KernelOperator):
         total = self.matrix.new_zeros(self.shape[1], dtype=torch.float64)
         rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
         for start in range(0, self.shape[0], rows):
+            checkpoint(start / self.shape[0])
             part = self.matrix[start : start + rows]
             squares = weights[start : start + rows, None] * part.square()
             total += squares.sum(0, dtype=torch.float64)
@@ -179,27 +190,21 @@ class Features(KernelOperator):
         return self.rows.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
-        with wide(self._products(right)):
-            return self.rows @ (self.cols.T @ right)
+        return row_by_row(self.rows, summed_over_rows(self.cols, right))
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
-        with wide(self._products(right)):
-            return (self.cols if columns is None else self.cols[columns]) @ (self.rows.T @ right)
-
-    def _products(self, right: Tensor) -> int:
-        return (self.rows.numel() + self.cols.numel()) * max(1, right.numel() // len(right))
+        cols = self.cols if columns is None else self.cols[columns]
+        return row_by_row(cols, summed_over_rows(self.rows, right))
 
     def columns(self, index: Tensor) -> Tensor:
-        with wide(self.rows.numel() * len(index)):
-            return self.rows @ self.cols[index].T
+        return row_by_row(self.rows, self.cols[index].T)
 
     def diagonal(self) -> Tensor:
         return (self.rows * self.cols).sum(1)
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
-        with wide(2 * self.rows.numel() * self.rows.shape[1]):
-            moment = self.rows.T @ (weights[:, None] * self.rows)
-            return ((self.cols @ moment) * self.cols).sum(1, dtype=torch.float64)
+        moment = summed_over_rows(self.rows, self.rows, weights)
+        return (row_by_row(self.cols, moment) * self.cols).sum(1, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,12 +284,17 @@ class Blocked(KernelOperator):
 
     def _tiles(self, columns: Tensor, half: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
         """Tiles in turn; ``half``: those on and above the diagonal of a square matrix."""
+        height = len(self.row_points)
+        done = 0
+        total = height * len(columns) / (2 if half else 1)
         with wide(self.row_points.numel() * len(columns)):
-            for top in range(0, len(self.row_points), self.block):
+            for top in range(0, height, self.block):
                 rows = slice(top, top + self.block)
                 above = self.row_points[rows].to(self.device)
                 for left in range(top if half else 0, len(columns), self.block):
                     cols = slice(left, left + self.block)
+                    checkpoint(done / total)
+                    done += self.block**2
                     yield rows, cols, self.kernel.evaluate(above, columns[cols].to(self.device))
 
     def matmul(self, right: Tensor) -> Tensor:
@@ -331,6 +341,53 @@ class Blocked(KernelOperator):
         return total
 
 
+@dataclass(frozen=True, eq=False)
+class SomeRows(KernelOperator):
+    """Some rows of another operator."""
+
+    whole: KernelOperator
+    rows: Tensor
+
+    @staticmethod
+    def of(operator: KernelOperator, rows: Tensor) -> KernelOperator:
+        """The cheapest form: points and features that are not asked for are left out."""
+        if isinstance(operator, Features):
+            return Features(operator.rows[rows], operator.cols)
+        if isinstance(operator, Blocked):
+            points = operator.row_points[rows.to(operator.row_points.device)]
+            return replace(operator, row_points=points)
+        return SomeRows(operator, rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.whole.shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        return self.whole.like
+
+    def matmul(self, right: Tensor) -> Tensor:
+        return self.whole.matmul(right)[self.rows]
+
+    def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
+        return self.whole.transposed_matmul(self._spread(right), columns)
+
+    def columns(self, index: Tensor) -> Tensor:
+        return self.whole.columns(index)[self.rows]
+
+    def diagonal(self) -> Tensor:
+        return self.whole.diagonal()[self.rows]
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        return self.whole.weighted_column_norms(self._spread(weights))
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """Zero in the rows that are left out."""
+        result = values.new_zeros(self.whole.shape[0], *values.shape[1:])
+        result[self.rows] = values
+        return result
+
+
 @dataclass(frozen=True)
 class Reserve:
     """Bytes the engine will allocate beside a matrix, stored or blocked, and beside features."""
@@ -339,63 +396,98 @@ class Reserve:
     beside_features: int
 
 
-def build_operators(
-    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
-) -> tuple[KernelOperator, KernelOperator]:
-    """The training operator and the outer one (the same object when there is no outer set).
+class Held(StrEnum):
+    """How a kernel matrix is held."""
 
-    Bytes are predicted before anything is allocated: features or stored matrices while they fit the
-    limit beside what the engine itself needs, otherwise blocked products, otherwise an error that
-    names the number.
+    GRAM = "gram"
+    FEATURES = "features"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """How the matrices of a call would be held, the side of a block, and bytes.
+
+    ``needed`` is what that takes with what the engine needs beside it, ``stored`` what the matrices
+    alone would take, ``limit`` what is allowed.
     """
-    if kernel.precomputed:
-        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
-    rows = 0 if outer_x is None else len(outer_x)
-    stored = len(x) * (len(x) + rows) * runtime.itemsize
+
+    held: Held
+    block: int
+    needed: int
+    stored: int
+    limit: int
+    #: Of explicit features.
+    width: int = 0
+    #: Data that would crowd a GPU stay with the host and come by blocks.
+    crowded: bool = False
+
+
+def plan_operators(
+    kernel: Kernel, x: Array, rows: int, reserve: Reserve, runtime: Runtime
+) -> OperatorPlan:
+    """How :func:`build_operators` would hold the matrices of these points and of ``rows`` more.
+
+    Features or stored matrices while they fit the limit beside what the engine itself needs,
+    otherwise blocked products, otherwise an error that names the number.
+    """
+    n = len(x)
+    shape = tuple(x.shape[1:])
+    stored = n * (n + rows) * runtime.itemsize
     limit = _limit(stored + reserve.beside_matrix, runtime)
-    device = runtime.torch_device
-    # Data that would crowd a GPU stay with the host and come by blocks.
-    data = (len(x) + rows) * int(np.prod(x.shape[1:])) * runtime.itemsize
-    crowded = device.type != "cpu" and data > DATA_SHARE * limit
-    train = as_tensor(x).to(CPU if crowded else device, runtime.torch_dtype)
-    outer = None if outer_x is None else as_tensor(outer_x).to(train)
-    features = None if crowded else _features(kernel, train, outer, limit - reserve.beside_features)
-    if features is not None:
-        return features
-    plan = _planned(kernel, x, stored, rows, reserve.beside_matrix, limit, runtime)
-    if plan.whole <= limit and not crowded:
-        return _stored(kernel, train, outer, plan.block)
-    if plan.blocked <= limit:
-        square = Blocked(kernel, train, train, plan.block, device, limit - plan.blocked)
-        if outer is None:
-            return square, square
-        return square, Blocked(kernel, outer, train, plan.block, device)
+    data = (n + rows) * int(np.prod(shape)) * runtime.itemsize
+    crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
+    width = _width(kernel, x, runtime)
+    if width is not None and width <= FEATURE_SHARE * n and not crowded:
+        needed = (n + rows) * width * runtime.itemsize + reserve.beside_features
+        if needed <= limit:
+            return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
+    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
+    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
+    reserved = reserve.beside_matrix
+    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    pairs = block * block * per_pair
+    whole = stored + pairs + (n + rows) * per_point + reserved
+    if whole <= limit and not crowded:
+        return OperatorPlan(Held.GRAM, block, whole, stored, limit)
+    blocked = pairs + 2 * block * per_point + reserved
+    if blocked <= limit:
+        return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
     raise MemoryLimitError(
-        f"selecting from {len(x)} points needs at least {human_bytes(plan.blocked)} beside the "
+        f"selecting from {n} points needs at least {human_bytes(blocked)} beside the "
         f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
         f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The side of a block, and the bytes that a stored matrix and blocked products would take."""
+def build_operators(
+    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
+    """The training operator and the outer one (the same object when there is no outer set).
 
-    block: int
-    whole: int
-    blocked: int
+    Bytes are predicted before anything is allocated: see :func:`plan_operators`.
+    """
+    if kernel.precomputed:
+        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
+    rows = 0 if outer_x is None else len(outer_x)
+    plan = plan_operators(kernel, x, rows, reserve, runtime)
+    device = runtime.torch_device
+    train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
+    outer = None if outer_x is None else as_tensor(outer_x).to(train)
+    if plan.held is Held.FEATURES:
+        return _features(kernel, train, outer)
+    if plan.held is Held.GRAM:
+        return _stored(kernel, train, outer, plan.block)
+    square = Blocked(kernel, train, train, plan.block, device)
+    if outer is None:
+        return square, square
+    return square, Blocked(kernel, outer, train, plan.block, device)
 
 
-def _planned(
-    kernel: Kernel, x: Array, stored: int, rows: int, reserved: int, limit: int, runtime: Runtime
-) -> _Plan:
-    shape = tuple(x.shape[1:])
-    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
-    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
-    block = _block(len(x), min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
-    pairs = block * block * per_pair
-    whole = stored + pairs + (len(x) + rows) * per_point + reserved
-    return _Plan(block, whole, pairs + 2 * block * per_point + reserved)
+def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
+    """Of the features of a kernel that has them."""
+    found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
+    return None if found is None else found.shape[1]
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
@@ -404,7 +496,7 @@ def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
     It solves side² · per_pair + 2 · side · per_point = room.
     """
     side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
-    return min(n, max(SMALLEST_BLOCK, int(side)))
+    return min(n, max(SMALLEST_BLOCK, min(int(side), LARGEST_BLOCK)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:
@@ -430,28 +522,38 @@ def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Ten
     result = rows.new_empty(len(rows), len(columns))
     for top in range(0, len(rows), block):
         for left in range(0, len(columns), block):
+            checkpoint(top / len(rows))
             part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
             result[top : top + block, left : left + block] = part
     return result
 
 
 def _features(
-    kernel: Kernel, train: Tensor, outer: Tensor | None, limit: int
-) -> tuple[KernelOperator, KernelOperator] | None:
-    width = kernel.features(train[:1])
-    if width is None or width.shape[1] > FEATURE_SHARE * len(train):
-        return None
-    count = len(train) + (0 if outer is None else len(outer))
-    if count * width.shape[1] * train.dtype.itemsize > limit:
-        return None
-    own = kernel.features(train)
-    assert own is not None
+    kernel: Kernel, train: Tensor, outer: Tensor | None
+) -> tuple[KernelOperator, KernelOperator]:
+    own = _feature_rows(kernel, train)
     square = Features(_finite(own, kernel), own)
     if outer is None:
         return square, square
-    other = kernel.features(outer)
-    assert other is not None
-    return square, Features(_finite(other, kernel), own)
+    return square, Features(_finite(_feature_rows(kernel, outer), kernel), own)
+
+
+def _feature_rows(kernel: Kernel, points: Tensor) -> Tensor:
+    """Φ of all points, some at a time."""
+    first = kernel.features(points[:1])
+    assert first is not None
+    height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
+    if len(points) <= height or first.data_ptr() == points.data_ptr():
+        found = kernel.features(points)  # few, or the points themselves, which costs nothing
+        assert found is not None
+        return found
+    result = first.new_empty(len(points), first.shape[1])
+    for part in parts(torch.arange(len(points)), height):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        found = kernel.features(points[rows])
+        assert found is not None
+        result[rows] = found
+    return result
 
 
 def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.architecture import Layer, Pairs, State, overlap, stride_of
 from bicore.kernels.base import Kernel, mirror
+from bicore.runtime import checkpoint
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
 #: cache.
@@ -453,13 +454,12 @@ class _Near:
             self.mask = found if self.mask is None else self.mask.logical_or_(found)
 
 
-def _tiles(rows: int, columns: int, positions: int) -> list[tuple[int, int, int, int]]:
+def _tiles(rows: int, columns: int, positions: int) -> Iterator[tuple[int, int, int, int]]:
     """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long."""
     pairs = max(1, _CACHED_ELEMENTS // positions) if positions > 1 else max(_CACHED_ELEMENTS, 1)
     width = min(columns, max(64, int(pairs**0.5)))
     height = max(1, min(rows, pairs // width))
-    return [
-        (top, min(top + height, rows), start, min(start + width, columns))
-        for top in range(0, rows, height)
-        for start in range(0, columns, width)
-    ]
+    for top in range(0, rows, height):
+        for start in range(0, columns, width):
+            checkpoint()
+            yield top, min(top + height, rows), start, min(start + width, columns)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError
+from bicore.runtime import checkpoint
 
 #: Points that pass through the module together.
 BATCH = 512
@@ -390,6 +391,7 @@ def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
     floating = (value for value in module.parameters() if value.is_floating_point())
     like = next(floating, torch.empty(0))
     for start in range(0, len(x), size):
+        checkpoint(start / len(x))
         yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
 
 

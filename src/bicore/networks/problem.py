@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
 from bicore.errors import InputError, NumericalError
+from bicore.runtime import checkpoint
 
 #: Rows of one batch.
 BATCH = 512
@@ -113,6 +114,7 @@ class Rows:
             At most ``size`` points.
         """
         for start in range(0, len(self), size):
+            checkpoint(start / len(self))
             part = slice(start, start + size)
             yield Rows(self.x[part], self.y[part], self.weight[part])
 
@@ -148,6 +150,7 @@ class Loaded:
     def batches(self) -> Iterator[Rows]:
         start = 0
         for inputs, *_ in self.loader:
+            checkpoint(start / len(self))
             stop = start + len(inputs)
             yield Rows(inputs.to(self.like), self.y[start:stop], self.weight[start:stop])
             start = stop

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bicore.errors import NumericalError
 from bicore.networks.problem import NetworkProblem, Rows
+from bicore.runtime import checkpoint
 
 #: L-BFGS ends where a step changes θ and the objective by less: far below any tolerance on the
 #: gradient, so that it is the gradient that decides.
@@ -93,6 +94,7 @@ class QuasiNewton(Training):
         )
 
         def closure() -> Tensor:
+            checkpoint()
             optimiser.zero_grad()
             value = problem.inner(theta, rows)
             value.backward()  # type: ignore[no-untyped-call]
@@ -137,6 +139,7 @@ class Stochastic(Training):
         for _ in range(self.epochs):
             shuffled = torch.randperm(len(rows), generator=generator)
             for part in shuffled.split(self.batch):  # type: ignore[no-untyped-call]
+                checkpoint()
                 some = rows[part.to(theta.device)]
                 theta.grad = _stochastic_gradient(problem, theta, some, len(rows))
                 optimiser.step()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.runtime import checkpoint
+
 #: Iterations on a GPU between two questions how far they got.
 UNASKED = 6
 
@@ -56,6 +58,7 @@ def conjugate_gradients(
     reached = 1.0
     count = 0
     while count < iterations and reached > tolerance:
+        checkpoint()
         step, pair = precondition(residual)
         energy = float(torch.dot(residual.view(-1), pair.view(-1)))
         if energy <= 0 and null_space is not None:

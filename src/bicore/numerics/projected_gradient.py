@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
-from bicore.runtime import Clock
+from bicore.runtime import Clock, TimeOver, unhurried
 
 
 class Weighed(Protocol):
@@ -74,21 +74,37 @@ class ProjectedDescent:
     ) -> None:
         """Lower the objective; the state never ends above where it began.
 
-        ``first`` is the length to try first, from the direction of steepest descent.
+        ``first`` is the length to try first, from the direction of steepest descent. When the time
+        is over, also in the middle of a step, the state is left at the best weights so far.
         """
-        weights = state.weights
+        best = state.weights
+        try:
+            for weights in self._path(state, best, first, steps):
+                best = weights
+                if clock is not None and clock.over:
+                    break
+        except TimeOver:
+            pass
+        if state.weights is not best:
+            with unhurried():
+                state.move(best)
+
+    def _path(
+        self, state: Weighed, weights: Tensor, first: Callable[[Tensor], float], steps: int
+    ) -> Iterator[Tensor]:
+        """Ever better weights, from those at hand on."""
+        yield weights
         value = state.value()
         gradient = state.gradient()
         metric = None if self.metric is None else self.metric(weights)
         length = rounded(first(_scaled(gradient, metric)))
         for _ in range(steps):
-            if clock is not None and clock.over:
-                break
             found = first_enough(
                 self._trials(state, weights, value, gradient, metric, length), value
             )
             if found is None:
-                break
+                return
+            yield found.point
             fresh = state.gradient()
             change = found.point - weights
             length = rounded(spectral_length(change, fresh - gradient, 2 * length, metric))
@@ -96,8 +112,6 @@ class ProjectedDescent:
             value = found.objective
             gradient = fresh
             metric = None if self.metric is None else self.metric(weights)
-        if state.weights is not weights:
-            state.move(weights)
 
     def _trials(
         self,

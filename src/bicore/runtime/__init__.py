@@ -1,6 +1,6 @@
 """Device, precision, memory, threads, time and progress of a computation."""
 
-from bicore.runtime.clock import Clock
+from bicore.runtime.clock import Clock, TimeOver, checkpoint, unhurried
 from bicore.runtime.context import Context, Runtime, Step
 from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
 from bicore.runtime.progress import ProgressLine
@@ -13,10 +13,13 @@ __all__ = [
     "ProgressLine",
     "Runtime",
     "Step",
+    "TimeOver",
+    "checkpoint",
     "free_bytes",
     "human_bytes",
     "narrow",
     "parse_bytes",
+    "unhurried",
     "versions",
     "wide",
 ]

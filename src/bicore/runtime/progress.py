@@ -49,6 +49,8 @@ class ProgressLine:
         self.label = label
         self.last = 0.0
         self.written = False
+        if self.visible and self.callback is None:
+            clock.listener = self.prepare
 
     def update(self, done: int, objective: float) -> None:
         """Tell of a point.
@@ -61,20 +63,51 @@ class ProgressLine:
             The outer objective with them.
         """
         step = Step(done, self.total, objective, self.clock.seconds)
+        if self.clock.listener is not None:  # from here on points are told of
+            self.clock.listener = None
+            self.last = 0.0 if not self.written else -PROGRESS_EVERY_SECONDS
         if self.callback is not None:
             self.callback(step)
             return
-        wait = PROGRESS_EVERY_SECONDS if self.written else PROGRESS_AFTER_SECONDS
-        if self.visible and step.seconds - self.last > wait:
-            self.last = step.seconds
-            self.written = True
-            text = (
+        if self._due(step.seconds):
+            self._write(
                 f"{self.label} {done}/{self.total}  objective {objective:.6g}  about "
                 f"{step.seconds_left:.0f} s left"
             )
-            print(f"\r{text:<{PROGRESS_WIDTH}}", end="", file=sys.stderr, flush=True)
+
+    def prepare(self, share: float | None = None) -> None:
+        """Tell that work goes on before the first point.
+
+        Parameters
+        ----------
+        share : float, optional
+            How much of a pass over the data is done.
+        """
+        seconds = self.clock.seconds
+        if self._due(seconds):
+            part = "" if share is None else f"  {100 * share:.0f}% of a pass"
+            self._write(f"preparing{part}  {seconds:.0f} s")
+
+    def _due(self, seconds: float) -> bool:
+        wait = PROGRESS_EVERY_SECONDS if self.written else PROGRESS_AFTER_SECONDS
+        if not self.visible or seconds - self.last <= wait:
+            return False
+        self.last = seconds
+        self.written = True
+        return True
+
+    def _write(self, text: str) -> None:
+        print(f"\r{text:<{PROGRESS_WIDTH}}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Wipe the line, if one was written."""
+        self.clock.listener = None
         if self.written:
+            self.written = False
             print(f"\r{'':<{PROGRESS_WIDTH}}\r", end="", file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.picking import First, Start, as_seed, as_size, as_start, whole_number
-from bicore.runtime import Clock, Context, ProgressLine, Runtime, versions
+from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 
@@ -39,6 +39,15 @@ UNLEARNT = {
     Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
     Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
 }
+#: What is said where the time was over before the weights were looked at, and while they were.
+UNWEIGHTED = Ending(
+    Status.LESS_REFINED,
+    "stopped by max_seconds before the weights were optimised: all points, with unit weights",
+)
+HALFWAY = Ending(
+    Status.LESS_REFINED,
+    "stopped by max_seconds while the weights were optimised: all points, less refined",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +61,15 @@ class _Order:
     same_problem: bool
     size: int
     seed: int
-    runtime: Runtime
     clock: Clock
+    line: ProgressLine
 
     def aside(self) -> _Order:
         """The same on the way to another answer: nobody is called for its points."""
-        runtime = self.runtime
-        if callable(runtime.progress):
-            runtime = replace(runtime, progress=False)
-        return replace(self, same_problem=False, runtime=runtime)
+        line = self.line
+        if line.callback is not None:
+            line = ProgressLine(Runtime(progress=False), self.clock, line.total, line.label)
+        return replace(self, same_problem=False, line=line)
 
 
 @dataclass(frozen=True, init=False)
@@ -273,13 +282,14 @@ class BilevelSelector(Selector):
         count = as_size(size, available)
         start = as_start(initial, data, count)
         room = self.room(self.strategy.grown(count, available))
-        with runtime.applied():
+        line = ProgressLine(runtime, clock, room.capacity, "selecting")
+        with runtime.applied(), clock.running(), line:
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)
             rule = self.rule.against(lambda: prepared.losses_of_all(seed))
-            order = _Order(prepared, rule, start, same, count, seed, runtime, clock)
+            order = _Order(prepared, rule, start, same, count, seed, clock, line)
             assembly, ending = self._assembled(order)
             return self._coreset(prepared, assembly, ending, story)
 
@@ -297,6 +307,8 @@ class BilevelSelector(Selector):
             own, own_ending = self._followed(order)
         except KeyboardInterrupt:
             return kept, UNLEARNT[Status.INTERRUPTED]
+        except TimeOver:
+            return kept, UNLEARNT[Status.OUT_OF_TIME]
         return _better(kept, ending, own, own_ending)
 
     def _followed(self, order: _Order) -> tuple[Assembly, Ending]:
@@ -350,8 +362,7 @@ class BilevelSelector(Selector):
             weighing = Weighing(reweighable(problem, demand), self.optimiser)
         engine = choose(problem, demand) if weighing is None else weighing.engine
         plan = self.plan(order.prepared, demand.capacity, order.seed)
-        line = ProgressLine(order.runtime, order.clock, demand.capacity, "selecting")
-        return Run(engine, order.rule, plan, order.clock, line, weighing)
+        return Run(engine, order.rule, plan, order.clock, order.line, weighing)
 
     def plan(self, prepared: Prepared, size: int, seed: int) -> Plan:
         """Which points may be taken at each step.
@@ -518,7 +529,7 @@ class BilevelSelector(Selector):
         clock = Clock(runtime.max_seconds)
         points = proxy_model.starting_points(data, indices, start)
         room = Room(len(points.points))
-        with runtime.applied():
+        with runtime.applied(), clock.running():
             prepared = prepare(self.proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             engine = proxy_model.fitted(prepared, points)
@@ -526,7 +537,7 @@ class BilevelSelector(Selector):
             self.optimiser.optimise(engine, final=True, clock=clock)
             learnt = engine.weights.double().cpu().numpy()
             kept = np.flatnonzero(learnt > 0)
-            ending = _lost(len(kept), len(learnt))
+            ending = _optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
             return Coreset(
                 chosen,
@@ -628,12 +639,16 @@ def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) 
             Status.INTERRUPTED,
             "interrupted while the weights were optimised: all points, with unit weights",
         )
+    except TimeOver:
+        return ending if ending.status is not Status.COMPLETE else UNWEIGHTED
     weights = engine.weights.double().cpu().numpy()
     kept = weights > 0
     run.objectives = [*run.objectives[: int(kept.sum()) - 1], engine.objective]
     run.indices = run.indices[kept]
     run.weights = weights[kept]
-    return _lost(int(kept.sum()), len(kept)) if ending.status is Status.COMPLETE else ending
+    if ending.status is not Status.COMPLETE:
+        return ending
+    return _optimised(int(kept.sum()), len(kept), assembly.clock)
 
 
 def _better(
@@ -655,9 +670,11 @@ def _better(
     return plain, plain_ending if status.whole else UNLEARNT[status]
 
 
-def _lost(left: int, size: int) -> Ending:
+def _optimised(left: int, size: int, clock: Clock) -> Ending:
     """How an optimisation of weights ended."""
-    return Ending() if left == size else Ending(Status.FEWER, weightless(left, size))
+    if left < size:
+        return Ending(Status.FEWER, weightless(left, size))
+    return HALFWAY if clock.over else Ending()
 
 
 def _other(label: Any) -> Any:

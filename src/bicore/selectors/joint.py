@@ -98,14 +98,14 @@ class JointSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
-        with runtime.applied():
+        line = ProgressLine(runtime, clock, count, "selecting")
+        with runtime.applied(), clock.running(), line:
             parts = [
                 prepare(one.proxy, data, outer, one.room(count), seed, runtime)
                 for one in self.selectors
             ]
             engine, models = self._engine(parts, count)
             plan = self.selectors[0].plan(parts[0], count, seed)
-            line = ProgressLine(runtime, clock, count, "selecting")
             preparation = clock.seconds
             run = Run(engine, Gradient(), plan, clock, line)
             ending = run.complete(start)

@@ -14,7 +14,7 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_features, as_weights, of_mean_one
 from bicore.errors import InputError
 from bicore.picking import Start, as_start
-from bicore.runtime import Context
+from bicore.runtime import Clock, Context
 
 
 def fitted(prepared: Prepared, start: Start) -> ReweighableEngine:
@@ -48,7 +48,7 @@ def influence(
     """−∂G/∂w_k for every point k at the model fitted on the coreset."""
     runtime = (context or Context()).runtime
     start = as_start(coreset, data, len(data), "coreset", continues=False)
-    with runtime.applied():
+    with runtime.applied(), Clock(runtime.max_seconds).running():
         prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
         gradient = fitted(prepared, start).quantity(Quantity.GRADIENT)
         result: Array = -gradient.double().cpu().numpy()
@@ -79,6 +79,7 @@ def predict(
         start = as_start(coreset, data, len(data), "coreset", continues=False)
     # The rows stand in for an outer set; its labels are never looked at.
     unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
-    with runtime.applied():
+    limit = Clock(runtime.max_seconds)
+    with runtime.applied(), limit.running():
         prepared = prepare(proxy, data, unknown, Room(len(start.points)), seed, runtime)
         return prepared.decoded(fitted(prepared, start).predictions)

@@ -13,8 +13,9 @@ from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, summable
 from bicore.kernels.base import Kernel
+from bicore.numerics.tiles import height
 from bicore.picking import as_start, whole_number
-from bicore.runtime import Context
+from bicore.runtime import Clock, Context, checkpoint
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
@@ -98,14 +99,17 @@ class Reconstruction(Selector):
         if start.coreset is not None:
             # Its fingerprint is that of the data itself, without the targets made here.
             begun = start.coreset.annotated({"fingerprint": None})
-        chooser, predicted, judge = self.judged_by(data, outer)
+        context = context or Context()
+        clock = Clock(context.runtime.max_seconds)
+        with clock.running():
+            chooser, predicted, judge = self.judged_by(data, outer)
         coreset = chooser.select(
             predicted,
             size,
             outer=judge,
             initial=begun,
             rng=rng,
-            context=context,
+            context=context.within(clock),
         )
         story = {"method": self.name, "fingerprint": data.fingerprint()}
         assert predicted.y is not None
@@ -118,6 +122,17 @@ def _with_targets(part: Dataset, centre: Array, axes: Array) -> Dataset:
     return Dataset(part.x, targets, part.weight, part.ids)
 
 
+def _moment(rows: Array) -> Array:
+    """rowsᵀ rows, some rows at a time."""
+    step = height(rows.shape[1] ** 2)
+    total = np.zeros((rows.shape[1], rows.shape[1]))
+    for top in range(0, len(rows), step):
+        checkpoint(top / len(rows))
+        part = rows[top : top + step]
+        total += part.T @ part
+    return total
+
+
 def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     """(mean, the first ``count`` axes with variance) of weighted rows; by the smaller of the two
     matrices that have them."""
@@ -127,7 +142,7 @@ def principal_axes(x: Array, weights: Array, count: int) -> tuple[Array, Array]:
     centre = share @ rows
     scaled = np.sqrt(share)[:, None] * (rows - centre)
     few = len(rows) < rows.shape[1]
-    values, vectors = np.linalg.eigh(scaled @ scaled.T if few else scaled.T @ scaled)
+    values, vectors = np.linalg.eigh(_moment(scaled.T if few else scaled))
     order = [k for k in np.argsort(values)[::-1][:count] if values[k] > RANK_TOLERANCE * values[-1]]
     if not order:  # rows are all alike
         return centre, np.eye(rows.shape[1])[:, :1]

@@ -28,6 +28,7 @@ from bicore.bilevel.solvers.preconditioner import Carried
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
 from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
+from bicore.runtime import checkpoint
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
 #: it for float64.
@@ -197,6 +198,7 @@ class Newton(InnerSolver):
         shared = problem.preconditioner
         factor = None
         for iteration in range(self.iterations):
+            checkpoint()
             if size <= problem.tolerance:
                 return Fit(alpha, predictions, size, iteration, products, shared)
             # Close to the solution the curvature hardly moves: a factor of the step before does for
@@ -331,6 +333,7 @@ class LBFGS(InnerSolver):
         def closure() -> float:
             nonlocal calls
             calls += 1
+            checkpoint()
             fitted = problem.gram @ alpha.data
             alpha.grad = problem.gram @ problem.residual(alpha.data, fitted)[0] / divisor
             return problem.objective(alpha.data, fitted) / divisor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from bicore.errors import InputError
 from bicore.numerics.projected_gradient import ProjectedDescent, steepest
-from bicore.runtime import Clock
+from bicore.runtime import Clock, TimeOver, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
 ATTEMPTS = 25
@@ -194,12 +195,26 @@ class Adam(WeightOptimiser):
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         best = state.weights
         best_value = state.objective
-        weights = best.clone()
-        mean = torch.zeros_like(best)
-        square = torch.zeros_like(best)
-        for step in range(1, (self.final_steps if final else self.steps) + 1):
-            if clock is not None and clock.over:
-                break
+        try:
+            for weights in self._path(state, self.final_steps if final else self.steps):
+                if state.objective < best_value:
+                    best = weights
+                    best_value = state.objective
+                if clock is not None and clock.over:
+                    break
+        except TimeOver:
+            pass
+        if state.weights is not best:
+            with unhurried():
+                state.reweigh(best)
+
+    def _path(self, state: Reweighable, steps: int) -> Iterator[Tensor]:
+        """The weights after each step, which the state has."""
+        yield state.weights
+        weights = state.weights.clone()
+        mean = torch.zeros_like(weights)
+        square = torch.zeros_like(weights)
+        for step in range(1, steps + 1):
             gradient = state.weight_gradient()
             mean = self.decay * mean + (1 - self.decay) * gradient
             square = self.second_decay * square + (1 - self.second_decay) * gradient**2
@@ -209,10 +224,6 @@ class Adam(WeightOptimiser):
             tiny = torch.finfo(spread.dtype).tiny
             weights = (weights - self.rate * scaled / spread.clamp_min(tiny)).clamp_min(0)
             if not bool((weights > 0).any()):
-                break
+                return
             state.reweigh(weights)
-            if state.objective < best_value:
-                best = weights
-                best_value = state.objective
-        if state.weights is not best:
-            state.reweigh(best)
+            yield weights

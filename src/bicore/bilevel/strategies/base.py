@@ -18,8 +18,10 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.coreset import Status, ended
 from bicore.data import Array
+from bicore.errors import TimeLimitError
+from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import Start, ranks_of
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime import Clock, ProgressLine, Runtime, TimeOver
 
 
 @dataclass(eq=False)
@@ -69,21 +71,36 @@ class Assembly:
         needs = frozenset({Quantity.GRADIENT})
         return reweighable(self.problem, replace(self.demand, capacity=capacity, needs=needs))
 
-    def ordered(self, points: Sequence[int], rule: Rule, ending: Ending) -> Ending:
-        """Put the points into the order in which the rule takes them; the given ones stay first."""
+    def ordered(self, points: Sequence[int], rule: Rule) -> Status:
+        """Put the points into the order in which the rule takes them; the given ones stay first.
+
+        The run is theirs if that could be finished: within the time, and a little more.
+        """
+        clock = self.clock.closing()
+        try:
+            with clock.running():
+                again = self._again(np.array(points, dtype=np.int64), rule, clock)
+                fixed = list(range(self.fixed))
+                status = again.complete(Start(fixed, [1.0] * len(fixed))).status
+        except TimeLimitError:
+            return Status.OUT_OF_TIME
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        if status is Status.COMPLETE:
+            again.indices = np.array(points, dtype=np.int64)[again.indices]
+            self.run = again
+        return status
+
+    def _again(self, points: Array, rule: Rule, clock: Clock) -> Run:
+        """A run among these points alone, numbered from 0."""
         count = len(points)
         needs = frozenset({rule.quantity})
         demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
-        plan = self.run.plan
-        only = np.isin(np.arange(len(plan.open)), points)
-        clock = Clock()  # the points are there: putting them into order is no matter of time
         quiet = ProgressLine(Runtime(progress=False), clock, count, "ordering")
-        again = Run(choose(self.problem, demand), rule, Plan(count, plan.ids, only), clock, quiet)
+        plan = Plan(count, self.run.plan.ids[points], np.ones(count, dtype=bool))
+        again = Run(choose(restricted(self.problem, points), demand), rule, plan, clock, quiet)
         again.empty_objective = self.run.empty_objective
-        first = list(points[: self.fixed])
-        done = again.complete(Start(first, [1.0] * len(first)))
-        self.run = again
-        return ending if done.status is Status.COMPLETE else done
+        return again
 
 
 class Strategy(ABC):
@@ -153,6 +170,7 @@ class Refining(Strategy):
         if not ending.status.whole:
             return _cut(assembly, ending.status)
         points = assembly.run.indices.tolist()
+        known = dict(assembly.details)
         try:
             points, refined = self.refine(assembly, points)
             if refined.status is not Status.COMPLETE:
@@ -162,8 +180,19 @@ class Refining(Strategy):
                 Status.INTERRUPTED,
                 "interrupted while the points were refined: all points, less refined",
             )
+        except TimeOver:
+            ending = Ending(
+                Status.LESS_REFINED,
+                "stopped by max_seconds while the points were refined: all points, less refined",
+            )
         rule: Rule = Gain() if self.exact else Gradient()
-        return assembly.ordered(points[: assembly.size], rule, ending)
+        status = assembly.ordered(points[: assembly.size], rule)
+        if status is Status.COMPLETE:
+            return ending
+        # Better points without an order are no coreset: those stand that growing took.
+        assembly.details = known
+        assembly.notes.clear()
+        return _cut(assembly, status)
 
     @abstractmethod
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
@@ -182,6 +211,26 @@ class Refining(Strategy):
         tuple
             The points, of which the first ``assembly.size`` count, and how it ended.
         """
+
+
+def restricted(problem: Problem, points: Array) -> Problem:
+    """The same problem with these points alone to choose from; the outer set stays as it is.
+
+    Their columns are all that a choice among them needs: no pass over the kernel matrix.
+    """
+    index = torch.from_numpy(points).to(problem.train.like.device)
+    own = problem.train.feature_rows
+    other = problem.cross.feature_rows
+    train: KernelOperator
+    cross: KernelOperator
+    if own is not None and other is not None:
+        columns = own[1][index]
+        train, cross = Features(columns, columns), Features(other[0], columns)
+    else:
+        outer = problem.cross.columns(index)
+        columns = outer if problem.same else problem.train.columns(index)
+        train, cross = Gram(columns[index].contiguous(), symmetric=True), Gram(outer)
+    return replace(problem, train=train, cross=cross, inner_targets=problem.inner_targets[index])
 
 
 def _cut(assembly: Assembly, status: Status) -> Ending:

@@ -12,6 +12,7 @@ from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
 from bicore.errors import InputError
 from bicore.picking import whole_number
+from bicore.runtime import checkpoint
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Elimination(Shrinking):
         chosen = Chosen(assembly.problem, points)
         ranks = assembly.ranks
         while len(chosen.points) > assembly.size:
+            checkpoint()
             chosen = chosen.without(chosen.cheapest(ranks, assembly.fixed))
         return chosen.points, Ending()
 

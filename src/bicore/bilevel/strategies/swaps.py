@@ -23,10 +23,12 @@ from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.bilevel.strategies import double
+from bicore.numerics.tiles import row_by_row, summed_over_rows
 from bicore.picking import TIE
+from bicore.runtime import checkpoint
 
 #: Numbers of one block of the matrix of all exchanges.
-BLOCK = 1 << 24
+BLOCK = 1 << 22
 #: Removals go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
 DRIFT = 1e-9
 #: … or to so many times the share it held to when the set was fitted.
@@ -70,10 +72,9 @@ class Chosen:
         self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = problem.outer_targets.double() - self.outer_columns @ self.alpha
         # U = O Q first: Q O'DO Q made from the inside loses the square of the condition of K_SS.
-        functions = self.outer_columns @ self.inverse
-        weighted = self.weights[:, None] * functions
-        self.sandwich = functions.T @ weighted
-        self.pulled = weighted.T @ self.residual
+        functions = row_by_row(self.outer_columns, self.inverse)
+        self.sandwich = summed_over_rows(functions, functions, self.weights)
+        self.pulled = summed_over_rows(functions, self.residual, self.weights)
         self.objective = float(self.weights @ self.residual.square().sum(1))
         self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
         self.fixed: Fixed | None = None
@@ -163,6 +164,7 @@ class Chosen:
         own = ranks[torch.tensor(self.points, device=ranks.device)]
         height = max(1, BLOCK // len(open_points))
         for top in range(fixed, len(self.points), height):
+            checkpoint()
             places = torch.arange(top, min(top + height, len(self.points)), device=rises.device)
             net = (step.gains(places) - rises[places, None]).masked_fill(
                 ~open_points[None], -torch.inf
@@ -219,10 +221,10 @@ class _Exchanges:
         if chosen.products is None:
             chosen.products = _product(problem, weights, chosen.outer_columns)
         root = chosen.inverse.diagonal().sqrt()
-        half = chosen.columns @ chosen.inverse
-        moment = chosen.outer_columns.T @ (weights[:, None] * chosen.outer_columns)
+        half = row_by_row(chosen.columns, chosen.inverse)
+        outer = chosen.outer_columns
         # K'ᵀD O, columns of the outer set at the points chosen
-        moved = chosen.products - half @ moment
+        moved = chosen.products - row_by_row(half, summed_over_rows(outer, outer, weights))
         self.rho = chosen.rho
         plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
         self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
@@ -232,7 +234,7 @@ class _Exchanges:
         )
         self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
         self.back = half / root
-        self.image = moved @ chosen.inverse / root
+        self.image = row_by_row(moved, chosen.inverse) / root
         self.factor = chosen.alpha / root[:, None]
         self.spread = chosen.sandwich.diagonal() / root.square()
         self.shift = chosen.pulled / root[:, None] + self.spread[:, None] * self.factor

@@ -21,7 +21,7 @@ from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
 from bicore.picking import as_seed, as_size, as_start, in_id_order
-from bicore.runtime import Clock, Context, ProgressLine, versions
+from bicore.runtime import Clock, Context, ProgressLine, TimeOver, versions
 from bicore.selectors.base import Selector
 
 
@@ -113,6 +113,8 @@ class Growth:
         self.clock = clock
         self.line = line
         self.order: list[int] = list(job.given)
+        if self.order:
+            clock.secure()
         self.open = job.data.weights > 0
         self.open[self.order] = False
         self.weights: Array | None = None
@@ -135,9 +137,18 @@ class Growth:
         self.status = status
         self.message = ended(status, len(self.order), self.size) if message is None else message
 
+    def stop(self) -> None:
+        """The time is over: before all points were there, or before what was to follow them."""
+        if len(self.order) < self.size:
+            self.end(Status.OUT_OF_TIME)
+        else:
+            words = "stopped by max_seconds when all points were there: what follows them was cut"
+            self.end(Status.LESS_REFINED, words)
+
     def take(self, place: int, objective: float | None = None) -> None:
         """Add one point."""
         self.order.append(place)
+        self.clock.secure()
         self.open[place] = False
         if objective is not None:
             self.objectives.append(objective)
@@ -184,16 +195,19 @@ class PlainSelector(Selector):
         context = job.context
         clock = Clock(context.runtime.max_seconds)
         growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
-        try:
-            with context.runtime.applied():
+        with context.runtime.applied(), clock.running(), growth.line:
+            fingerprint = data.fingerprint()  # while the clock runs: it reads all of the data
+            try:
                 grow(job, growth)
-        except KeyboardInterrupt:
-            if not growth.order:
-                raise
-            growth.end(Status.INTERRUPTED)
-        finally:
-            growth.line.close()
-        return self._coreset(data, job, growth, clock)
+            except KeyboardInterrupt:
+                if not growth.order:
+                    raise
+                growth.end(Status.INTERRUPTED)
+            except TimeOver:
+                if not growth.order:
+                    raise
+                growth.stop()
+        return self._coreset(data, job, growth, clock, fingerprint)
 
     @abstractmethod
     def _grow(self, job: Job, growth: Growth) -> None:
@@ -242,7 +256,9 @@ class PlainSelector(Selector):
             present=None if labels is None else tuple(np.unique(labels).tolist()),
         )
 
-    def _coreset(self, data: Dataset, job: Job, growth: Growth, clock: Clock) -> Coreset:
+    def _coreset(
+        self, data: Dataset, job: Job, growth: Growth, clock: Clock, fingerprint: str
+    ) -> Coreset:
         indices = job.rows[growth.order]
         if len(indices) < job.size and growth.status is Status.COMPLETE:
             growth.end(
@@ -255,7 +271,7 @@ class PlainSelector(Selector):
             rows=len(data),
             seed=job.seed,
             seconds=clock.seconds,
-            fingerprint=data.fingerprint(),
+            fingerprint=fingerprint,
         )
         details = {
             "parameters": repr(self),

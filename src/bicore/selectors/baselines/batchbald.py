@@ -13,6 +13,7 @@ from bicore.errors import InputError
 from bicore.kernels.operators import BLOCK_BYTES
 from bicore.networks.dropout import dropout_probabilities
 from bicore.picking import lowest, step_rng
+from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector, several_outputs
 
 
@@ -151,6 +152,7 @@ class Joint:
         result = self.probabilities.new_empty(len(self.probabilities))
         block = max(1, BLOCK_BYTES // (8 * len(rows) * self.classes))
         for start in range(0, len(result), block):
+            checkpoint()
             part = slice(start, start + block)
             joint = torch.einsum("mt,ntc->nmc", rows, self.probabilities[part])
             logs = torch.where(joint > 0, joint.log(), torch.zeros_like(joint))

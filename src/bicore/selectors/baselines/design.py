@@ -26,13 +26,17 @@ from torch import Tensor
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
+from bicore.numerics.tiles import summed_over_rows
 from bicore.picking import lowest
+from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.relaxation import Relaxed, relax
 
 #: σ² where none is given, as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1
+#: Seconds that the eigenvectors of a matrix take on one core, for each cube of its rows.
+EIGENVECTORS = 4e-10
 #: Directions whose prior variance is below this share of the largest are no parameters.
 RANK_TOLERANCE = 1e-10
 
@@ -256,6 +260,8 @@ def _root_of_features(train: Features) -> Tensor:
 
 @square_root.register
 def _root_of_matrix(train: Gram) -> Tensor:
+    # One call that no clock can interrupt: not begun where it would not end in time.
+    checkpoint(needs=EIGENVECTORS * len(train.matrix) ** 3)
     values, vectors = torch.linalg.eigh(train.matrix.double())
     kept = values > RANK_TOLERANCE * values.max()
     root: Tensor = vectors[:, kept] * values[kept].sqrt()
@@ -287,7 +293,7 @@ def relaxation(
     """The best weights over 0 ≤ w ≤ 1, Σw ≤ size, to a certified gap."""
     features = square_root(train)
     if outer is train:
-        moment = features.T @ (weights.double()[:, None] * features)
+        moment = summed_over_rows(features, features, weights.double())
     else:
         moment = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     return relax(features, moment, noise, size)

@@ -5,6 +5,7 @@ CRAIG is one of its forms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,11 +16,15 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
-from bicore.picking import lowest
+from bicore.picking import lowest, whole_number
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.spaces import squared_distances
 
+#: Tells the draw of the rows summed over from other draws of the same seed.
+DRAW = 0xFAC
+#: Numbers that a distance passes through on the way to a gain, all of which are held in a block.
+COPIES = 4
 #: The distances are stored where this many copies of them fit into memory: they and a block.
 ROOM = 1.5
 
@@ -50,6 +55,10 @@ class FacilityLocation(OverSpace):
         Count a point as covered by points of its own class only.
     counted : bool, optional
         Give each chosen point the weight of the points that are nearest to it; default: 1.
+    sample : int, optional
+        Gains are summed over this many rows drawn at random, of every class its share; all rows
+        stay candidates, and what is reported (``objectives``, weights) is of all rows. Default: the
+        sum over all, which looks at every pair.
 
     Examples
     --------
@@ -63,6 +72,15 @@ class FacilityLocation(OverSpace):
 
     per_class: bool = False
     counted: bool = False
+    sample: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample is not None:
+            words = (
+                f"sample={self.sample!r} is not a whole number >= 1; give rows, or None for all."
+            )
+            whole_number(self.sample, 1, words)
 
     @property
     def name(self) -> str:
@@ -79,6 +97,7 @@ class FacilityLocation(OverSpace):
         distances = _Distances(
             self._space.operator(job, centre=True),
             None if codes is None else torch.from_numpy(codes).to(job.like.device),
+            self._summed(job, codes),
             job.context.runtime.memory_bytes(),
         )
         coverage = _Coverage(distances, job.weights)
@@ -94,6 +113,17 @@ class FacilityLocation(OverSpace):
         finally:
             if self.counted:
                 _count(growth, coverage.served(len(growth.order)) * mean_weight)
+
+    def _summed(self, job: Job, codes: Array | None) -> Array:
+        """The rows over which gains are summed: all, or some drawn among the ids, by class."""
+        count = len(job.data)
+        if self.sample is None or self.sample >= count:
+            return np.arange(count)
+        groups = np.zeros(count, dtype=np.int64) if codes is None else codes
+        order = np.random.default_rng((job.seed, DRAW)).permutation(count)
+        parts = [order[groups[order] == group] for group in np.unique(groups)]
+        share = self.sample / count
+        return np.sort(np.concatenate([part[: math.ceil(share * len(part))] for part in parts]))
 
 
 def _mean_weight(job: Job) -> float:
@@ -118,34 +148,45 @@ def _count(growth: Growth, counts: Array) -> None:
 
 
 class _Distances:
-    """Columns of the distance matrix; other classes are at infinity.
+    """Rows of the distance matrix that are summed over; other classes are at infinity.
 
     Stored where the memory limit allows, else computed again.
     """
 
-    def __init__(self, operator: KernelOperator, codes: Tensor | None, memory: int) -> None:
+    def __init__(
+        self, operator: KernelOperator, codes: Tensor | None, summed: Array, memory: int
+    ) -> None:
         self.operator = operator
         self.codes = codes
         self.norms = operator.diagonal()
         self.count = len(self.norms)
-        self.block = max(1, BLOCK_BYTES // (8 * self.count))
+        self.summed = torch.from_numpy(summed).to(self.norms.device)
+        self.place_of = torch.full_like(self.norms, -1, dtype=torch.long)
+        self.place_of[self.summed] = torch.arange(len(summed), device=self.norms.device)
+        self.block = max(1, BLOCK_BYTES // (COPIES * 8 * self.count))
         self.stored: Tensor | None = None
-        if ROOM * self.count**2 * self.norms.element_size() <= memory:
-            self.stored = self.norms.new_empty(self.count, self.count)
+        if ROOM * len(summed) * self.count * self.norms.element_size() <= memory:
+            self.stored = self.norms.new_empty(len(summed), self.count)
         self.largest = 0.0
         for part in self.parts():
             rows = self._computed(part)
             self.largest = max(self.largest, float(torch.nan_to_num(rows, posinf=0.0).max()))
             if self.stored is not None:
-                self.stored[part] = rows
+                self.stored[self.place_of[part]] = rows
 
     def parts(self) -> Iterator[Tensor]:
-        """All points, a block at a time."""
-        return parts(torch.arange(self.count, device=self.norms.device), self.block)
+        """The rows that are summed over, a block at a time."""
+        return parts(self.summed, self.block)
 
     def rows(self, index: Tensor) -> Tensor:
-        """The distances of the points of ``index`` to all, a row each."""
-        return self._computed(index) if self.stored is None else self.stored[index]
+        """The distances of some of those points to all, a row each."""
+        return self._computed(index) if self.stored is None else self.stored[self.place_of[index]]
+
+    def of(self, place: int) -> Tensor:
+        """The distances of any point to all."""
+        index = torch.tensor([place], device=self.norms.device)
+        known = self.stored is not None and int(self.place_of[place]) >= 0
+        return (self.rows(index) if known else self._computed(index))[0]
 
     def _computed(self, index: Tensor) -> Tensor:
         distances = squared_distances(self.operator, self.norms, index).T.sqrt()
@@ -157,8 +198,9 @@ class _Distances:
 class _Coverage:
     """How far each point is from the nearest chosen one, and what each candidate would gain.
 
-    The gain of a candidate is by how much it would lower the weighted sum of those distances.
-    ``owner`` holds the number of the chosen point that serves a point, −1 where none does.
+    The gain of a candidate is by how much it would lower the weighted sum of those distances over
+    the rows that are summed. ``owner`` holds the number of the chosen point that serves a point, −1
+    where none does.
     """
 
     def __init__(self, distances: _Distances, weights: Tensor) -> None:
@@ -168,6 +210,7 @@ class _Coverage:
         self.owner = torch.full_like(distances.norms, -1, dtype=torch.long)
         self.size = 0
         self.gains = torch.zeros_like(distances.norms, dtype=torch.float64)
+        self.counts = distances.place_of >= 0
         for part in distances.parts():
             self._credit(part, torch.zeros_like(self.nearest[part]), +1)
 
@@ -182,13 +225,15 @@ class _Coverage:
         self.gains.add_((weights @ ceiling - weights @ within).double(), alpha=sign)
 
     def add(self, place: int) -> None:
-        """Take a point in; only the rows it serves better than before are visited."""
-        own = self.distances.rows(torch.tensor([place], device=self.nearest.device))[0]
+        """Take a point in; of the rows summed over, only those it serves better are visited."""
+        own = self.distances.of(place)
         better = (own < self.nearest) | ((self.owner < 0) & torch.isfinite(own))
+        visited = torch.nonzero(self.counts & (own < self.nearest))[:, 0]
+        for part in parts(visited, self.distances.block):
+            self._credit(part, own[part], -1)
+        # Only now, so that a point that was not taken to the end serves nobody.
         self.owner[better] = self.size
         self.size += 1
-        for part in parts(torch.nonzero(own < self.nearest)[:, 0], self.distances.block):
-            self._credit(part, own[part], -1)
         self.nearest = torch.minimum(self.nearest, own)
 
     def mean(self) -> float:

@@ -14,6 +14,8 @@ from bicore.coreset import Status
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
+from bicore.numerics.tiles import summed_over_rows
+from bicore.runtime import TimeOver, checkpoint
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 
@@ -77,31 +79,38 @@ class InducingPoints(OverSpace):
         rng = np.random.default_rng(job.seed)
         fixed = len(growth.order)
         growth.take_all(rng.permutation(len(job.data)))
-        if self.proposals:
+        if not self.proposals:
+            return
+        growth.details["proposals"] = 0
+        try:
             operator = self._space.operator(job)
             inducing = Inducing(operator, job.weights, list(growth.order), fixed)
             self._refine(inducing, growth, rng)
+        except TimeOver:
+            growth.end(
+                Status.LESS_REFINED,
+                f"stopped by max_seconds after {growth.details['proposals']} of {self.proposals} "
+                "proposals: all points, less refined",
+            )
 
     def _refine(self, inducing: Inducing, growth: Growth, rng: np.random.Generator) -> None:
         for made in range(0, self.proposals, PROPOSED_AT_ONCE):
             open_places = np.flatnonzero(growth.open)
             if not len(open_places):
                 break
-            if growth.clock.over:
-                growth.end(
-                    Status.LESS_REFINED,
-                    f"stopped by max_seconds after {made} of {self.proposals} proposals: all "
-                    "points, less refined",
-                )
-                break
+            growth.details["proposals"] = made
+            checkpoint()
             count = min(PROPOSED_AT_ONCE, self.proposals - made, len(open_places))
             swap = inducing.best_swap(rng.choice(open_places, count, replace=False))
             if swap is not None:
                 leaving, joining = swap
+                inducing.swap(leaving, joining)
                 growth.open[growth.order[leaving]] = True
                 growth.open[joining] = False
-                inducing.swap(leaving, joining)
                 growth.order[leaving] = joining
+        else:
+            made = self.proposals
+        growth.details["proposals"] = made
 
 
 class Inducing:
@@ -125,7 +134,7 @@ class Inducing:
         self.swaps = 0
         self.places = torch.tensor(places, device=self.weights.device)
         self.cross = operator.columns(self.places).double()
-        self.moment = self.cross.T @ (self.weights[:, None] * self.cross)
+        self.moment = summed_over_rows(self.cross, self.cross, self.weights)
         self._refresh()
 
     def _refresh(self) -> None:

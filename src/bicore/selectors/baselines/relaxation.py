@@ -21,6 +21,7 @@ from torch import Tensor
 from bicore.numerics.line_search import enough
 from bicore.numerics.projected_gradient import spectral_length
 from bicore.numerics.projection import capped
+from bicore.numerics.tiles import row_by_row, summed_over_rows
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE = 1e-3
@@ -110,7 +111,7 @@ def evaluated(
 ) -> tuple[float, Tensor]:
     """G(w) and its gradient."""
     inverse = _inverse(features, noise, weights)
-    gradient = -0.5 / noise * ((features @ (inverse @ moment @ inverse)) * features).sum(1)
+    gradient = -0.5 / noise * (row_by_row(features, inverse @ moment @ inverse) * features).sum(1)
     return _objective(inverse, moment), gradient
 
 
@@ -120,7 +121,7 @@ def _value(features: Tensor, moment: Tensor, noise: float, weights: Tensor) -> f
 
 def _inverse(features: Tensor, noise: float, weights: Tensor) -> Tensor:
     """σ²F(w)⁻¹."""
-    matrix = features.T @ (weights[:, None] * features) / noise
+    matrix = summed_over_rows(features, features, weights) / noise
     matrix.diagonal().add_(1)
     return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
 

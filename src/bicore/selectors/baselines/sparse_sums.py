@@ -15,6 +15,7 @@ from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
 from bicore.picking import lowest
+from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth
 
 #: Relative to ‖L‖·‖g_i‖ (or, for a step, ‖L‖²) this little correlation is rounding: no point lowers
@@ -188,6 +189,7 @@ def non_negative_least_squares(gram: Array, right: Array, start: Array) -> Array
     scale = float(np.abs(right).max()) or 1.0
     active = weights > 0
     for _ in range(3 * len(right) + 10):  # rounding may bring it round in circles
+        checkpoint()
         gradient = right - gram @ weights
         if not active.any() or np.abs(gradient[active]).max() <= STATIONARY * scale:
             waiting = np.where(active, -np.inf, gradient)

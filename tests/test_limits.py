@@ -1,0 +1,466 @@
+"""Time limits inside a step, and what stands in for data that would take too long.
+
+No wall time is looked at: a clock that ticks at every look tells how many looks follow its end.
+"""
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import bicore
+from bicore import (
+    RBF,
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    LargeDataWarning,
+    Runtime,
+    TimeLimitError,
+    select,
+)
+from bicore.bilevel.rules import RULES
+from bicore.bilevel.strategies import STRATEGIES
+from bicore.coreset import Status
+from bicore.kernels import operators
+from bicore.numerics import tiles
+from bicore.runtime import Clock, TimeOver, checkpoint
+from bicore.selectors import (
+    METHODS,
+    FacilityLocation,
+    Herding,
+    JointSelector,
+    KCenter,
+    NetworkSelector,
+    Reconstruction,
+    VDesign,
+    large,
+)
+from bicore.selectors.registry import as_selector
+
+#: Looks at the clock that may follow its end: what closes the part at hand, never another pass.
+AFTER = 12
+ROWS, SIZE = 240, 6
+
+
+def blobs(n=ROWS):
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, n)
+    return Dataset(rng.normal(size=(3, 4))[y] + rng.normal(size=(n, 4)), y)
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+    )
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Every product in many parts, as with many rows."""
+    monkeypatch.setattr(operators, "LARGEST_BLOCK", 60)
+    monkeypatch.setattr(operators, "BLOCK_BYTES", 1 << 15)
+    monkeypatch.setattr(tiles, "PART", 1 << 10)
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """A clock on which a second passes at every look, and none between."""
+
+    class Ticks:
+        made = 0
+
+    plain = Clock.look
+
+    def look(self, *given):
+        Ticks.made += 1
+        plain(self, *given)
+
+    monkeypatch.setattr(Clock, "look", look)
+    monkeypatch.setattr(Clock, "now", staticmethod(lambda: float(Ticks.made)))
+    return Ticks
+
+
+def bilevel(**options):
+    return BilevelSelector(**{"kernel": RBF(0.2), "inner_reg": 0.1, **options})
+
+
+CASES = {
+    **{f"method {name}": as_selector(name) for name in METHODS},
+    **{f"strategy {name}": bilevel(strategy=name) for name in STRATEGIES},
+    **{f"rule {name}": bilevel(rule=name) for name in RULES},
+    "default": BilevelSelector(),
+    "linear": BilevelSelector("linear"),
+    "learnt": bilevel(weights="learnt"),
+    "learnt, cross-entropy": bilevel(weights="learnt", loss="cross-entropy"),
+    "final": bilevel(weights="final"),
+    "simplex, cross-entropy": bilevel(strategy="simplex", loss="cross-entropy"),
+    "joint": JointSelector([bilevel(), bilevel(kernel=RBF(0.5))]),
+    "herding in a kernel": Herding(RBF(0.2)),
+    "v-design, certified": VDesign(certify=True),
+    "v-design in a kernel": VDesign(RBF(0.2)),
+    "facility location in a kernel": FacilityLocation(RBF(0.2)),
+    "network": NetworkSelector(inner_reg=0.1, curvature="gauss-newton", candidates=40),
+    "reconstruction, exchange": Reconstruction(RBF(0.2), 0.1, strategy="exchange"),
+}
+#: Far from every look there are, and between them.
+LIMITS = (1, 7, 40, 150, 600)
+
+
+#: Those of which every run of the tests sees some; the rest are a matter of minutes.
+QUICK = (
+    "strategy greedy",
+    "strategy elimination",
+    "strategy exchange",
+    "linear",
+    "final",
+    "method facility-location",
+    "method frcl",
+    "v-design in a kernel",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES],
+)
+def test_few_looks_at_the_clock_follow_its_end(name, small_tiles, ticks):
+    selector = CASES[name]
+    data = blobs()
+    # So little that kernels are evaluated in blocks.
+    memory = 1_300_000 if name == "method reducible-loss" else 760_000
+    runtime = Runtime(device="cpu", memory=memory)
+    whole = selector.select(data, SIZE, context=Context(network(), runtime))
+    looks = ticks.made
+    for limit in LIMITS:
+        ticks.made = 0
+        context = Context(network(), Runtime(device="cpu", memory=memory, max_seconds=limit))
+        most = limit + 3 * Clock(limit).grace + AFTER  # a first point, and putting it in order
+        try:
+            part = selector.select(data, SIZE, context=context)
+        except TimeLimitError:
+            assert ticks.made <= most
+            continue
+        if limit > looks:
+            assert part.status is whole.status
+            assert part.indices.tolist() == whole.indices.tolist()
+            continue
+        assert ticks.made <= most, f"{ticks.made - limit} looks after the end"
+        assert 1 <= len(part) <= SIZE
+        if part.status is Status.OUT_OF_TIME:
+            assert part.message == f"stopped by max_seconds after {len(part)} of {SIZE} points"
+        elif part.status is not whole.status:
+            assert part.status is Status.LESS_REFINED
+            assert "max_seconds" in part.message
+        unweighted = "gradient-matching" not in name and "learnt" not in name
+        if selector.ordered and unweighted:
+            assert part.indices.tolist() == whole.indices[: len(part)].tolist()
+
+
+def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(small_tiles, ticks):
+    runtime = Runtime(device="cpu", memory=760_000, max_seconds=8)
+    with pytest.raises(TimeLimitError, match=r"max_seconds=8 .* first point takes at least \d"):
+        bilevel().select(blobs(), SIZE, context=Context(runtime=runtime))
+
+
+def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
+    from bicore.bilevel.strategies.swaps import Chosen
+
+    data = blobs(60)
+    greedy = bilevel(rule="gradient").select(data, SIZE)
+
+    def late(self, *given):
+        raise TimeOver
+
+    monkeypatch.setattr(Chosen, "drop", late)
+    part = bilevel(strategy="elimination").select(data, SIZE)
+    assert part.status is Status.LESS_REFINED
+    assert part.message == (
+        "stopped by max_seconds while the points were refined: all points, less refined"
+    )
+    assert sorted(part.indices) == sorted(greedy.indices)
+
+
+def test_points_that_could_not_be_put_in_order_are_those_that_growing_took(monkeypatch):
+    from bicore.bilevel.strategies import base
+
+    data = blobs(60)
+    greedy = bilevel().select(data, SIZE)
+    for failure, status, how in (
+        (TimeOver, Status.LESS_REFINED, "stopped by max_seconds"),
+        (KeyboardInterrupt, Status.INTERRUPTED, "interrupted"),
+    ):
+
+        def fails(*given, failure=failure):
+            raise failure
+
+        monkeypatch.setattr(base, "restricted", fails)
+        limited = Context(runtime=Runtime(max_seconds=1e6))
+        part = bilevel(strategy="exchange").select(data, SIZE, context=limited)
+        assert part.status is status
+        assert part.message == f"{how} before the points were refined: all points, less refined"
+        assert part.indices.tolist() == greedy.indices.tolist()
+        assert part.provenance.notes == ()
+        assert "exchanges" not in part.details
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.2), bicore.Linear()], ids=["blocked", "features"])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeypatch):
+    seen = []
+    plain = RBF.evaluate
+    monkeypatch.setattr(
+        RBF,
+        "evaluate",
+        lambda self, a, b: seen.append(len(a) * len(b)) or plain(self, a, b),
+    )
+    from bicore.bilevel.strategies.base import Assembly
+
+    put = Assembly.ordered
+
+    def counted(self, *given):
+        seen.clear()
+        return put(self, *given)
+
+    monkeypatch.setattr(Assembly, "ordered", counted)
+    runtime = Runtime(device="cpu", memory=400_000)
+    found = bilevel(kernel=kernel, loss=loss, strategy="simplex").select(
+        blobs(), SIZE, context=Context(runtime=runtime)
+    )
+    assert found.details["operator"] in ("blocked", "features")
+    assert sum(seen) <= ROWS * SIZE
+
+
+def test_a_kernel_that_catches_what_goes_wrong_does_not_catch_the_end_of_the_time():
+    class Careful(RBF):
+        def evaluate(self, a, b):
+            try:
+                return super().evaluate(a, b)
+            except Exception:
+                return torch.zeros(len(a), len(b))
+
+    class Looking(Careful):
+        def _distance(self, a, b):
+            checkpoint()
+            return super()._distance(a, b)
+
+    clock = Clock(max_seconds=1e-9)
+    clock.secure()
+    with pytest.raises(TimeLimitError), clock.running():
+        Looking(1.0).evaluate(torch.eye(2), torch.eye(2))
+    assert not issubclass(TimeOver, Exception)
+
+
+def test_clocks_nest_and_the_one_outside_comes_back():
+    outside = Clock(max_seconds=1e-9)
+    outside.secure()
+    seen = []
+    with outside.running():
+        with Clock().running():
+            checkpoint()
+        try:
+            checkpoint()
+        except TimeOver:
+            seen.append("over")
+    checkpoint()  # none is running any more
+    assert seen == ["over"]
+
+
+def test_preparation_is_shown_before_the_first_point(monkeypatch, capsys, small_tiles):
+    from bicore.runtime import progress
+
+    monkeypatch.setattr(progress, "PROGRESS_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "PROGRESS_EVERY_SECONDS", -1.0)
+    runtime = Runtime(device="cpu", memory=760_000, progress=True)
+    bilevel().select(blobs(), 2, context=Context(runtime=runtime))
+    written = capsys.readouterr().err
+    assert "preparing  0% of a pass" in written
+    assert written.index("preparing") < written.index("selecting 1/2")
+    assert "preparing" not in written[written.index("selecting 1/2") :]
+
+
+@pytest.fixture
+def dear(monkeypatch):
+    """Pairs of points that take a second each."""
+    monkeypatch.setattr(large, "probed", lambda evaluate, request: 1.0)
+    monkeypatch.setattr(large, "TRIVIAL_BYTES", 0)
+
+
+SCARCE = Runtime(device="cpu", memory=760_000)
+
+
+def test_landmarks_stand_in_for_a_matrix_that_would_take_too_long(dear):
+    data = blobs()
+    with pytest.warns(LargeDataWarning, match="60 Nyström landmarks stand in") as caught:
+        found = select(data, 5, kernel="rbf", runtime=SCARCE)
+    assert caught[0].filename == __file__
+    assert found.provenance.kernel.startswith("nystrom(rbf")
+    assert found.provenance.notes == (str(caught[0].message),)
+    assert "large='exact'" in found.provenance.notes[0]
+    expected = bicore.estimate(data, 5, kernel="rbf", runtime=SCARCE)
+    assert expected.operator == "features"
+    assert expected.approximation == found.provenance.notes[0]
+    assert expected.bytes <= 760_000
+
+
+def test_exact_is_exact_and_says_how_long_it_takes(dear):
+    data = blobs()
+    plain = BilevelSelector("rbf").select(data, 5, context=Context(runtime=SCARCE))
+    with pytest.warns(LargeDataWarning, match=r"block by block, which takes about \d.* days"):
+        found = select(data, 5, kernel="rbf", runtime=SCARCE, large="exact")
+    assert found.indices.tolist() == plain.indices.tolist()
+    assert found.provenance.kernel == plain.provenance.kernel
+    assert found.details["operator"] == "blocked"
+    expected = bicore.estimate(data, 5, kernel="rbf", runtime=SCARCE, large="exact")
+    assert expected.seconds == 6 * ROWS**2  # a pass to begin with, and one for each point
+    with pytest.raises(InputError, match="large='exakt' is not known"):
+        select(data, 5, large="exakt")
+
+
+@pytest.mark.parametrize(
+    ("given", "runtime"),
+    [
+        ({"kernel": "linear"}, SCARCE),  # features of its own
+        ({"kernel": "rbf"}, Runtime(device="cpu", memory="1GB")),  # stored
+        ({"method": KCenter(RBF(0.2))}, SCARCE),  # columns are all it needs
+        ({"method": "uniform"}, SCARCE),
+    ],
+)
+def test_nothing_stands_in_where_nothing_has_to(given, runtime, dear):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LargeDataWarning)
+        assert len(select(blobs(), 5, runtime=runtime, **given)) == 5
+
+
+def test_what_is_quick_in_blocks_is_exact(monkeypatch):
+    monkeypatch.setattr(large, "probed", lambda evaluate, request: 1e-9)
+    monkeypatch.setattr(large, "TRIVIAL_BYTES", 0)
+    found = select(blobs(), 5, kernel="rbf", runtime=SCARCE)
+    assert found.details["operator"] == "blocked"
+    # … and a time limit that it would not meet decides otherwise
+    monkeypatch.setattr(large, "probed", lambda evaluate, request: 1e-3)
+    limited = Runtime(device="cpu", memory=760_000, max_seconds=20)
+    with pytest.warns(LargeDataWarning, match="would take about 5.8 min"):
+        found = select(blobs(), 5, kernel="rbf", runtime=limited)
+    assert found.provenance.kernel.startswith("nystrom")
+
+
+@pytest.mark.parametrize(
+    ("method", "memory", "words"),
+    [
+        (Reconstruction("rbf"), 760_000, "Nyström landmarks"),
+        (VDesign(RBF(0.2)), 400_000, "Nyström landmarks"),
+        (Herding(RBF(0.2)), 400_000, "Nyström landmarks"),
+        (
+            JointSelector([BilevelSelector("rbf"), BilevelSelector("linear")]),
+            1_520_000,
+            "Nyström landmarks",
+        ),
+        (FacilityLocation(), 400_000, "gains are summed over 52 rows"),
+        (FacilityLocation(RBF(0.2)), 400_000, "gains are summed over 52 rows"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_rivals_have_stand_ins_that_suit_them(method, memory, words, dear):
+    runtime = Runtime(device="cpu", memory=memory)
+    with pytest.warns(LargeDataWarning, match=words):
+        assert len(select(blobs(), 5, method=method, runtime=runtime)) == 5
+
+
+def test_a_probe_is_not_deceived_by_what_a_first_call_costs(monkeypatch):
+    calls = []
+
+    class Ticks(Clock):
+        @staticmethod
+        def now():
+            return 1e-3 * sum(1 + 1e-3 * pairs for pairs in calls)  # a fixed cost, and one a pair
+
+    monkeypatch.setattr(large, "Clock", Ticks)
+
+    def evaluate(a, b):
+        calls.append(len(a) * len(b))
+        return a @ b.T
+
+    request = large._Request(blobs(), SIZE, None, Runtime(device="cpu"))
+    assert 1e-6 <= large.probed(evaluate, request) < 2e-6
+
+
+def test_facility_location_over_all_rows_as_a_sample_is_the_plain_one():
+    data = blobs(80)
+    plain = FacilityLocation(per_class=True, counted=True).select(data, 9)
+    same = FacilityLocation(per_class=True, counted=True, sample=80).select(data, 9)
+    assert same.indices.tolist() == plain.indices.tolist()
+    assert same.weights.tolist() == plain.weights.tolist()
+
+
+@pytest.mark.parametrize("memory", ["1GB", 1000], ids=["stored", "computed again"])
+def test_facility_location_over_a_sample_reports_of_all_rows(memory):
+    data = blobs()
+    context = Context(runtime=Runtime(device="cpu", memory=memory))
+    plain = FacilityLocation(counted=True).select(data, 12)
+    some = FacilityLocation(counted=True, sample=120).select(data, 12, context=context)
+    distances = np.linalg.norm(data.x[:, None] - data.x[some.indices], axis=2)
+    assert some.objective == pytest.approx(distances.min(1).mean())
+    assert some.weights.sum() == pytest.approx(ROWS)
+    assert some.objective < 1.1 * plain.objective
+    order = np.random.default_rng(0).permutation(ROWS)
+    turned = FacilityLocation(counted=True, sample=120).select(data[order], 12)
+    assert turned.ids.tolist() == some.ids.tolist()  # drawn among ids
+    with pytest.raises(InputError, match="sample=0 is not a whole number"):
+        FacilityLocation(sample=0)
+
+
+def test_an_automatic_regulariser_is_judged_by_some_rows_drawn_among_ids(monkeypatch):
+    from bicore.bilevel import prepare
+
+    data = blobs()
+    whole = BilevelSelector(RBF(0.2)).select(data, 2).provenance.inner_reg
+    monkeypatch.setattr(prepare, "JUDGING_ROWS", 120)
+    for memory in ("1GB", 760_000):  # stored, and in blocks
+        context = Context(runtime=Runtime(device="cpu", memory=memory))
+        found = BilevelSelector(RBF(0.2)).select(data, 2, context=context).provenance.inner_reg
+        order = np.random.default_rng(0).permutation(ROWS)
+        turned = BilevelSelector(RBF(0.2)).select(data[order], 2, context=context)
+        assert found == pytest.approx(whole, rel=0.5)
+        assert found != whole
+        assert turned.provenance.inner_reg == pytest.approx(found)
+
+
+class Work(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts the numbers that operations on tensors write: a clock that goes by work."""
+
+    done = 0.0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        if isinstance(result, torch.Tensor):
+            Work.done += result.numel()
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "selector",
+    [bilevel(), bilevel(rule="gain"), VDesign(RBF(0.2))],
+    ids=["greedy", "gain", "v-design"],
+)
+def test_little_work_follows_the_end(selector, small_tiles, monkeypatch):
+    data = blobs()
+    unit = 1.0
+    monkeypatch.setattr(Clock, "now", staticmethod(lambda: Work.done / unit))
+
+    def spent(limit):
+        Work.done = 0.0
+        runtime = Runtime(device="cpu", memory=400_000, max_seconds=limit)
+        with Work(), contextlib.suppress(TimeLimitError):
+            selector.select(data, SIZE, context=Context(runtime=runtime))
+        return Work.done / unit
+
+    unit = spent(None) / 100  # a second is a hundredth of the work
+    for limit in (3, 11, 24, 38, 51, 67, 83):
+        # A pass over all pairs is about fourteen of them.
+        assert spent(limit) <= limit + Clock(limit).grace + 4
