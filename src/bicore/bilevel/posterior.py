@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import blas
 from torch import Tensor
 
 from bicore.bilevel.foresight import Foresight
@@ -249,6 +248,8 @@ def _moment(rows: Tensor, weights: Tensor) -> Tensor:
     """Σ_o D_o φ_o φ_oᵀ."""
     if rows.is_cuda:
         return summed_over_rows(rows, rows, weights).double()
+    from scipy.linalg import blas  # not before it is needed: importing it takes time
+
     update = blas.dsyrk if rows.dtype == torch.float64 else blas.ssyrk
     width = rows.shape[1]
     total = torch.zeros(width, width, dtype=torch.float64)

@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.linalg import blas
 from torch import Tensor
 
 from bicore.data import Array, as_tensor
@@ -147,6 +146,8 @@ class Gram(KernelOperator):
 
     def _half_product(self, right: Tensor) -> Tensor:
         """K times a vector from one half of K: memory sets the time, and half of it is read."""
+        from scipy.linalg import blas  # not before it is needed: importing it takes time
+
         checkpoint()
         multiply = blas.dsymv if right.dtype == torch.float64 else blas.ssymv
         with wide(self.matrix.numel()):

@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.linalg.blas import saxpy, sdot, sscal
 
 from bicore.bilevel.solvers.preconditioner import (
     BORDER_FLOOR,
@@ -116,6 +114,8 @@ class HalfPreconditioner(Carried):
 
 def _inverse(matrix: Array, shift: float) -> Array | None:
     """(matrix + s I)⁻¹ in float32, by way of float64; None where that is not positive."""
+    from scipy.linalg import lapack  # not before it is needed: importing it takes time
+
     matrix.flat[:: len(matrix) + 1] += shift
     lower, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1)
     if failed:
@@ -245,6 +245,8 @@ class _SingleIterations:
 
     def run(self, right: Array, tolerance: float) -> tuple[Array, int]:
         """z of right after enough iterations, and how many they were."""
+        from scipy.linalg.blas import saxpy, sdot, sscal
+
         inverse = self.preconditioner.inverse
         own = -self.preconditioner.shift
         scaled = right / self.preconditioner.root
