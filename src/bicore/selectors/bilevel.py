@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
@@ -346,6 +347,9 @@ class BilevelSelector(Selector):
         self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
     ) -> Coreset:
         run = assembly.run
+        if run.objectives:
+            reported = run.objectives[-1]
+            certified(prepared.problem, run.indices, run.weights, reported, prepared.solvers)
         provenance = replace(
             story,
             seconds=assembly.clock.seconds,
@@ -467,6 +471,7 @@ class BilevelSelector(Selector):
             kept = np.flatnonzero(learnt > 0)
             ending = _lost(len(kept), len(learnt))
             chosen = np.array(engine.chosen)[kept]
+            certified(prepared.problem, chosen, learnt[kept], engine.objective, prepared.solvers)
             return Coreset(
                 chosen,
                 learnt[kept],
