@@ -43,8 +43,9 @@ def gaussian(gamma):
     return kernel
 
 
-def tangent(a, b, bias=LONG(0.05) ** 2):
+def tangent(a, b):
     """Two hidden layers, σ_w = 1, σ_b = 0.05."""
+    bias = LONG("0.05") ** 2
 
     def dense(sigma, theta):
         sigma = sigma + bias
@@ -69,7 +70,11 @@ def tangent(a, b, bias=LONG(0.05) ** 2):
 
 
 def squared(h, t):
-    return np.square(h - t).sum(1), 2 * (h - t), 2 * np.broadcast_to(np.eye(h.shape[1]), (*h.shape, h.shape[1]))
+    return (
+        np.square(h - t).sum(1),
+        2 * (h - t),
+        2 * np.broadcast_to(np.eye(h.shape[1]), (*h.shape, h.shape[1])),
+    )
 
 
 def cross_entropy(h, t):

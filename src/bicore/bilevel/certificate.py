@@ -4,15 +4,16 @@ engine but the numbers of the kernel.
 Rank-one updates lose digits where k(x, x)/ρ is large, fits stop where their precision ends, and a
 coreset that is worth nothing can then come with a fine number. So the points and weights that are
 handed out are fitted once more from nothing, from m columns of the kernel matrix. The numbers of
-the kernel are rounded themselves; what that may do to the objective is seen by fitting again with
-other last digits. Both differences together stay within the stated tolerance, or it is an error.
+the kernel are rounded themselves, and more where it takes differences of nearly equal points; what
+that may do to the objective is seen by changing the last digits of the points and fitting again.
+Both differences together stay within the stated tolerance, or it is an error.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,11 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.problem import Problem, finite_objective
-from bicore.bilevel.solvers.choice import Solvers
 from bicore.bilevel.solvers.inner import LBFGS, InnerProblem, InnerSolver, Newton, Ridge
-from bicore.data import Array
+from bicore.data import Array, as_tensor
 from bicore.errors import NumericalError
+from bicore.kernels.base import Kernel
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
 
 #: A reported objective is right to this share of itself, by the precision of the kernel …
@@ -32,7 +34,7 @@ TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 #: … or of this share of the objective of no points, where it is smaller: a fit that leaves less has
 #: nothing left to explain, and what is left of it is a difference of equal numbers.
 FLOOR = 1e-3
-#: By how many roundings the numbers of a kernel are taken to be off.
+#: By how many roundings of the kernel's precision the numbers it is made from are taken to be off.
 ROUNDINGS = 4
 #: How often the fit is repeated with other last digits, and how many times the root of the mean
 #: square of what changes is taken for what rounding may do.
@@ -45,19 +47,19 @@ RESIDUAL = 1e-10
 
 
 def certified(
-    problem: Problem,
+    prepared: Prepared,
     points: Sequence[int] | Array,
     weights: Sequence[float] | Array,
     reported: float,
-    solvers: Solvers,
 ) -> None:
     """Compute the objective of these points again; an error where it is not what was reported.
 
     What a solver gave that stops where it likes (:func:`promised`) stands: no other fit is its own.
     """
-    if not promised(solvers.inner):
+    if not promised(prepared.solvers.inner):
         return
-    refit = Refit(problem, points, weights)
+    train = prepared.problem.train
+    refit = Refit(prepared, points, weights)
     difference = abs(reported - refit.objective)
     # Where they differ by too much there is nothing left to see.
     uncertain = refit.uncertainty() if refit.allows(difference) else 0.0
@@ -65,9 +67,9 @@ def certified(
         raise NumericalError(
             f"the objective of {refit.size} points came out as {reported:.9g}; fitted again in "
             f"float64 they have {refit.objective:.9g}, give or take {uncertain:.2g} by the "
-            f"rounding of a {precision(problem.train)} kernel whose k(x, x)/ρ is up to "
+            f"rounding of a {precision(train)} kernel whose k(x, x)/ρ is up to "
             f"{refit.ratio:.2g}. They must agree to {refit.tolerance:.2g}; "
-            f"{mend(problem.train, 'inner_reg')}."
+            f"{mend(train, 'inner_reg')}."
         )
 
 
@@ -97,20 +99,44 @@ def rounding_of(operator: KernelOperator) -> float:
     return ROUNDINGS * torch.finfo(operator.like.dtype).eps
 
 
-def spread_of(value: Callable[[torch.Generator], float], expected: float, like: Tensor) -> float:
+def spread_of(values: Sequence[float], expected: float) -> float:
     """How far a value that depends on last digits may be from the one expected."""
-    generator = torch.Generator(like.device).manual_seed(0)
-    squares = sum((value(generator) - expected) ** 2 for _ in range(DRAWS))
-    return SAFETY * math.sqrt(squares / DRAWS)
+    squares = sum((value - expected) ** 2 for value in values)
+    return SAFETY * math.sqrt(squares / len(values))
+
+
+class Draws:
+    """Other last digits: numbers off, by chance, by a share of themselves."""
+
+    def __init__(self, relative: float, like: Tensor) -> None:
+        self.relative = relative
+        self._generator = torch.Generator(like.device).manual_seed(0)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Normal numbers in the shape of others."""
+        return torch.randn(
+            like.shape, generator=self._generator, dtype=like.dtype, device=like.device
+        )
+
+    def rows(self, rows: Tensor) -> Tensor:
+        """The same rows, each number off by itself."""
+        return rows * (1 + self.relative * self.normal(rows))
+
+    def square(self, square: Tensor) -> Tensor:
+        """The same symmetric matrix; entries are rounded beside √(k_ii k_jj), being sums of terms
+        of both signs."""
+        root = square.diagonal().clamp_min(0).sqrt()
+        noise = self.normal(square)
+        return square + self.relative / math.sqrt(2) * (noise + noise.T) * root[:, None] * root
 
 
 class Refit:
     """The fit of given points from nothing, in float64, and the outer objective of it."""
 
     def __init__(
-        self, problem: Problem, points: Sequence[int] | Array, weights: Sequence[float] | Array
+        self, prepared: Prepared, points: Sequence[int] | Array, weights: Sequence[float] | Array
     ) -> None:
-        self.problem = problem
+        problem = self.problem = prepared.problem
         every = np.asarray(weights, dtype=np.float64)
         counted = every > 0  # the others are no part of any fit, and ρ does not count them
         chosen = np.asarray(points, dtype=np.int64)[counted]
@@ -127,7 +153,7 @@ class Refit:
         self.weights = torch.from_numpy(every[counted]).to(device)
         self.index = torch.from_numpy(chosen).to(device)
         self.targets = problem.inner_targets[self.index].double()
-        self.kernel = _kernel_of(problem, self.index)
+        self.kernel = _kernel_of(prepared, chosen, self.index)
         self.gram = self.kernel.gram
         self.largest = float(self.gram.diagonal().max())
         self.ratio = self.largest * self.heaviest / self.rho
@@ -171,25 +197,21 @@ class Refit:
         """What the rounding of the kernel's numbers may do to the objective."""
         if not self.size:
             return 0.0
-        relative = rounding_of(self.problem.train)
-        bound = self._bound(relative)
+        draws = Draws(rounding_of(self.problem.train), self.weights)
+        first = self.kernel.redrawn(draws)
+        bound = self._bound(first.worst)
         if bound <= NEGLIGIBLE * self._share * self.objective:
             return bound
-        return spread_of(
-            lambda generator: self._value(self._moved(relative, generator)),
-            self.objective,
-            self.weights,
-        )
+        others = [first, *(self.kernel.redrawn(draws) for _ in range(DRAWS - 1))]
+        return spread_of([self._value(self._moved(one, draws)) for one in others], self.objective)
 
-    def _moved(self, relative: float, generator: torch.Generator) -> Tensor:
+    def _moved(self, other: Redrawn, draws: Draws) -> Tensor:
         """The predictions when the kernel's last digits are others."""
-        kernel = self.kernel.redrawn(relative, generator)
-        gram = kernel.gram
-        alpha = self._fitted(gram)
-        moved = kernel.predictions(alpha)
-        moved.addcmul_(kernel.spread(alpha), normal(moved, generator), value=relative)
+        alpha = self._fitted(other.kernel.gram)
+        moved = other.kernel.predictions(alpha)
+        moved.addcmul_(other.kernel.spread(alpha), draws.normal(moved), value=other.usual)
         if self.problem.same:  # the points are of the outer set: their numbers are the same there
-            moved[self.index] = gram @ alpha
+            moved[self.index] = other.kernel.gram @ alpha
         return moved
 
     def _bound(self, relative: float) -> float:
@@ -229,27 +251,25 @@ def factor(matrix: Tensor, regulariser: str) -> Tensor:
     return lower
 
 
-def normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Normal numbers in the shape of others."""
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-
-
-def redrawn_square(square: Tensor, relative: float, generator: torch.Generator) -> Tensor:
-    """A symmetric matrix with other last digits.
-
-    Entries are rounded beside √(k_ii k_jj): they are sums of terms of both signs.
-    """
-    root = square.diagonal().clamp_min(0).sqrt()
-    noise = normal(square, generator)
-    return square + relative / math.sqrt(2) * (noise + noise.T) * root[:, None] * root
-
-
-def _kernel_of(problem: Problem, index: Tensor) -> _Kernel:
+def _kernel_of(prepared: Prepared, chosen: Array, index: Tensor) -> _Kernel:
+    problem = prepared.problem
     own = problem.train.feature_rows
     other = problem.cross.feature_rows
     if own is not None and other is not None:
         return _Features(other[0], own[1][index].double())
-    return _Columns.of(problem, index)
+    if prepared.kernel.precomputed:
+        return _Columns.of(problem, index, None, None)
+    return _Columns.of(problem, index, prepared.kernel, as_tensor(prepared.data.x[chosen]))
+
+
+@dataclass(frozen=True, eq=False)
+class Redrawn:
+    """A kernel with other last digits, and by which share of √(k_ii k_jj) its numbers moved."""
+
+    kernel: _Kernel
+    #: At most, and as a root of the mean of squares.
+    worst: float
+    usual: float
 
 
 class _Kernel(ABC):
@@ -273,8 +293,8 @@ class _Kernel(ABC):
         """How far K[outer, S] α moves when each of the numbers moves, by chance, by its size."""
 
     @abstractmethod
-    def redrawn(self, relative: float, generator: torch.Generator) -> _Kernel:
-        """The same with other last digits of the points' own numbers."""
+    def redrawn(self, draws: Draws) -> Redrawn:
+        """The same with other last digits of what the points are made from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,9 +306,14 @@ class _Columns(_Kernel):
     square: Tensor
     #: All of them, where they are few.
     whole: Tensor | None
+    #: What makes the numbers, from which rows; None where they were given.
+    kernel: Kernel | None
+    rows: Tensor | None
 
     @classmethod
-    def of(cls, problem: Problem, index: Tensor) -> _Columns:
+    def of(
+        cls, problem: Problem, index: Tensor, kernel: Kernel | None, rows: Tensor | None
+    ) -> _Columns:
         few = problem.cross.shape[0] * len(index) * 8 <= BLOCK_BYTES
         whole = problem.cross.columns(index).double() if few else None
         held = problem.train.matrix_or_none
@@ -299,7 +324,7 @@ class _Columns(_Kernel):
         else:
             pieces = _pieces(problem.train, index)
             square = torch.cat([columns[index] for columns, _ in pieces], 1)
-        return cls(problem.cross, index, square, whole)
+        return cls(problem.cross, index, square, whole, kernel, rows)
 
     @property
     def gram(self) -> Tensor:
@@ -321,8 +346,18 @@ class _Columns(_Kernel):
         squares = alpha.square()
         return _added(columns.square() @ squares[part] for columns, part in self._blocks()).sqrt()
 
-    def redrawn(self, relative: float, generator: torch.Generator) -> _Columns:
-        return replace(self, square=redrawn_square(self.square, relative, generator))
+    def redrawn(self, draws: Draws) -> Redrawn:
+        if self.kernel is None or self.rows is None:
+            moved = draws.square(self.square)
+            return Redrawn(replace(self, square=moved), draws.relative, draws.relative)
+        # In double and then rounded: digits that the precision does not hold are lost once more.
+        rows = draws.rows(self.rows.to(self.square)).to(self.operator.like)
+        moved = self.kernel.gram(rows).double()
+        root = self.square.diagonal().clamp_min(torch.finfo(moved.dtype).tiny).sqrt()
+        shares = (moved - self.square).div_(root[:, None]).div_(root)
+        usual = float(torch.linalg.vector_norm(shares)) / len(root)
+        worst = max(draws.relative, float(shares.abs().max()))
+        return Redrawn(replace(self, square=moved), worst, max(draws.relative, usual))
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,13 +385,9 @@ class _Features(_Kernel):
         squares = (self.rows.T @ alpha).square()
         return torch.cat([block.square() @ squares for block in self._blocks()]).sqrt()
 
-    def redrawn(self, relative: float, generator: torch.Generator) -> _Features:
-        return replace(self, rows=redrawn_rows(self.rows, relative, generator))
-
-
-def redrawn_rows(rows: Tensor, relative: float, generator: torch.Generator) -> Tensor:
-    """Features with other last digits."""
-    return rows * (1 + relative * normal(rows, generator))
+    def redrawn(self, draws: Draws) -> Redrawn:
+        moved = replace(self, rows=draws.rows(self.rows))
+        return Redrawn(moved, draws.relative, draws.relative)
 
 
 def blocks_of(rows: Tensor) -> Iterator[Tensor]:

@@ -348,8 +348,7 @@ class BilevelSelector(Selector):
     ) -> Coreset:
         run = assembly.run
         if run.objectives:
-            reported = run.objectives[-1]
-            certified(prepared.problem, run.indices, run.weights, reported, prepared.solvers)
+            certified(prepared, run.indices, run.weights, run.objectives[-1])
         provenance = replace(
             story,
             seconds=assembly.clock.seconds,
@@ -471,7 +470,7 @@ class BilevelSelector(Selector):
             kept = np.flatnonzero(learnt > 0)
             ending = _lost(len(kept), len(learnt))
             chosen = np.array(engine.chosen)[kept]
-            certified(prepared.problem, chosen, learnt[kept], engine.objective, prepared.solvers)
+            certified(prepared, chosen, learnt[kept], engine.objective)
             return Coreset(
                 chosen,
                 learnt[kept],

@@ -142,7 +142,7 @@ class JointSelector(Selector):
             surplus = range(len(run.indices), len(one.chosen))
             if surplus:  # an interrupt came when some models had the next point and others had not
                 one.drop(surplus)
-            certified(part.problem, run.indices, run.weights, one.objective, part.solvers)
+            certified(part, run.indices, run.weights, one.objective)
 
     def _divided(self, runtime: Runtime) -> Runtime:
         """One memory limit for all models together."""

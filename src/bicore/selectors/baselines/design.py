@@ -23,7 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.certificate import TOLERANCE, mend, redrawn_rows, rounding_of, spread_of
+from bicore.bilevel.certificate import (
+    DRAWS,
+    TOLERANCE,
+    Draws,
+    mend,
+    rounding_of,
+    spread_of,
+)
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator
@@ -306,13 +313,13 @@ def _check_bound(
     """An error where a choice comes out better than any can be, or where the last digits of the
     features decide what the bound is."""
 
-    def again(generator: torch.Generator) -> float:
-        other = redrawn_rows(features, rounding_of(train), generator)
-        return relaxed.bound_at(other, _moment(other, weights), noise)
+    def bound_of(rows: Tensor) -> float:
+        return relaxed.bound_at(rows, _moment(rows, weights), noise)
 
-    known = relaxed.bound_at(features, _moment(features, weights), noise)
+    draws = Draws(rounding_of(train), features)
+    others = [bound_of(draws.rows(features)) for _ in range(DRAWS)]
+    uncertain = spread_of(others, bound_of(features))
     allowed = TOLERANCE[train.like.dtype] * objective
-    uncertain = spread_of(again, known, features)
     if not (uncertain <= allowed and relaxed.bound <= objective + allowed):
         raise NumericalError(
             f"a lower bound of {relaxed.bound:.9g}, give or take {uncertain:.2g}, was found for an "

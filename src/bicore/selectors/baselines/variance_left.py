@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.certificate import (
+    DRAWS,
     NEGLIGIBLE,
     TOLERANCE,
+    Draws,
     blocks_of,
     factor,
     mend,
     precision,
-    redrawn_rows,
-    redrawn_square,
     rounding_of,
     spread_of,
 )
@@ -100,7 +100,7 @@ class Left(ABC):
         """G."""
 
     @abstractmethod
-    def redrawn(self, relative: float, generator: torch.Generator) -> Left:
+    def redrawn(self, draws: Draws) -> Left:
         """The same with other last digits of the kernel's numbers."""
 
     @abstractmethod
@@ -112,9 +112,9 @@ class Left(ABC):
         bound = self.bound(relative)
         if bound <= negligible:
             return bound
-        return spread_of(
-            lambda generator: self.redrawn(relative, generator).value(), self.value(), self.weights
-        )
+        draws = Draws(relative, self.weights)
+        others = [self.redrawn(draws).value() for _ in range(DRAWS)]
+        return spread_of(others, self.value())
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +149,8 @@ class FeaturesLeft(Left):
         known = torch.linalg.solve_triangular(lower, self.rows @ block.T, upper=False)
         return block.square().sum(1) - known.square().sum(0)
 
-    def redrawn(self, relative: float, generator: torch.Generator) -> FeaturesLeft:
-        return replace(self, rows=redrawn_rows(self.rows, relative, generator))
+    def redrawn(self, draws: Draws) -> FeaturesLeft:
+        return replace(self, rows=draws.rows(self.rows))
 
     def bound(self, relative: float) -> float:
         if not self._few():
@@ -196,9 +196,9 @@ class ColumnsLeft(Left):
         ]
         return 0.5 * float(self.weights @ (self.prior - torch.cat(known)))
 
-    def redrawn(self, relative: float, generator: torch.Generator) -> ColumnsLeft:
-        square = redrawn_square(self.square, relative, generator)
-        columns = redrawn_rows(self.columns.double(), relative, generator)
+    def redrawn(self, draws: Draws) -> ColumnsLeft:
+        square = draws.square(self.square)
+        columns = draws.rows(self.columns.double())
         prior = self.prior
         if self.index is not None:  # the same numbers
             columns[self.index] = square
@@ -214,5 +214,3 @@ def _by_differences(relative: float, size: int, ratio: float, prior: float) -> f
     """What rounding can do to k_oo − k_oS(K_SS + σ²)⁻¹k_So: every number of the matrix of S and o
     is multiplied by (1, g), ‖g‖ ≤ ½ √(k/σ²)."""
     return relative * prior * (1 + 0.5 * math.sqrt(size * ratio)) ** 2
-
-
