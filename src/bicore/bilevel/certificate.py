@@ -393,7 +393,7 @@ class _Features(_Kernel):
 def blocks_of(rows: Tensor) -> Iterator[Tensor]:
     """A matrix in float64, some rows at a time."""
     height = max(1, BLOCK_BYTES // (8 * max(rows.shape[1], 1)))
-    return (block.double() for block in rows.split(height))
+    return (block.double() for block in torch.split(rows, height))
 
 
 def _pieces(operator: KernelOperator, index: Tensor) -> Iterator[tuple[Tensor, slice]]:

@@ -145,9 +145,8 @@ class FeaturesLeft(Left):
 
     def _of(self, block: Tensor, lower: Tensor) -> Tensor:
         if self._few():
-            return torch.linalg.solve_triangular(lower, block.T, upper=False).square().sum(0)
-        known = torch.linalg.solve_triangular(lower, self.rows @ block.T, upper=False)
-        return block.square().sum(1) - known.square().sum(0)
+            return _norms(lower, block.T)
+        return block.square().sum(1) - _norms(lower, self.rows @ block.T)
 
     def redrawn(self, draws: Draws) -> FeaturesLeft:
         return replace(self, rows=draws.rows(self.rows))
@@ -190,10 +189,7 @@ class ColumnsLeft(Left):
         matrix = self.square.clone()
         matrix.diagonal().add_(self.noise)
         lower = factor(matrix, "noise")
-        known = [
-            torch.linalg.solve_triangular(lower, block.T, upper=False).square().sum(0)
-            for block in blocks_of(self.columns)
-        ]
+        known = [_norms(lower, block.T) for block in blocks_of(self.columns)]
         return 0.5 * float(self.weights @ (self.prior - torch.cat(known)))
 
     def redrawn(self, draws: Draws) -> ColumnsLeft:
@@ -208,6 +204,12 @@ class ColumnsLeft(Left):
     def bound(self, relative: float) -> float:
         prior = 0.5 * float(self.weights @ self.prior)
         return _by_differences(relative, self.size, self.ratio, prior)
+
+
+def _norms(lower: Tensor, columns: Tensor) -> Tensor:
+    """‖L⁻¹c‖² of every column c."""
+    halves: Tensor = torch.linalg.solve_triangular(lower, columns, upper=False)
+    return halves.square().sum(0)
 
 
 def _by_differences(relative: float, size: int, ratio: float, prior: float) -> float:
