@@ -40,8 +40,6 @@ ROUNDINGS = 4
 #: square of what changes is taken for what rounding may do.
 DRAWS = 3
 SAFETY = 3
-#: Nothing is drawn where a bound of what rounding can do is below this share of the tolerance.
-NEGLIGIBLE = 0.1
 #: The relative residual that an iterative refit is asked for; a hundred times as much still serves.
 RESIDUAL = 1e-10
 
@@ -62,7 +60,7 @@ def certified(
     refit = Refit(prepared, points, weights)
     difference = abs(reported - refit.objective)
     # Where they differ by too much there is nothing left to see.
-    uncertain = refit.uncertainty() if refit.allows(difference) else 0.0
+    uncertain = refit.uncertainty(difference) if refit.allows(difference) else 0.0
     if not refit.allows(difference + uncertain):
         raise NumericalError(
             f"the objective of {refit.size} points came out as {reported:.9g}; fitted again in "
@@ -193,14 +191,15 @@ class Refit:
         inner = InnerProblem(gram, self.targets, self.weights, self.rho, loss)
         return Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(self.targets)).alpha
 
-    def uncertainty(self) -> float:
-        """What the rounding of the kernel's numbers may do to the objective."""
+    def uncertainty(self, difference: float) -> float:
+        """What the rounding of the kernel's numbers may do to the objective: a bound where that is
+        enough for what differs already, and what it does where not."""
         if not self.size:
             return 0.0
         draws = Draws(rounding_of(self.problem.train), self.weights)
         first = self.kernel.redrawn(draws)
         bound = self._bound(first.worst)
-        if bound <= NEGLIGIBLE * self._share * self.objective:
+        if self.allows(difference + bound):
             return bound
         others = [first, *(self.kernel.redrawn(draws) for _ in range(DRAWS - 1))]
         return spread_of([self._value(self._moved(one, draws)) for one in others], self.objective)
@@ -214,8 +213,8 @@ class Refit:
             moved[self.index] = other.kernel.gram @ alpha
         return moved
 
-    def _bound(self, relative: float) -> float:
-        """More than a rounding by this share of √(k_ii k_jj) can do, to first order.
+    def _bound(self, share: float) -> float:
+        """More than numbers off by chance by this share of √(k_ii k_jj) do, to first order.
 
         With A the weighted curvature, δh = δK α − K[:, S](2ρ + A K_SS)⁻¹A δK_SS α, where a row of
         K[:, S](2ρ + A K_SS)⁻¹A has a norm of at most ½ √(k a/2ρ).
@@ -227,9 +226,9 @@ class Refit:
             curvature = loss.curvature(self.gram @ self.alpha, self.targets).scaled(self.weights)
             steepest = float(curvature.typical().max()) * outputs  # a trace
         largest = max(self.largest, self.kernel.largest())
-        across = 0.5 * math.sqrt(self.size * largest * steepest / (2 * self.rho))
-        own = math.sqrt(self.largest) * float(self.alpha.abs().sum())
-        shift = relative * math.sqrt(largest) * own * (1 + across)
+        across = 0.5 * math.sqrt(largest * steepest / (2 * self.rho))
+        own = math.sqrt(self.largest) * float(torch.linalg.vector_norm(self.alpha))
+        shift = SAFETY * share * math.sqrt(largest) * own * (1 + across)
         if self.problem.outer_loss.quadratic:
             slope = 2 * math.sqrt(outputs * self.objective)
         else:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from bicore.bilevel.certificate import (
     DRAWS,
-    NEGLIGIBLE,
     TOLERANCE,
     Draws,
     blocks_of,
@@ -47,7 +46,7 @@ def certified_variance(left: Left, train: KernelOperator, reported: float) -> No
     allowed = share * value
     uncertain = 0.0
     if difference <= allowed:  # otherwise there is nothing left to see
-        uncertain = left.uncertainty(rounding_of(train), NEGLIGIBLE * allowed)
+        uncertain = left.uncertainty(rounding_of(train), allowed - difference)
     if not difference + uncertain <= allowed:
         raise NumericalError(
             f"the variance that {left.size} points leave came out as {reported:.9g}; computed "
@@ -107,10 +106,10 @@ class Left(ABC):
     def bound(self, relative: float) -> float:
         """More than a rounding by this share can do, to first order."""
 
-    def uncertainty(self, relative: float, negligible: float) -> float:
-        """What the rounding of the kernel's numbers may do."""
+    def uncertainty(self, relative: float, enough: float) -> float:
+        """What the rounding of the kernel's numbers may do: a bound where that is low enough."""
         bound = self.bound(relative)
-        if bound <= negligible:
+        if bound <= enough:
             return bound
         draws = Draws(relative, self.weights)
         others = [self.redrawn(draws).value() for _ in range(DRAWS)]
