@@ -37,7 +37,9 @@ from bicore.selectors.base import Selector, need_labels
 class BilevelSelector(Selector):
     """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
 
-    Names are looked up when it is built; its fields hold objects.
+    Names are looked up when it is built; its fields hold objects. The objective of what it selects
+    is computed again from nothing, and agrees to the tolerance of
+    :mod:`bicore.bilevel.certificate`, or ``NumericalError`` is raised.
 
     Parameters
     ----------
@@ -455,6 +457,8 @@ class BilevelSelector(Selector):
         ------
         InputError
             Where the points or the weights cannot be right.
+        NumericalError
+            Where the objective is not what a second fit of the points has.
         """
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)

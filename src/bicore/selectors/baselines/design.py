@@ -113,7 +113,9 @@ class VDesign(_Design):
     variance over the data (the paper's Bayesian V-objective). No labels are looked at: use it to
     choose what is to be labelled for a model that is linear in the space. ``objectives`` hold G;
     ``info["submodularity_ratio"]`` and ``info["guarantee"]`` say what share of the best decrease
-    greedy selection is sure to reach.
+    greedy selection is sure to reach. The last objective and the bound are computed again from
+    nothing; where they do not agree, because the noise is too small beside the variances for the
+    precision, ``NumericalError`` is raised.
 
     Parameters
     ----------
