@@ -4,12 +4,12 @@ The fit here is this file's own: kernels by their formulas, closed forms and New
 extended precision, nothing of bicore's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bicore import (
@@ -25,6 +25,7 @@ from bicore import (
 from bicore.bilevel import LBFGS, Newton, Ridge, certificate
 from bicore.bilevel.certificate import FLOOR, TOLERANCE, Refit, certified, promised
 from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
 from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver
@@ -303,7 +304,58 @@ def check(case):
     return None
 
 
+PLAIN = Case(
+    kernel="linear",
+    loss="squared",
+    outer_loss=None,
+    rule="gradient",
+    weights="binary",
+    strategy="greedy",
+    inner_reg=1.0,
+    dtype="float64",
+    scale=1e6,
+    rows=20,
+    size=8,
+    weighted=False,
+    judged=False,
+    twins=False,
+    seed=0,
+)
+SINGLE = replace(
+    PLAIN,
+    loss="cross-entropy",
+    outer_loss="squared",
+    rule="first-order",
+    scale=1e5,
+    rows=30,
+    size=1,
+    seed=321537,
+)
+TWINS = replace(
+    PLAIN,
+    kernel="ntk",
+    strategy="exchange",
+    rule="first-order",
+    inner_reg=1e-2,
+    scale=1.0,
+    rows=11,
+    size=6,
+    weighted=True,
+    twins=True,
+    seed=1445,
+)
+
+
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
+# Each of these reported what was not so.
+@example(PLAIN)
+@example(replace(PLAIN, scale=1e3, inner_reg=1e-6))
+@example(replace(PLAIN, scale=1e6, inner_reg=1e-2, rule="gain", judged=True))
+@example(replace(PLAIN, scale=1e2, dtype="float32", weighted=True, inner_reg=1e-2))
+@example(replace(PLAIN, scale=1.0, dtype="float32", inner_reg=1e-6, strategy="batches"))
+@example(replace(SINGLE, inner_reg=PerPoint(1e-3)))
+@example(replace(TWINS, dtype="float32"))
+@example(replace(TWINS, scale=1e-4, inner_reg=1e-6, rows=14, size=3, rule="gradient", seed=3587))
 @given(cases())
 def test_a_reported_objective_is_that_of_an_independent_fit(case):
     check(case)
@@ -339,12 +391,16 @@ def test_linear_features_too_large_for_their_regulariser_are_an_error(dtype, sca
         selector.select(scaled(scale), 12, context=on_cpu(dtype))
 
 
-def test_weights_of_a_kernel_too_large_for_its_regulariser_are_an_error():
-    selector = BilevelSelector("linear", inner_reg=1e-6, task="regression")
-    data = scaled(1e4)
-    data = Dataset(data.x, data.x[:, 0] / 1e4 + np.sin(data.x[:, 1] / 1e4))
-    with pytest.raises(NumericalError):
-        selector.reweight(data, range(12), context=on_cpu("float32"))
+def test_a_wrong_objective_of_weights_is_an_error(monkeypatch):
+    fit_as_it_is = ImplicitEngine.fit
+
+    def off(self):
+        fit_as_it_is(self)
+        self.objective *= 1 + 1e-5
+
+    monkeypatch.setattr(ImplicitEngine, "fit", off)
+    with pytest.raises(NumericalError, match="must agree"):
+        BilevelSelector("rbf", inner_reg=0.1).reweight(scaled(1), range(5), context=on_cpu())
 
 
 def test_every_model_of_a_joint_coreset_is_checked():

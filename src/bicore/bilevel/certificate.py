@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 from bicore.bilevel.prepare import Prepared
 from bicore.bilevel.problem import Problem, finite_objective
 from bicore.bilevel.solvers.inner import LBFGS, InnerProblem, InnerSolver, Newton, Ridge
+from bicore.bilevel.solvers.linear import Adaptive
 from bicore.data import Array, as_tensor
 from bicore.errors import NumericalError
 from bicore.kernels.base import Kernel
@@ -42,6 +44,8 @@ DRAWS = 3
 SAFETY = 3
 #: The relative residual that an iterative refit is asked for; a hundred times as much still serves.
 RESIDUAL = 1e-10
+#: That of the linear system of one step more.
+STEP_RESIDUAL = 1e-3
 
 
 def certified(
@@ -189,7 +193,26 @@ class Refit:
             matrix.diagonal().add_(self.rho / self.weights)
             return torch.cholesky_solve(self.targets, factor(matrix, "inner_reg"))
         inner = InnerProblem(gram, self.targets, self.weights, self.rho, loss)
-        return Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(self.targets)).alpha
+        alpha = Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(self.targets)).alpha
+        return alpha + self._step(inner, alpha)
+
+    def _step(self, inner: InnerProblem, alpha: Tensor) -> Tensor:
+        """A step of Newton's method: by how much coefficients are off, as far as can be seen."""
+        predictions = inner.gram @ alpha
+        system = inner.system(predictions)
+        residual = inner.residual(alpha, predictions)[0]
+        return Adaptive().solve(system, -residual, STEP_RESIDUAL).z
+
+    def _unsolved(self) -> float:
+        """What another step would do to the objective: residuals are small beside the data, and
+        with them may be all that decides it."""
+        if self.problem.inner_loss.quadratic:
+            return 0.0
+        inner = InnerProblem(
+            self.gram, self.targets, self.weights, self.rho, self.problem.inner_loss
+        )
+        step = self._step(inner, self.alpha)
+        return abs(self._value(self.kernel.predictions(self.alpha + step)) - self.objective)
 
     def uncertainty(self, difference: float) -> float:
         """What the rounding of the kernel's numbers may do to the objective: a bound where that is
@@ -198,19 +221,21 @@ class Refit:
             return 0.0
         draws = Draws(rounding_of(self.problem.train), self.weights)
         first = self.kernel.redrawn(draws)
-        bound = self._bound(first.worst)
+        unsolved = self._unsolved()
+        bound = unsolved + self._bound(first.worst)
         if self.allows(difference + bound):
             return bound
         others = [first, *(self.kernel.redrawn(draws) for _ in range(DRAWS - 1))]
-        return spread_of([self._value(self._moved(one, draws)) for one in others], self.objective)
+        values = [self._value(self._moved(one, draws)) for one in others]
+        return unsolved + spread_of(values, self.objective)
 
     def _moved(self, other: Redrawn, draws: Draws) -> Tensor:
         """The predictions when the kernel's last digits are others."""
         alpha = self._fitted(other.kernel.gram)
         moved = other.kernel.predictions(alpha)
         moved.addcmul_(other.kernel.spread(alpha), draws.normal(moved), value=other.usual)
-        if self.problem.same:  # the points are of the outer set: their numbers are the same there
-            moved[self.index] = other.kernel.gram @ alpha
+        same = self.kernel.same
+        moved[same.outer] = (other.kernel.gram @ alpha)[same.points]
         return moved
 
     def _bound(self, share: float) -> float:
@@ -255,10 +280,49 @@ def _kernel_of(prepared: Prepared, chosen: Array, index: Tensor) -> _Kernel:
     own = problem.train.feature_rows
     other = problem.cross.feature_rows
     if own is not None and other is not None:
-        return _Features(other[0], own[1][index].double())
+        return _Features(Same.themselves(problem, index), other[0], own[1][index].double())
     if prepared.kernel.precomputed:
-        return _Columns.of(problem, index, None, None)
-    return _Columns.of(problem, index, prepared.kernel, as_tensor(prepared.data.x[chosen]))
+        return _Columns.of(Same.themselves(problem, index), problem, index, None, None)
+    rows = prepared.data.x[chosen]
+    every = prepared.data.x if prepared.outer is None else prepared.outer.x
+    same = Same.equal(every, rows).on(index.device)
+    return _Columns.of(same, problem, index, prepared.kernel, as_tensor(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """Rows of the outer set that are points chosen, or equal to one: no kernel tells them apart,
+    but for rounding."""
+
+    outer: Tensor
+    points: Tensor
+    #: Points that are equal to each other.
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def themselves(cls, problem: Problem, index: Tensor) -> Same:
+        """The points where the outer set has them too."""
+        outer = index if problem.same else index[:0]
+        return cls(outer, torch.arange(len(outer), device=index.device))
+
+    @classmethod
+    def equal(cls, every: Array, rows: Array) -> Same:
+        """All that are equal, number by number."""
+        places: dict[bytes, list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault(row.tobytes(), []).append(place)
+        pairs = [
+            (number, place)
+            for number, row in enumerate(every)
+            for place in places.get(row.tobytes(), ())
+        ]
+        found = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
+        twins = [pair for alike in places.values() for pair in combinations(alike, 2)]
+        return cls(found[:, 0], found[:, 1], tuple(twins))
+
+    def on(self, device: torch.device) -> Same:
+        """The same on a device."""
+        return replace(self, outer=self.outer.to(device), points=self.points.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +335,11 @@ class Redrawn:
     usual: float
 
 
+@dataclass(frozen=True, eq=False)
 class _Kernel(ABC):
     """K_SS and K[outer, S] of the points, in float64."""
+
+    same: Same
 
     @property
     @abstractmethod
@@ -311,7 +378,12 @@ class _Columns(_Kernel):
 
     @classmethod
     def of(
-        cls, problem: Problem, index: Tensor, kernel: Kernel | None, rows: Tensor | None
+        cls,
+        same: Same,
+        problem: Problem,
+        index: Tensor,
+        kernel: Kernel | None,
+        rows: Tensor | None,
     ) -> _Columns:
         few = problem.cross.shape[0] * len(index) * 8 <= BLOCK_BYTES
         whole = problem.cross.columns(index).double() if few else None
@@ -323,7 +395,7 @@ class _Columns(_Kernel):
         else:
             pieces = _pieces(problem.train, index)
             square = torch.cat([columns[index] for columns, _ in pieces], 1)
-        return cls(problem.cross, index, square, whole, kernel, rows)
+        return cls(same, problem.cross, index, square, whole, kernel, rows)
 
     @property
     def gram(self) -> Tensor:
@@ -352,11 +424,29 @@ class _Columns(_Kernel):
         # In double and then rounded: digits that the precision does not hold are lost once more.
         rows = draws.rows(self.rows.to(self.square)).to(self.operator.like)
         moved = self.kernel.gram(rows).double()
+        for i, j in self.same.pairs:
+            moved[i, j] = moved[j, i] = (moved[i, i] * moved[j, j]).sqrt()
         root = self.square.diagonal().clamp_min(torch.finfo(moved.dtype).tiny).sqrt()
         shares = (moved - self.square).div_(root[:, None]).div_(root)
         usual = float(torch.linalg.vector_norm(shares)) / len(root)
-        worst = max(draws.relative, float(shares.abs().max()))
+        worst = max(draws.relative, float(shares.abs().max()), self._of_equal())
         return Redrawn(replace(self, square=moved), worst, max(draws.relative, usual))
+
+    def _of_equal(self) -> float:
+        """By which share the kernel has rows that are equal apart from each other."""
+        own = self.square.diagonal()
+        worst = 0.0
+        if len(self.same.outer) <= len(self.index) and not self.same.pairs:
+            return worst  # most often: none but the points themselves
+        for columns, part in self._blocks():
+            here = torch.arange(len(self.index), device=own.device)[part]
+            inside = torch.isin(self.same.points, here)
+            outer = self.same.outer[inside]
+            points = self.same.points[inside]
+            if len(points):
+                entries = columns[outer, points - here[0]]
+                worst = max(worst, float(((entries - own[points]).abs() / own[points]).max()))
+        return worst
 
 
 @dataclass(frozen=True, eq=False)
