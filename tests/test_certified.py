@@ -261,9 +261,11 @@ def cases(draw):
     constant = not isinstance(inner_reg, PerPoint)
     closed = constant and loss == "squared" and outer_loss is None
     weights = one_of("binary", "binary", "final", "learnt")
-    if loss == "huber":  # derivatives by torch.func are slow: no searches, few points
+    if loss == "huber":
         weights = "binary"
         inner_reg = 1e-2 if inner_reg == "auto" else inner_reg
+    # Derivatives by torch.func are slow, and so are weights learnt by fits that iterate.
+    most = 2 if loss == "huber" else 3 if weights == "learnt" and loss != "squared" else 8
     refining = ["simplex"] * constant + ["exchange", "elimination"] * closed
     if weights == "learnt":
         refining = []
@@ -279,7 +281,7 @@ def cases(draw):
         one_of("float64", "float32"),
         10.0 ** draw(st.integers(-6, 6)),
         rows=draw(st.integers(8, 30)),
-        size=draw(st.integers(1, 2 if loss == "huber" else 8)),
+        size=draw(st.integers(1, most)),
         weighted=draw(st.booleans()),
         judged=draw(st.booleans()),
         twins=draw(st.booleans()),
@@ -346,7 +348,7 @@ TWINS = replace(
 )
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 # Each of these reported what was not so.
 @example(PLAIN)
 @example(replace(PLAIN, scale=1e3, inner_reg=1e-6))
@@ -355,7 +357,7 @@ TWINS = replace(
 @example(replace(PLAIN, scale=1.0, dtype="float32", inner_reg=1e-6, strategy="batches"))
 @example(replace(SINGLE, inner_reg=PerPoint(1e-3)))
 @example(replace(TWINS, dtype="float32"))
-@example(replace(TWINS, scale=1e-4, inner_reg=1e-6, rows=14, size=3, rule="gradient", seed=3587))
+@example(replace(TWINS, scale=1e-4, inner_reg=1e-6, rows=14, size=3, strategy="simplex", seed=3587))
 @given(cases())
 def test_a_reported_objective_is_that_of_an_independent_fit(case):
     check(case)
