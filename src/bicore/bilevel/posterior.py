@@ -26,8 +26,11 @@ from bicore.kernels.operators import KernelOperator
 from bicore.numerics.tiles import height, summed_over_rows
 from bicore.runtime import checkpoint, wide
 
-#: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding.
+#: How many roundings of the largest variance, magnified by its ratio to ρ, count as rounding …
 ROUNDING = 1e4
+#: … and the share of the largest variance beyond which nothing does: scores and divisors are sums
+#: with such variances, and say nothing where one is wrong by more.
+MOST_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,8 +283,15 @@ def posterior_of(
 
 def rounding_allowed(dtype: torch.dtype, variance: float, rho: float) -> float:
     """How far below zero rounding may take a posterior variance, where the largest prior one is
-    ``variance``."""
-    return ROUNDING * torch.finfo(dtype).eps * variance * max(1.0, variance / rho)
+    ``variance``.
+
+    m steps are a Cholesky factor of K + ρ with entries off by m roundings e of the largest
+    variance v, and so is the variance left by e (1 + ‖g‖₁)², g the coefficients that predict the
+    point from the m others, ‖g‖₂ ≤ ½ √(v/ρ): about e m v/ρ where that is large. A bound for the
+    worst case, so that it ends where it would excuse everything.
+    """
+    worst = ROUNDING * torch.finfo(dtype).eps * max(1.0, variance / rho)
+    return variance * min(worst, MOST_ROUNDING)
 
 
 def check_variance(lowest: float, allowed: float) -> None:

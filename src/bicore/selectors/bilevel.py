@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
@@ -76,7 +77,9 @@ class _Order:
 class BilevelSelector(Selector):
     """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
 
-    Names are looked up when it is built; its fields hold objects.
+    Names are looked up when it is built; its fields hold objects. The objective of what it selects
+    is computed again from nothing, and agrees to the tolerance of
+    :mod:`bicore.bilevel.certificate`, or ``NumericalError`` is raised.
 
     Parameters
     ----------
@@ -416,6 +419,8 @@ class BilevelSelector(Selector):
         self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
     ) -> Coreset:
         run = assembly.run
+        if run.objectives:
+            certified(prepared, run.indices, run.weights, run.objectives[-1])
         provenance = replace(
             story,
             seconds=assembly.clock.seconds,
@@ -524,6 +529,8 @@ class BilevelSelector(Selector):
         ------
         InputError
             Where the points or the weights cannot be right.
+        NumericalError
+            Where the objective is not what a second fit of the points has.
         """
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
@@ -539,6 +546,7 @@ class BilevelSelector(Selector):
             kept = np.flatnonzero(learnt > 0)
             ending = _optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
+            certified(prepared, chosen, learnt[kept], engine.objective)
             return Coreset(
                 chosen,
                 learnt[kept],

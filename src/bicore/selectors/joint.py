@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.certificate import certified
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.joint import JointEngine
 from bicore.bilevel.greedy import Run
@@ -109,6 +110,8 @@ class JointSelector(Selector):
             preparation = clock.seconds
             run = Run(engine, Gradient(), plan, clock, line)
             ending = run.complete(start)
+            if run.objectives:
+                self._check(parts, engine, run)
             for model, one in zip(models, engine.engines, strict=True):
                 model["objective"] = one.objective
             provenance = Provenance(
@@ -132,6 +135,14 @@ class JointSelector(Selector):
                 provenance,
                 self.selectors[0].details(parts[0]) | {"models": models},
             )
+
+    def _check(self, parts: list[Prepared], engine: JointEngine, run: Run) -> None:
+        """Compute the objective of every model again; the sum is right when they all are."""
+        for part, one in zip(parts, engine.engines, strict=True):
+            surplus = range(len(run.indices), len(one.chosen))
+            if surplus:  # an interrupt came when some models had the next point and others had not
+                one.drop(surplus)
+            certified(part, run.indices, run.weights, one.objective)
 
     def _divided(self, runtime: Runtime) -> Runtime:
         """One memory limit for all models together."""

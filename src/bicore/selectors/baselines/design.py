@@ -23,8 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.certificate import (
+    DRAWS,
+    TOLERANCE,
+    Draws,
+    mend,
+    rounding_of,
+    spread_of,
+)
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
-from bicore.errors import InputError, MemoryLimitError
+from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.numerics.tiles import summed_over_rows
 from bicore.picking import lowest
@@ -32,6 +40,7 @@ from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
 from bicore.selectors.baselines.relaxation import Relaxed, relax
+from bicore.selectors.baselines.variance_left import certified_variance, left_by
 
 #: σ² where none is given, as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1
@@ -70,6 +79,9 @@ class _Design(OverSpace):
             place = lowest(scores, job.data.ids)
             state.add(place)
             growth.take(place, state.objective)
+        prior = prior_variances(outer, train)
+        left = left_by(train, outer, prior, weights, noise, growth.order)
+        certified_variance(left, train, state.objective)
         growth.details |= {"noise": noise, **guarantee(train, noise)}
         if self.certify:
             size = len(growth.order)
@@ -105,7 +117,9 @@ class VDesign(_Design):
     variance over the data (the paper's Bayesian V-objective). No labels are looked at: use it to
     choose what is to be labelled for a model that is linear in the space. ``objectives`` hold G;
     ``info["submodularity_ratio"]`` and ``info["guarantee"]`` say what share of the best decrease
-    greedy selection is sure to reach.
+    greedy selection is sure to reach. The last objective and the bound are computed again from
+    nothing; where they do not agree, because the noise is too small beside the variances for the
+    precision, ``NumericalError`` is raised.
 
     Parameters
     ----------
@@ -277,23 +291,53 @@ def _certificate(
     objective: float,
 ) -> tuple[dict[str, Any], Tensor]:
     """What is known of the best choice of this size, and the relaxed weights."""
-    relaxed = relaxation(train, outer, weights, noise, size)
-    gap = objective / relaxed.bound - 1 if relaxed.bound > 0 else 0.0  # nothing is left to know
+    features = square_root(train)
+    moment = _moment(features, weights if outer is train else None)
+    relaxed = relax(features, moment, noise, size)
+    _check_bound(relaxed, objective, train, features, weights if outer is train else None, noise)
     known = {
         "lower_bound": relaxed.bound,
         "relaxed_objective": relaxed.objective,
-        "gap": gap,
+        "gap": _gap(objective, relaxed.bound),
     }
     return known, relaxed.weights
 
 
-def relaxation(
-    train: KernelOperator, outer: KernelOperator, weights: Tensor, noise: float, size: int
-) -> Relaxed:
-    """The best weights over 0 ≤ w ≤ 1, Σw ≤ size, to a certified gap."""
-    features = square_root(train)
-    if outer is train:
-        moment = summed_over_rows(features, features, weights.double())
-    else:
-        moment = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    return relax(features, moment, noise, size)
+def _gap(objective: float, bound: float) -> float:
+    """How far above the bound, as a share of it; rounding takes it no lower than none."""
+    if objective <= bound:
+        return 0.0
+    return objective / bound - 1 if bound > 0 else math.inf
+
+
+def _check_bound(
+    relaxed: Relaxed,
+    objective: float,
+    train: KernelOperator,
+    features: Tensor,
+    weights: Tensor | None,
+    noise: float,
+) -> None:
+    """An error where a choice comes out better than any can be, or where the last digits of the
+    features decide what the bound is."""
+
+    def bound_of(rows: Tensor) -> float:
+        return relaxed.bound_at(rows, _moment(rows, weights), noise)
+
+    draws = Draws(rounding_of(train), features)
+    others = [bound_of(draws.rows(features)) for _ in range(DRAWS)]
+    uncertain = spread_of(others, bound_of(features))
+    allowed = TOLERANCE[train.like.dtype] * objective
+    if not (uncertain <= allowed and relaxed.bound <= objective + allowed):
+        raise NumericalError(
+            f"a lower bound of {relaxed.bound:.9g}, give or take {uncertain:.2g}, was found for an "
+            f"objective of {objective:.9g}: the relaxed problem is not solved at this precision; "
+            f"{mend(train, 'noise')}, or leave certify out."
+        )
+
+
+def _moment(features: Tensor, weights: Tensor | None) -> Tensor:
+    """ΦᵀDΦ over the points; the identity where each parameter counts by itself."""
+    if weights is None:
+        return torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    return summed_over_rows(features, features, weights.double())

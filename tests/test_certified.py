@@ -1,0 +1,592 @@
+"""Every reported objective is what an independent fit of the same points has, or an error.
+
+The fit here is this file's own: kernels by their formulas, closed forms and Newton's method in
+extended precision, nothing of bicore's.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from bicore import (
+    RBF,
+    BilevelSelector,
+    Context,
+    CustomLoss,
+    Dataset,
+    NumericalError,
+    PerPoint,
+    Runtime,
+)
+from bicore.bilevel import LBFGS, Newton, Ridge, certificate
+from bicore.bilevel.certificate import FLOOR, TOLERANCE, Refit, certified, promised
+from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.posterior import check_variance, rounding_allowed
+from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.solvers.inner import Fit, InnerSolver
+from bicore.picking import Start
+from bicore.selectors import ADesign, Batches, JointSelector, VDesign
+from bicore.selectors.baselines.design import Variances, _gap
+from bicore.selectors.proxy_model import fitted
+from tests.helpers import prepared_of, pseudo_huber
+
+LONG = np.longdouble
+
+
+# Kernels by their formulas.
+
+
+def linear(a, b):
+    return a @ b.T
+
+
+def gaussian(gamma):
+    def kernel(a, b):
+        return np.exp(-LONG(gamma) * np.square(a[:, None] - b[None]).sum(2))
+
+    return kernel
+
+
+def tangent(a, b):
+    """Two hidden layers, σ_w = 1, σ_b = 0.05."""
+    bias = LONG("0.05") ** 2
+
+    def dense(sigma, theta):
+        sigma = sigma + bias
+        return sigma, sigma + theta
+
+    def variances(rows):
+        first = np.square(rows).mean(1) + bias
+        return first, first / 2 + bias
+
+    sigma, theta = dense(a @ b.T / a.shape[1], 0)
+    for left, right in zip(variances(a), variances(b), strict=True):
+        root = np.sqrt(left[:, None] * right)
+        c = np.clip(sigma / root, -1, 1)
+        angle = np.pi - np.arccos(c)
+        sigma, theta = dense(
+            root * (np.sqrt(1 - c * c) + angle * c) / (2 * np.pi), theta * angle / (2 * np.pi)
+        )
+    return theta
+
+
+# Losses: the value of every row, its gradient, and its Hessian as blocks.
+
+
+def squared(h, t):
+    return (
+        np.square(h - t).sum(1),
+        2 * (h - t),
+        2 * np.broadcast_to(np.eye(h.shape[1]), (*h.shape, h.shape[1])),
+    )
+
+
+def cross_entropy(h, t):
+    top = h.max(1, keepdims=True)
+    p = np.exp(h - top)
+    total = p.sum(1, keepdims=True)
+    p = p / total
+    values = (np.log(total) + top)[:, 0] - (h * t).sum(1)
+    return values, p - t, p[:, :, None] * (np.eye(h.shape[1]) - p[:, None])
+
+
+def logistic(h, t):
+    margin = t * h
+    p = np.exp(-np.logaddexp(LONG(0), margin))
+    return np.logaddexp(LONG(0), -margin)[:, 0], -t * p, (p * (1 - p))[:, :, None]
+
+
+def huber(h, t):
+    root = np.sqrt(1 + np.square(h - t))
+    return (root - 1).sum(1), (h - t) / root, (1 / root**3)[:, :, None] * np.eye(h.shape[1])
+
+
+LOSSES = {"squared": squared, "cross-entropy": cross_entropy, "logistic": logistic, "huber": huber}
+
+
+def encoded(name, y, reference, weights):
+    """Targets as the losses read them."""
+    if name == "logistic":
+        return (2 * y - 1).astype(LONG)[:, None]
+    rows, base = y, reference
+    if y.dtype.kind != "f":
+        classes = np.eye(reference.max() + 1, dtype=LONG)
+        rows, base = classes[y], classes[reference]
+    rows = rows.astype(LONG).reshape(len(rows), -1)
+    base = base.astype(LONG).reshape(len(base), -1)
+    if name == "squared":  # the weighted mean is an intercept
+        rows = rows - weights.astype(LONG) @ base / weights.astype(LONG).sum()
+    return rows
+
+
+# The fit.
+
+
+def solved(matrix, right):
+    """Gauss's elimination with pivots, in whatever precision the numbers have."""
+    a = np.concatenate([matrix, right], 1)
+    n = len(a)
+    for k in range(n):
+        pivot = k + int(np.abs(a[k:, k]).argmax())
+        a[[k, pivot]] = a[[pivot, k]]
+        a[k] /= a[k, k]
+        others = np.arange(n) != k
+        a[others] -= np.outer(a[others, k], a[k])
+    return a[:, n:]
+
+
+def fit(gram, targets, weights, rho, loss):
+    """α of Σ w ℓ(h) + ρ tr(αᵀKα), h = Kα, by Newton's method with halved steps."""
+    m, c = targets.shape
+    alpha = np.zeros((m, c), dtype=LONG)
+    w = weights.astype(LONG)[:, None]
+    scale = np.abs(w * loss(alpha, targets)[1]).max()
+
+    def energy(alpha):
+        h = gram @ alpha
+        return float(w[:, 0] @ loss(h, targets)[0] + rho * (alpha * h).sum())
+
+    for _ in range(500):
+        _, slope, blocks = loss(gram @ alpha, targets)
+        r = w * slope + 2 * rho * alpha
+        if np.abs(r).max() <= 1e-15 * scale:
+            return alpha
+        curved = np.einsum("ijk,il->ijlk", w[:, :, None] * blocks, gram).reshape(m * c, m * c)
+        step = -solved(2 * rho * np.eye(m * c) + curved, r.reshape(-1, 1)).reshape(m, c)
+        length = 1.0
+        before = energy(alpha)
+        while length > 1e-12 and not energy(alpha + length * step) <= before + 1e-16 * abs(before):
+            length /= 2
+        alpha = alpha + length * step
+    raise AssertionError(f"the test's own fit ended at {np.abs(r).max() / scale:.2g}")
+
+
+def truth(case, coreset, x, y, weights, outer):
+    """The objective of a coreset, and of no points."""
+    rho = LONG(coreset.provenance.inner_reg)
+    if coreset.provenance.per_point:
+        rho = rho * len(coreset)
+    loss = LOSSES[case.loss]
+    judge = LOSSES[case.outer_loss or case.loss]
+    chosen = coreset.indices
+    rows, labels, shares = (x, y, weights) if outer is None else (*outer, np.ones(len(outer[0])))
+    aims = encoded(case.outer_loss or case.loss, labels, y, weights)
+    shares = shares.astype(LONG) / shares.astype(LONG).sum()
+    gram = case.formula(x[chosen].astype(LONG), x[chosen].astype(LONG))
+    targets = encoded(case.loss, y, y, weights)[chosen]
+    alpha = fit(gram, targets, coreset.weights, rho, loss)
+    predictions = case.formula(rows.astype(LONG), x[chosen].astype(LONG)) @ alpha
+    nothing = np.zeros_like(predictions)
+    return float(shares @ judge(predictions, aims)[0]), float(shares @ judge(nothing, aims)[0])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration and its data."""
+
+    kernel: str
+    loss: str
+    outer_loss: str | None
+    rule: str
+    weights: str
+    strategy: str
+    inner_reg: object
+    dtype: str
+    scale: float
+    rows: int
+    size: int
+    weighted: bool
+    judged: bool
+    twins: bool
+    seed: int
+
+    @property
+    def gamma(self):
+        return 0.2 / self.scale**2 if self.kernel == "rbf" else 0.2
+
+    @property
+    def formula(self):
+        return {"linear": linear, "ntk": tangent}.get(self.kernel) or gaussian(self.gamma)
+
+    def selector(self):
+        kernel = self.kernel if self.kernel in ("linear", "ntk") else RBF(self.gamma)
+        named = {"huber": CustomLoss(pseudo_huber, name="huber")}
+        return BilevelSelector(
+            kernel,
+            named.get(self.loss, self.loss),
+            named.get(self.outer_loss, self.outer_loss),
+            self.inner_reg,
+            self.weights,
+            self.rule,
+            strategy=Batches(3) if self.strategy == "batches" else self.strategy,
+        )
+
+    def data(self):
+        rng = np.random.default_rng(self.seed)
+        x = rng.normal(size=(self.rows, 3)) * self.scale
+        signal = x[:, 0] / self.scale + 0.3 * rng.normal(size=self.rows)
+        if self.twins:
+            x[1::2] = x[: len(x[1::2]) * 2 : 2]
+        y = np.c_[signal, -signal] if self.loss == "huber" else np.digitize(signal, [-0.5, 0.5])
+        if self.loss == "logistic":
+            y = (signal > 0).astype(int)
+        if y.ndim == 1:
+            y[: y.max() + 1] = np.arange(y.max() + 1)
+        weights = np.ones(self.rows)
+        if self.weighted:
+            weights = rng.choice([0.0, 0.5, 1.0, 3.0], self.rows)
+            weights[:4] = 1
+        outer = None
+        if self.judged:
+            other = rng.permutation(self.rows)[: self.rows // 2]
+            outer = x[other] + 0.1 * self.scale * rng.normal(size=(len(other), 3)), y[other]
+        return x, y, weights, outer
+
+
+@st.composite
+def cases(draw):
+    """Configurations that go together, on data of any scale."""
+    one_of = lambda *options: draw(st.sampled_from(options))  # noqa: E731
+    loss = one_of(
+        "squared", "squared", "squared", "cross-entropy", "cross-entropy", "logistic", "huber"
+    )
+    mixed = {"squared": "cross-entropy", "cross-entropy": "squared", "huber": "squared"}
+    outer_loss = one_of(None, None, None, mixed.get(loss))
+    inner_reg = one_of(1e-6, 1e-4, 1e-2, 1.0, 100.0, "auto", PerPoint(1e-3))
+    constant = not isinstance(inner_reg, PerPoint)
+    closed = constant and loss == "squared" and outer_loss is None
+    weights = one_of("binary", "binary", "final", "learnt")
+    if loss == "huber":
+        weights = "binary"
+        inner_reg = 1e-2 if inner_reg == "auto" else inner_reg
+    # Derivatives by torch.func are slow, and so are weights learnt by fits that iterate.
+    most = 2 if loss == "huber" else 3 if weights == "learnt" and loss != "squared" else 8
+    refining = ["simplex"] * constant + ["exchange", "elimination"] * closed
+    if weights == "learnt":
+        refining = []
+    exact = ["gain"] * (closed and weights != "learnt")
+    return Case(
+        one_of("linear", "rbf", "rbf of one width", "ntk"),
+        loss,
+        outer_loss,
+        one_of("gradient", "gradient", "first-order", "reducible", *exact),
+        weights,
+        one_of("greedy", "greedy", "batches", *refining),
+        inner_reg,
+        one_of("float64", "float32"),
+        10.0 ** draw(st.integers(-6, 6)),
+        rows=draw(st.integers(8, 30)),
+        size=draw(st.integers(1, most)),
+        weighted=draw(st.booleans()),
+        judged=draw(st.booleans()),
+        twins=draw(st.booleans()),
+        seed=draw(st.integers(0, 10**6)),
+    )
+
+
+def check(case):
+    """What the case reports is right, or it raises; an ordinary one does not."""
+    selector = case.selector()
+    x, y, weights, outer = case.data()
+    judge = None if outer is None else Dataset(*outer)
+    context = Context(runtime=Runtime("cpu", case.dtype, threads=1))
+    size = min(case.size, int((weights > 0).sum()))
+    try:
+        coreset = selector.select(Dataset(x, y, weights), size, outer=judge, context=context)
+    except NumericalError as error:
+        return str(error)
+    value, empty = truth(case, coreset, x, y, weights, outer)
+    allowed = TOLERANCE[getattr(torch, case.dtype)] * max(value, FLOOR * empty)
+    assert abs(coreset.objective - value) <= allowed, (coreset.objective, value, allowed)
+    return None
+
+
+PLAIN = Case(
+    kernel="linear",
+    loss="squared",
+    outer_loss=None,
+    rule="gradient",
+    weights="binary",
+    strategy="greedy",
+    inner_reg=1.0,
+    dtype="float64",
+    scale=1e6,
+    rows=20,
+    size=8,
+    weighted=False,
+    judged=False,
+    twins=False,
+    seed=0,
+)
+SINGLE = replace(
+    PLAIN,
+    loss="cross-entropy",
+    outer_loss="squared",
+    rule="first-order",
+    scale=1e5,
+    rows=30,
+    size=1,
+    seed=321537,
+)
+TWINS = replace(
+    PLAIN,
+    kernel="ntk",
+    strategy="exchange",
+    rule="first-order",
+    inner_reg=1e-2,
+    scale=1.0,
+    rows=11,
+    size=6,
+    weighted=True,
+    twins=True,
+    seed=1445,
+)
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+# Each of these reported what was not so.
+@example(PLAIN)
+@example(replace(PLAIN, scale=1e3, inner_reg=1e-6))
+@example(replace(PLAIN, scale=1e6, inner_reg=1e-2, rule="gain", judged=True))
+@example(replace(PLAIN, scale=1e2, dtype="float32", weighted=True, inner_reg=1e-2))
+@example(replace(PLAIN, scale=1.0, dtype="float32", inner_reg=1e-6, strategy="batches"))
+@example(replace(SINGLE, inner_reg=PerPoint(1e-3)))
+@example(replace(TWINS, dtype="float32"))
+@example(replace(TWINS, scale=1e-4, inner_reg=1e-6, rows=14, size=3, strategy="simplex", seed=3587))
+@given(cases())
+def test_a_reported_objective_is_that_of_an_independent_fit(case):
+    check(case)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_many_reported_objectives_are_those_of_independent_fits(case):
+    check(case)
+
+
+# One fault at a time: each of these reported a number that was not so.
+
+
+def scaled(scale, n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 5))
+    return Dataset(x * scale, (x[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int))
+
+
+def on_cpu(dtype="float64", **more):
+    return Context(runtime=Runtime("cpu", dtype, threads=1, **more))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "inner_reg"),
+    [("float32", 1e3, 1e-2), ("float32", 1, 1e-6), ("float64", 1e6, 1.0), ("float64", 1e6, 1e-2)],
+)
+def test_linear_features_too_large_for_their_regulariser_are_an_error(dtype, scale, inner_reg):
+    selector = BilevelSelector("linear", inner_reg=inner_reg)
+    with pytest.raises(NumericalError, match="a larger inner_reg"):
+        selector.select(scaled(scale), 12, context=on_cpu(dtype))
+
+
+def test_a_wrong_objective_of_weights_is_an_error(monkeypatch):
+    fit_as_it_is = ImplicitEngine.fit
+
+    def off(self):
+        fit_as_it_is(self)
+        self.objective *= 1 + 1e-5
+
+    monkeypatch.setattr(ImplicitEngine, "fit", off)
+    with pytest.raises(NumericalError, match="must agree"):
+        BilevelSelector("rbf", inner_reg=0.1).reweight(scaled(1), range(5), context=on_cpu())
+
+
+def test_every_model_of_a_joint_coreset_is_checked():
+    good = BilevelSelector("rbf", inner_reg=0.1)
+    bad = BilevelSelector("linear", inner_reg=1.0)
+    with pytest.raises(NumericalError, match="float64 they have"):
+        JointSelector([good, bad]).select(scaled(1e6), 12, context=on_cpu())
+
+
+def test_an_interrupted_joint_coreset_tells_the_objectives_of_its_own_points(monkeypatch):
+    models = [BilevelSelector("rbf", loss, inner_reg=0.1) for loss in ("cross-entropy", "squared")]
+    second = DenseRidgeEngine._add
+
+    def interrupted(self, k, weight):
+        if len(self.chosen) == 3:
+            monkeypatch.setattr(DenseRidgeEngine, "_add", second)
+            raise KeyboardInterrupt
+        second(self, k, weight)
+
+    monkeypatch.setattr(DenseRidgeEngine, "_add", interrupted)
+    coreset = JointSelector(models).select(scaled(1), 6, context=on_cpu())
+    assert len(coreset) == 3
+    told = [model["objective"] for model in coreset.details["models"]]
+    whole = JointSelector(models).select(scaled(1), 3, context=on_cpu())
+    assert whole.indices.tolist() == coreset.indices.tolist()
+    assert told == pytest.approx([model["objective"] for model in whole.details["models"]])
+
+
+@pytest.mark.parametrize("inner_reg", [1e-4, 1e-6, 1e-10])
+@pytest.mark.parametrize("kernel", ["rbf", "ntk"])
+def test_fits_that_all_but_interpolate_are_no_error(kernel, inner_reg):
+    x = np.random.default_rng(0).normal(size=(90, 4))
+    x = np.r_[x, x[:30]]
+    y = np.sin(x[:, 0]) + x[:, 1]
+    coreset = BilevelSelector(kernel, inner_reg=inner_reg).select(
+        Dataset(x, y), 60, context=on_cpu()
+    )
+    assert 0 < coreset.objective < 0.01 * coreset.provenance.empty_objective
+
+
+@pytest.mark.parametrize("points", [0, 1, 5])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("memory", [None, "60KB"])
+def test_what_is_not_the_objective_is_an_error(points, loss, memory, monkeypatch):
+    """With the numbers of few columns at a time, and of kernels in blocks, too."""
+    data = scaled(1)
+    judge = scaled(1, 30, seed=1)
+    if memory is not None:
+        monkeypatch.setattr(certificate, "BLOCK_BYTES", 1000)
+    runtime = Runtime("cpu", memory=memory)
+    selector = BilevelSelector(RBF(0.1), loss, inner_reg=0.1)
+    for outer in (None, judge):
+        prepared = prepare(selector.proxy, data, outer, Room(5), 0, runtime)
+        chosen = list(range(points))
+        engine = fitted(prepared, Start(chosen, [0.5 + place for place in chosen]))
+        weights = engine.weights.double().numpy()
+        certified(prepared, chosen, weights, engine.objective)
+        extra = [*chosen, 7], [*weights, 0.0]  # without weight a point is none
+        certified(prepared, *extra, engine.objective)
+        for wrong in (1 + 3e-6, 1 - 3e-6, float("nan")):
+            with pytest.raises(NumericalError):
+                certified(prepared, chosen, weights, wrong * engine.objective)
+
+
+def test_a_solver_that_stops_where_it_likes_is_left_alone():
+    class Lazy(InnerSolver):
+        def solve(self, problem, start):
+            alpha = torch.full_like(start, 1e-3)
+            return Fit(alpha, problem.gram @ alpha, 1.0, 0, 0)
+
+    for inner in (Lazy(), LBFGS(iterations=2, lenient=True)):
+        selector = BilevelSelector("linear", "logistic", inner_reg=1e-3, inner=inner)
+        assert len(selector.select(scaled(1), 2, context=on_cpu())) == 2
+    assert [promised(inner) for inner in (Ridge(), Newton(), LBFGS())] == [True] * 3
+    assert not promised(Newton(tolerance=1e-2))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), "ntk", "linear"])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("inner_reg", [1e-3, 1.0])
+def test_the_bound_is_above_what_other_last_digits_do(kernel, loss, inner_reg, monkeypatch):
+    prepared = prepared_of(BilevelSelector(kernel, loss, inner_reg=inner_reg), scaled(1))
+    refit = Refit(prepared, list(range(10)), np.ones(10))
+    monkeypatch.setattr(refit, "allows", lambda error: True)
+    bound = refit.uncertainty(0.0)
+    monkeypatch.setattr(refit, "allows", lambda error: False)
+    assert refit.uncertainty(0.0) <= bound
+    assert bound > 0
+
+
+def test_a_guard_is_smaller_than_what_it_guards():
+    for dtype in (torch.float32, torch.float64):
+        for ratio in (1e-3, 1.0, 1e6, 1e15):
+            assert rounding_allowed(dtype, 2.0, 2.0 / ratio) <= 2e-3
+    with pytest.raises(NumericalError, match="fell to"):
+        check_variance(-0.01, rounding_allowed(torch.float64, 1.0, 1e-12))
+
+
+# Designs.
+
+
+def left(x, chosen, noise, parameters):
+    """½ Σ K'_ii/n over the points, or ½ tr Cov(θ), from (I + Φ_SᵀΦ_S/σ²)⁻¹."""
+    rows = x[chosen].astype(LONG)
+    inverse = solved(np.eye(x.shape[1]) + rows.T @ rows / LONG(noise), np.eye(x.shape[1]))
+    if parameters:
+        return float(np.trace(inverse) / 2)
+    return float(((x.astype(LONG) @ inverse) * x).sum() / (2 * len(x)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1, 1e3, 1e6])
+@pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-6, 1e-3, 1, 1e3])
+def test_designs_are_right_or_an_error(noise, scale, dtype):
+    x = np.random.default_rng(0).normal(size=(60, 6)) * scale
+    for design, sizes in ((VDesign, (3, 9)), (ADesign, (9,))):
+        for size in sizes:
+            try:
+                coreset = design("features", noise, certify=True).select(
+                    Dataset(x), size, context=on_cpu(dtype)
+                )
+            except NumericalError:
+                assert 36 * scale**2 / noise > 1e3  # never where there is no reason
+                continue
+            value = left(x, coreset.indices, noise, design is ADesign)
+            share = 1e-6 if dtype == "float64" else 1e-3
+            assert coreset.objective == pytest.approx(value, rel=share)
+            assert coreset.info["gap"] >= 0
+            assert 0 <= coreset.info["lower_bound"] <= (1 + share) * value
+            best = min(left(x, list(others), noise, design is ADesign) for others in RIVALS[size])
+            assert coreset.info["lower_bound"] <= (1 + share) * best
+
+
+RIVALS = {
+    size: [np.random.default_rng(seed).choice(60, size, replace=False) for seed in range(5)]
+    for size in (3, 9)
+}
+
+
+def test_the_design_of_the_report_says_that_its_noise_is_too_small():
+    x = np.random.default_rng(0).normal(size=(200, 10))
+    with pytest.raises(NumericalError, match=r"float64, a larger noise, or scale x"):
+        VDesign("features", noise=1e-6, certify=True).select(
+            Dataset(x), 15, context=on_cpu("float32")
+        )
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.2), "features"])
+def test_a_wrong_variance_is_an_error(kernel, monkeypatch):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    add = Variances.add
+
+    def off(self, place):
+        add(self, place)
+        self.objective *= 1 + 1e-5
+
+    design = VDesign(kernel, noise=0.1)
+    design.select(Dataset(x), 5, context=on_cpu())
+    monkeypatch.setattr(Variances, "add", off)
+    with pytest.raises(NumericalError, match="must agree"):
+        design.select(Dataset(x), 5, context=on_cpu())
+
+
+def test_no_bound_is_an_infinite_gap():
+    assert _gap(0.0, 0.0) == 0
+    assert _gap(1.0, 0.0) == np.inf
+    assert _gap(1.0, 1.0 + 1e-16) == 0
+    assert _gap(3.0, 2.0) == 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_objectives_of_a_gpu_are_checked_where_they_are(kernel, loss, dtype):
+    runtime = Runtime("cuda", dtype)
+    for outer in (None, scaled(1, 30, seed=1)):
+        BilevelSelector(kernel, loss, inner_reg=0.1).select(
+            scaled(1), 8, outer=outer, context=Context(runtime=runtime)
+        )
+    VDesign("features", noise=0.1, certify=True).select(
+        scaled(1), 8, context=Context(runtime=runtime)
+    )
+    with pytest.raises(NumericalError):
+        BilevelSelector("linear", loss, inner_reg=1e-6).select(
+            scaled(1e5), 12, context=Context(runtime=runtime)
+        )
