@@ -364,7 +364,7 @@ def test_a_reported_objective_is_that_of_an_independent_fit(case):
 
 
 @pytest.mark.slow
-@settings(max_examples=600, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_many_reported_objectives_are_those_of_independent_fits(case):
     check(case)
