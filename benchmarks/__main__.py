@@ -11,6 +11,7 @@ from bicore.errors import BicoreError
 
 NAMES = (
     "selection",
+    "busy",
     "regulariser",
     "memory",
     "kernels",

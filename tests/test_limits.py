@@ -222,9 +222,13 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
 
     put = Assembly.ordered
 
+    columns = []
+
     def counted(self, *given):
         seen.clear()
-        return put(self, *given)
+        ending = put(self, *given)
+        columns.append(sum(seen))  # what the final check of the objective takes is its own
+        return ending
 
     monkeypatch.setattr(Assembly, "ordered", counted)
     runtime = Runtime(device="cpu", memory=400_000)
@@ -232,7 +236,7 @@ def test_putting_points_in_order_needs_their_columns_alone(kernel, loss, monkeyp
         blobs(), SIZE, context=Context(runtime=runtime)
     )
     assert found.details["operator"] in ("blocked", "features")
-    assert sum(seen) <= ROWS * SIZE
+    assert columns[-1] <= ROWS * SIZE
 
 
 def test_a_kernel_that_catches_what_goes_wrong_does_not_catch_the_end_of_the_time():

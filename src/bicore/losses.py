@@ -478,7 +478,7 @@ class CrossEntropy(Loss):
         return encoded(targets, like)
 
     def value(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return torch.logsumexp(prediction, 1) - (prediction * target).sum(1)
+        return -(torch.log_softmax(prediction, 1) * target).sum(1)
 
     def gradient(self, prediction: Tensor, target: Tensor) -> Tensor:
         return torch.softmax(prediction, 1).sub_(target)

@@ -11,13 +11,14 @@ One product K·R and one small solve give the exact score of all n points.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.linear import LinearSolution, LinearSolver, NewtonSystem
+from bicore.bilevel.solvers.linear import LinearSolver, NewtonSystem
 from bicore.bilevel.support import Support
 
 #: Relative residual asked of the linear system; its error enters the scores linearly.
@@ -26,11 +27,12 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 @dataclass(frozen=True, eq=False)
 class Hypergradient:
-    """∂G/∂w of the points asked for, ∂G/∂ρ, and what the linear system took."""
+    """∂G/∂w of the points asked for, what the linear system took, and ∂G/∂ρ where only the chosen
+    points were asked for."""
 
     scores: Tensor
-    rho: float
     products: int
+    rho: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,17 +57,17 @@ def implicit_gradient(
     targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
     if point.system is None:  # the empty coreset predicts zero
         gradients = problem.inner_loss.gradient(torch.zeros_like(values), targets)
-        return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0.0, 0)
+        return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0)
     # V at the chosen points: among the values already, unless only some columns were asked for.
     on_support = values[point.support.index] if columns is None else point.support.outer @ right
-    solved, rho = _correction(point, linear, on_support)
+    solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
     if columns is None and problem.one_model:
         gradients = slopes  # of the same loss at the same predictions
     else:
         gradients = problem.inner_loss.gradient(rows.T @ point.alpha, targets)
-    return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
+    return Hypergradient(-(gradients * function).sum(1), point.system.products)
 
 
 def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -> Tensor:
@@ -82,18 +84,10 @@ def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hy
     assert point.system is not None
     right = problem.outer_gradient(point.predictions)
     on_support = point.support.outer @ right
-    solved, rho = _correction(point, linear, on_support)
-    function = (on_support - point.support.gram @ solved.z) / (2 * point.rho)
+    solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])
+    corrected = on_support - point.support.gram @ solved.z
     own = problem.inner_targets[point.support.index]
     gradients = problem.inner_loss.gradient(point.support.gram @ point.alpha, own)
-    return Hypergradient(-(gradients * function).sum(1), rho, point.system.products)
-
-
-def _correction(
-    point: Point, linear: LinearSolver, on_support: Tensor
-) -> tuple[LinearSolution, float]:
-    """z from V at the chosen points, and ∂G/∂ρ."""
-    assert point.system is not None
-    solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])
-    rho = -float((point.alpha * (on_support - point.support.gram @ solved.z)).sum()) / point.rho
-    return solved, rho
+    scores = -(gradients * corrected).sum(1) / (2 * point.rho)
+    rho = -float((point.alpha * corrected).sum()) / point.rho
+    return Hypergradient(scores, point.system.products, rho)

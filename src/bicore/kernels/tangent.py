@@ -17,6 +17,8 @@ from bicore.runtime import checkpoint
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
 #: cache.
 _CACHED_ELEMENTS = 800_000
+#: Pairs of vectors handled at once: small tiles leave out more of what lies below the diagonal.
+_CACHED_PAIRS = 1 << 16
 #: Cosines nearer ±1 than this are too near for less than float64: beyond it float32 errs by 1e-5.
 _NEAR = 1e-3
 #: Pairs done apart, one by one, cost so many times those of a tile; where more than that share of
@@ -456,7 +458,7 @@ class _Near:
 
 def _tiles(rows: int, columns: int, positions: int) -> Iterator[tuple[int, int, int, int]]:
     """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long."""
-    pairs = max(1, _CACHED_ELEMENTS // positions) if positions > 1 else max(_CACHED_ELEMENTS, 1)
+    pairs = max(1, _CACHED_ELEMENTS // positions if positions > 1 else _CACHED_PAIRS)
     width = min(columns, max(64, int(pairs**0.5)))
     height = max(1, min(rows, pairs // width))
     for top in range(0, rows, height):
