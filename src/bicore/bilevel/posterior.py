@@ -61,6 +61,10 @@ class Downdate:
 
     def pull(self, pull: Tensor, own: Tensor, pulled: Tensor) -> None:
         """K'Dr, with ``pulled`` = (K'Dr)_k/d: the four terms of (K' − ccᵀ/d) D (r − c r_kᵀ/d)."""
+        if pull.is_cuda:  # where the number of calls counts
+            pull.addr_(self.image, own, alpha=-1)
+            pull.addr_(self.column, pulled - own * self.spread, alpha=-1)
+            return
         # both terms in one pass over the n × C numbers
         left = torch.stack([self.image, self.column])
         pull.addmm_(left.T, torch.stack([own, pulled - own * self.spread]), alpha=-1)

@@ -186,8 +186,10 @@ class Kernel(ABC):
             Of shape (len(a), len(a)).
         """
         n = len(a)
-        # Blocks below the diagonal are not computed: the more blocks, the nearer to one half.
-        block = min(block or n, max(GRAM_BLOCK, -(-n // GRAM_PARTS)))
+        block = block or n
+        if not a.is_cuda:
+            # Blocks below the diagonal are not computed: the more blocks, the nearer to one half.
+            block = min(block, max(GRAM_BLOCK, -(-n // GRAM_PARTS)))
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
         for top in range(0, n, block):
             rows = a[top : top + block]

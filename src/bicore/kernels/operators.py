@@ -38,8 +38,8 @@ FEATURE_COPIES = 3
 SMALLEST_BLOCK = 32
 #: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
 LARGEST_BLOCK = 1024
-#: Passes over all pairs of points that products in blocks make for every point that joins.
-PASSES_A_POINT = 1.0
+#: The same on a GPU.
+LARGEST_DEVICE_BLOCK = 8192
 #: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
 GRAM_TOLERANCE = 1e-6
 #: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
@@ -446,7 +446,9 @@ def plan_operators(
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
     per_point = kernel.bytes_per_point(runtime.itemsize, shape)
     reserved = reserve.beside_matrix
+    largest = LARGEST_BLOCK if runtime.torch_device.type == "cpu" else LARGEST_DEVICE_BLOCK
     block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    block = min(block, largest)
     pairs = block * block * per_pair
     whole = stored + pairs + (n + rows) * per_point + reserved
     if whole <= limit and not crowded:
@@ -497,7 +499,7 @@ def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
     It solves side² · per_pair + 2 · side · per_point = room.
     """
     side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
-    return min(n, max(SMALLEST_BLOCK, min(int(side), LARGEST_BLOCK)))
+    return min(n, max(SMALLEST_BLOCK, int(side)))
 
 
 def _limit(needed: int, runtime: Runtime) -> int:

@@ -97,7 +97,7 @@ class TangentKernel(Kernel):
         left = self._traced(a)
         right = self._traced(b)
         result = a.new_empty(len(a), len(b))
-        for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a)):
+        for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a), a.is_cuda):
             result[top:bottom, start:stop] = self._tile(
                 left.part(top, bottom), right.part(start, stop)
             )
@@ -110,7 +110,7 @@ class TangentKernel(Kernel):
             return fused
         traced = self._traced(a)
         result = a.new_empty(len(a), len(a))
-        for top, bottom, start, stop in _tiles(len(a), len(a), self._positions(a)):
+        for top, bottom, start, stop in _tiles(len(a), len(a), self._positions(a), a.is_cuda):
             if stop > top:
                 sides = traced.part(top, bottom), traced.part(start, stop)
                 result[top:bottom, start:stop] = self._tile(*sides, own=top - start)
@@ -456,9 +456,15 @@ class _Near:
             self.mask = found if self.mask is None else self.mask.logical_or_(found)
 
 
-def _tiles(rows: int, columns: int, positions: int) -> Iterator[tuple[int, int, int, int]]:
-    """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long."""
-    pairs = max(1, _CACHED_ELEMENTS // positions if positions > 1 else _CACHED_PAIRS)
+def _tiles(
+    rows: int, columns: int, positions: int, large: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long.
+
+    ``large`` where calls cost more than a cache saves.
+    """
+    flat = _CACHED_ELEMENTS if large else _CACHED_PAIRS
+    pairs = max(1, _CACHED_ELEMENTS // positions if positions > 1 else flat)
     width = min(columns, max(64, int(pairs**0.5)))
     height = max(1, min(rows, pairs // width))
     for top in range(0, rows, height):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
+from bicore.bilevel.foresight import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import planned
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor
@@ -29,7 +30,6 @@ from bicore.kernels.base import Kernel
 from bicore.kernels.classical import Nystrom
 from bicore.kernels.operators import (
     BLOCK_BYTES,
-    PASSES_A_POINT,
     TRIVIAL_BYTES,
     Features,
     Held,
@@ -269,7 +269,7 @@ class KernelWork(Work):
 
     def exact(self) -> Estimate:
         n = len(self.request.data)
-        pairs = n * self.request.rows
+        pairs: float = n * self.request.rows
         try:
             plan = self.plan(self.fitted)
         except MemoryLimitError:
@@ -280,7 +280,11 @@ class KernelWork(Work):
             self.first = pairs * self.pair / (2 if self.request.outer is None else 1)
             seconds = self.first + self.request.size * pairs * READ
             return Estimate(seconds, plan.needed, plan.held.value)
-        return Estimate(self.passes * pairs * self.pair, plan.needed, plan.held.value)
+        if self.request.outer is None:
+            pairs /= 2  # a tile serves its mirror image too
+        # a tile, and its products with the columns that are looked ahead, from both sides
+        dear = self.pair + 2 * TOGETHER * self.multiplication
+        return Estimate(self.passes * pairs * dear, plan.needed, plan.held.value)
 
     def _with_features(self, width: int, pair: float) -> float:
         rows = len(self.request.data)
