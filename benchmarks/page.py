@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import beyond_page, comparison_page, pooled_regression_page, training_page
+from benchmarks import (
+    beyond_page,
+    busy_page,
+    comparison_page,
+    pooled_regression_page,
+    training_page,
+)
 from benchmarks.common import read_record, table, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -30,6 +36,7 @@ def text() -> str:
     """The whole page."""
     sections = {
         "selection": _selection,
+        "busy": busy_page.section,
         "regulariser": _regulariser,
         "memory": _memory,
         "kernels": _kernels,
