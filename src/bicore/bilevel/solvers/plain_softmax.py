@@ -45,7 +45,7 @@ SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
 #: The border of the last point is made anew when its root curvature is off by this factor.
 STALE = 1.25
 #: The relative residual that float32 is asked for at most in one go …
-SINGLE = 1e-4
+SINGLE = 2e-6
 #: … which must at least halve the true one; after so many goes the general solver takes over.
 GOES = 16
 #: Iterations of one go.
