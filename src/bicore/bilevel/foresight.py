@@ -54,11 +54,14 @@ class Foresight:
         self.seen: dict[int, Seen] = {}
 
     @staticmethod
-    def width(train: KernelOperator, cross: KernelOperator) -> int:
-        """How many columns the spare memory of the operators holds."""
+    def width(train: KernelOperator, cross: KernelOperator, capacity: int) -> int:
+        """How many columns the spare memory of the operators holds, beside the products of so many
+        points chosen."""
+        itemsize = train.like.element_size()
+        spare = train.spare - capacity * train.shape[0] * itemsize
         column = train.shape[0] * 2 + (0 if cross is train else cross.shape[0])
         # one more set of columns is alive while a pass is made
-        return min(HELD * TOGETHER, train.spare // (2 * column * train.like.element_size()))
+        return max(0, min(HELD * TOGETHER, spare // (2 * column * itemsize)))
 
     def column(self, k: int) -> Seen:
         """What belongs to a point; a pass where it was not looked ahead."""

@@ -481,7 +481,7 @@ def build_operators(
         return _features(kernel, train, outer)
     if plan.held is Held.GRAM:
         return _stored(kernel, train, outer, plan.block)
-    square = Blocked(kernel, train, train, plan.block, device)
+    square = Blocked(kernel, train, train, plan.block, device, plan.limit - plan.needed)
     if outer is None:
         return square, square
     return square, Blocked(kernel, outer, train, plan.block, device)

@@ -38,7 +38,7 @@ from bicore.kernels.operators import (
     plan_operators,
 )
 from bicore.picking import as_size
-from bicore.runtime import Clock, Context, Runtime, human_bytes
+from bicore.runtime import Clock, Context, Runtime, human_bytes, wide
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.cover import KCenter, KMeansPlusPlus, OverSpace
 from bicore.selectors.baselines.design import ADesign, VDesign
@@ -512,9 +512,10 @@ def probed(evaluate: Callable[[Tensor, Tensor], Tensor], request: _Request) -> f
 
 
 def _timed(evaluate: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> float:
-    clock = Clock()
-    float(evaluate(a, b).sum())  # the number itself: a device is waited for
-    return clock.seconds
+    with wide(math.inf):  # as the tiles of a long product are evaluated
+        clock = Clock()
+        float(evaluate(a, b).sum())  # the number itself: a device is waited for
+        return clock.seconds
 
 
 def human_seconds(seconds: float) -> str:

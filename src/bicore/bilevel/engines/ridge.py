@@ -55,8 +55,7 @@ class RidgeEngine(ListedEngine):
         self.outer_weights = problem.outer_weights.double()
         self._scores: Tensor | None = None
         self.foresight: Foresight | None = None
-        room = Foresight.width(problem.train, problem.cross) if not problem.train.stored else 0
-        if room:
+        if room := Foresight.width(problem.train, problem.cross, capacity):
             self.foresight = Foresight(
                 problem.train, problem.cross, problem.outer_weights, self._likely, room
             )

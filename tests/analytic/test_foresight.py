@@ -1,0 +1,74 @@
+"""Columns looked ahead: the same picks and numbers from fewer passes over the pairs."""
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Context, Dataset, Runtime
+from bicore.bilevel import foresight
+from bicore.bilevel.engines import dense_ridge
+
+ROWS, SIZE = 300, 30
+
+
+class Counted(RBF):
+    """Counts the pairs that were evaluated."""
+
+    pairs = 0
+
+    def evaluate(self, a, b):
+        Counted.pairs += len(a) * len(b)
+        return super().evaluate(a, b)
+
+
+def data(rows=ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(4, size=rows)
+    return Dataset(rng.normal(size=(4, 6))[y] + rng.normal(size=(rows, 6)), y)
+
+
+def chosen(memory=None, **options):
+    Counted.pairs = 0
+    outer = options.pop("outer", None)
+    selector = BilevelSelector(kernel=Counted(0.1), inner_reg=0.05, **options)
+    runtime = Runtime(device="cpu", memory=memory)
+    return selector.select(data(), SIZE, outer=outer, context=Context(runtime=runtime))
+
+
+@pytest.mark.parametrize("rule", ["gradient", "gain"])
+@pytest.mark.parametrize("strategy", ["greedy", "batches"])
+@pytest.mark.parametrize("outer", [None, data(120, seed=5)], ids=["own", "outer"])
+def test_the_same_points_and_objectives_as_from_a_stored_matrix(rule, strategy, outer, monkeypatch):
+    monkeypatch.setattr(dense_ridge, "LARGEST", 0)  # the same engine for both
+    stored = chosen(rule=rule, strategy=strategy, outer=outer)
+    monkeypatch.setattr(foresight, "TOGETHER", 8)
+    blocked = chosen(600_000, rule=rule, strategy=strategy, outer=outer)
+    assert (stored.details["operator"], blocked.details["operator"]) == ("gram", "blocked")
+    assert blocked.indices.tolist() == stored.indices.tolist()
+    np.testing.assert_allclose(blocked.objectives, stored.objectives, rtol=1e-10)
+
+
+def test_a_pass_serves_several_points_and_half_of_the_pairs_all(monkeypatch):
+    monkeypatch.setattr(foresight, "TOGETHER", 8)
+    chosen(600_000)
+    ahead = Counted.pairs
+    monkeypatch.setattr(foresight.Foresight, "width", lambda *_: 0)
+    chosen(600_000)
+    alone = Counted.pairs
+    # one by one: a pass over half of the pairs for every point, and one to begin with
+    assert alone > SIZE * ROWS**2 / 2
+    assert ahead < 0.6 * alone
+
+
+def test_what_is_held_stays_within_its_room(monkeypatch):
+    held = []
+    look = foresight.Foresight._look
+
+    def noted(self, k):
+        look(self, k)
+        held.append((len(self.seen), self.together))
+
+    monkeypatch.setattr(foresight, "TOGETHER", 3)
+    monkeypatch.setattr(foresight.Foresight, "_look", noted)
+    chosen(600_000)
+    assert all(count <= foresight.HELD * 3 + 3 for count, _ in held)
+    assert {together for _, together in held} == {3}
