@@ -116,7 +116,7 @@ def _position(folder) -> str:
     return names[-1] if names else ""
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(folder, kills):
     kill_and_resume(folder, kills, 0)
 

@@ -1006,6 +1006,7 @@ def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
 
 #: Those whose parts the others go through as well.
 LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endswith("fresh")}
+LONGER |= {"continual", "vcl"}  # memory sizes and tests/test_vcl.py go the same ways
 
 
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):

@@ -249,19 +249,19 @@ def test_softmax_fits_in_plain_arrays_agree_with_the_general_solver(
 
 def test_a_point_that_joins_needs_fewer_steps_and_the_fit_is_the_same(monkeypatch):
     monkeypatch.setattr(plain_softmax, "DIRECT", 0)
-    problem = softmax_problem(rho=1e-3, spread=3.0)
+    problem = softmax_problem(rho=0.01, spread=3.0)
     gram = problem.gram.numpy()
     targets = problem.targets.T.numpy()
     weights = problem.weights.numpy()
     smaller = plain_softmax.SoftmaxFit(
-        gram[:-1, :-1].copy(), targets[:, :-1].copy(), weights[:-1], 1e-3
-    ).solve(np.zeros((C, 11)), 1e-8)
-    whole = plain_softmax.SoftmaxFit(gram, targets, weights, 1e-3)
+        gram[:-1, :-1].copy(), targets[:, :-1].copy(), weights[:-1], 0.01
+    ).solve(np.zeros((C, 11)), 1e-7)
+    whole = plain_softmax.SoftmaxFit(gram, targets, weights, 0.01)
     start = np.hstack([smaller.alpha, np.zeros((C, 1))])
-    joined = whole.solve(start, 1e-8, carried=smaller.preconditioner)
-    plain = Newton(linear=Cholesky(), tolerance=1e-8).solve(problem, torch.from_numpy(start.T))
+    joined = whole.solve(start, 1e-7, carried=smaller.preconditioner)
+    plain = Newton(linear=Cholesky(), tolerance=1e-7).solve(problem, torch.from_numpy(start.T))
     assert joined.steps < plain.iterations
-    np.testing.assert_allclose(joined.alpha.T, plain.alpha.numpy(), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(joined.alpha.T, plain.alpha.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_single_precision_is_put_right_in_double(monkeypatch):
