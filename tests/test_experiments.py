@@ -1006,7 +1006,8 @@ def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
 
 #: Those whose parts the others go through as well.
 LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endswith("fresh")}
-LONGER |= {"continual", "vcl"}  # memory sizes and tests/test_vcl.py go the same ways
+# What others show too: memory sizes, a row on CIFAR-10, tests/test_vcl.py, and buffers by themselves.
+LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
 
 
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
