@@ -63,6 +63,8 @@ SPLITS, HELD_OUT = 3, 150
 FEWEST, PER_CLASS, MOST = 20, 2, 250
 #: Rows that a bandwidth is taken from in a trial.
 BANDWIDTH_ROWS = 64
+#: Below this, sums of squares and their products fit float32.
+SINGLE = 1e6
 #: The grid of ρ, as powers of ten times the mean of the kernel's diagonal, and where the walk down
 #: it begins.
 EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
@@ -420,9 +422,13 @@ def _seen(scaling: str, rows: Array) -> Tensor | None:
 
 def _gram(kernel: str, seen: Tensor) -> Array | None:
     """A kernel's matrix of rows that are scaled; None where numbers overflow."""
-    own = KERNELS[kernel]().fitted(seen[:: -(-len(seen) // BANDWIDTH_ROWS)].numpy())
+    try:
+        own = KERNELS[kernel]().fitted(seen[:: -(-len(seen) // BANDWIDTH_ROWS)].numpy())
+    except InputError:
+        return None
     # Candidates differ by far more than float32 rounds, which takes half the time.
-    found: Array = own.gram(seen.float()).double().numpy()
+    single = float(seen.abs().max()) < SINGLE
+    found: Array = own.gram(seen.float() if single else seen).double().numpy()
     return found if np.isfinite(found).all() else None
 
 

@@ -252,8 +252,9 @@ class Columns:
             part -= own
             # Two sets of rows: squares about each mean, and what the means are apart.
             done = top + len(part)
-            squares += np.square(part, out=part).sum(0)
-            squares += (own - mean) ** 2 * (top * len(part) / done)
+            with np.errstate(over="ignore", invalid="ignore"):  # which is looked for below
+                squares += np.square(part, out=part).sum(0)
+                squares += (own - mean) ** 2 * (top * len(part) / done)
             mean += (own - mean) * (len(part) / done)
         deviation = np.sqrt(squares / len(rows))
         if not np.isfinite(deviation).all():
