@@ -9,7 +9,7 @@ best.
    the mean squared error on the held-out points, as a share of the variance there, under the ρ of a
    decade grid that makes it smallest.
 4. Take the simplest candidate, in the order of the table, whose error is within one standard error
-   of the smallest; the error is that of the difference, point by point.
+   (that of the difference, point by point) or a thousandth of the variance of the smallest.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ SINGLE = 1e6
 #: it begins.
 EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
 BEGIN = 3
+#: Errors that differ by less than this share of the variance are equal.
+SLACK = 1e-3
 #: Whether a kernel that was chosen is divided by the lengths of its features: the gradient rule
 #: takes long ones first.
 UNIT_DIAGONAL = True
@@ -106,7 +108,7 @@ class Trial:
     @property
     def near(self) -> bool:
         """Whether it cannot be told from the best."""
-        return self.margin <= self.deviation
+        return self.margin <= max(self.deviation, SLACK)
 
 
 @dataclass(frozen=True)

@@ -504,7 +504,7 @@ class BilevelSelector(Selector):
         Examples
         --------
         >>> from bicore import BilevelSelector, Dataset
-        >>> data = Dataset(np.arange(40.0)[:, None] - 20, np.arange(40.0) - 20)
+        >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
         'linear'
         """
