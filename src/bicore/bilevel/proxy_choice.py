@@ -9,7 +9,8 @@ best.
    the mean squared error on the held-out points, as a share of the variance there, under the ρ of a
    decade grid that makes it smallest.
 4. Take the simplest candidate, in the order of the table, whose error is within one standard error
-   (that of the difference, point by point) or a thousandth of the variance of the smallest.
+   of the smallest (that of the difference, over points and over splits), or within a thousandth of
+   the variance.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ DEAR = ("laplace",)
 #: best, which is of distances too.
 DEAR_OPERATIONS = 4_000_000
 #: How often the rows are split, and rows that are held out beside a subset.
-SPLITS, HELD_OUT = 3, 150
+SPLITS, HELD_OUT = 3, 100
 #: Subsets have at least so many points, and so many for every class: fewer tell kernels apart by
 #: chance. And at most so many: what fits them grows with the third power.
 FEWEST, PER_CLASS, MOST = 20, 2, 250
@@ -417,9 +418,12 @@ def _race(drawn: _Drawn, losses: dict[str, Array]) -> Iterator[str]:
 def _seen(scaling: str, rows: Array) -> Tensor | None:
     """The drawn rows after a scaling; None where numbers overflow."""
     try:
-        return SCALINGS[scaling](Linear()).fitted(rows).features(torch.from_numpy(rows))
+        seen = SCALINGS[scaling](Linear()).fitted(rows).features(torch.from_numpy(rows))
     except InputError:
         return None
+    assert seen is not None
+    # Candidates differ by far more than float32 rounds, which takes half the time.
+    return seen.float() if float(seen.abs().max()) < SINGLE else seen
 
 
 def _gram(kernel: str, seen: Tensor) -> Array | None:
@@ -428,9 +432,7 @@ def _gram(kernel: str, seen: Tensor) -> Array | None:
         own = KERNELS[kernel]().fitted(seen[:: -(-len(seen) // BANDWIDTH_ROWS)].numpy())
     except InputError:
         return None
-    # Candidates differ by far more than float32 rounds, which takes half the time.
-    single = float(seen.abs().max()) < SINGLE
-    found: Array = own.gram(seen.float() if single else seen).double().numpy()
+    found: Array = own.gram(seen).double().numpy()
     return found if np.isfinite(found).all() else None
 
 
@@ -462,29 +464,27 @@ class _Fits:
             place = lower
 
     def _held_out(self, rho: float) -> tuple[Array, float | None]:
-        """Every row's weighted squared error while it was held out, and the share of labels that
-        were right."""
+        """The terms of the error, a row for every split and a column for every point, and the
+        share of labels that were right."""
         from scipy.linalg.lapack import dposv  # not before it is needed: importing it takes time
 
         drawn = self.drawn
-        total = np.zeros(len(drawn.rows))
-        counts = np.zeros(len(drawn.rows))
+        terms = np.zeros((SPLITS, len(drawn.rows)))
         right = 0.0
-        for (chosen, rest), (square, cross) in zip(drawn.splits, self.parts, strict=True):
+        for own, (chosen, rest), (square, cross) in zip(
+            terms, drawn.splits, self.parts, strict=True
+        ):
             lifted = square.copy()
             lifted[np.diag_indices_from(lifted)] += rho
             _, alpha, failed = dposv(lifted.T, drawn.aims[chosen], overwrite_a=True)
-            guesses = np.full((len(rest), drawn.aims.shape[1]), np.inf if failed else 0.0)
-            if not failed:
-                guesses = cross @ alpha
-            total[rest] += ((guesses - drawn.aims[rest]) ** 2).sum(1)
-            counts[rest] += 1
+            if failed:
+                return np.full_like(terms, np.inf), None
+            guesses = cross @ alpha
+            shares = drawn.weights[rest] / drawn.weights[rest].sum() / SPLITS
+            own[rest] = shares * ((guesses - drawn.aims[rest]) ** 2).sum(1)
             if drawn.codes is not None:
-                hits = (guesses + drawn.mean).argmax(1) == drawn.codes[rest]
-                right += float(drawn.weights[rest] @ hits / drawn.weights[rest].sum()) / SPLITS
-        weights = np.where(counts > 0, drawn.weights, 0)
-        errors = weights / weights.sum() * total / np.maximum(counts, 1)
-        return errors, None if drawn.codes is None else right
+                right += float(shares @ ((guesses + drawn.mean).argmax(1) == drawn.codes[rest]))
+        return terms, None if drawn.codes is None else right
 
 
 def _compared(
@@ -496,14 +496,20 @@ def _compared(
     best = losses[ranked[0]]
     trials = []
     for name in ranked:
-        # Terms of a weighted mean: their sum is the difference, and its error follows from them.
         terms = losses[name] - best
-        noise = float(np.sqrt(np.square(terms - terms.mean()).sum()))
         error = float(losses[name].sum()) / spread
-        trials.append(
-            Trial(name, error, float(terms.sum()) / spread, noise / spread, accuracies[name])
-        )
+        margin = float(terms.sum()) / spread
+        trials.append(Trial(name, error, margin, _noise(terms) / spread, accuracies[name]))
     return trials
+
+
+def _noise(terms: Array) -> float:
+    """The standard error of a sum of terms, a row for every split and a column for every point:
+    what other points, or what other subsets, would change, whichever is more."""
+    points = terms.sum(0)
+    splits = SPLITS * terms.sum(1)
+    by_points = np.sqrt(np.square(points - points.mean()).sum())
+    return float(max(by_points, splits.std(ddof=1) / np.sqrt(SPLITS)))
 
 
 def _of_unit_diagonal(kernel: Kernel, drawn: _Drawn) -> Kernel:
