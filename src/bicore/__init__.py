@@ -17,8 +17,9 @@ from bicore.errors import (
     NumericalError,
     TimeLimitError,
 )
-from bicore.kernels.base import Kernel, Normalised
+from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
+from bicore.kernels.scaling import Normalised
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
 from bicore.memory.merge_reduce import MergeReduce

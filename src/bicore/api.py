@@ -109,7 +109,8 @@ def select(
     context = Context(model, runtime or Runtime())
     notes: tuple[str, ...] = ()
     if not trivial(data, judge, context.runtime):
-        decision = decided(selector, data, size, judge, context, wanted)
+        begun = initial if isinstance(initial, Coreset) else None
+        decision = decided(selector, data, size, judge, context, wanted, begun)
         selector = decision.selector
         notes = decision.notes
     for note in notes:

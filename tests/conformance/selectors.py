@@ -43,6 +43,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "squared gain": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, rule="gain"),
         "squared, features": BilevelSelector(kernel="linear", inner_reg=0.1),
         "squared, automatic": BilevelSelector(kernel="ntk"),
+        "squared, automatic kernel": BilevelSelector(kernel="auto"),
         "squared, per point": BilevelSelector(kernel=Laplace(0.2), inner_reg=PerPoint(1e-2)),
         "squared, learnt": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, weights="learnt"),
         "squared, exchange": BilevelSelector(kernel=RBF(0.2), inner_reg=0.1, strategy="exchange"),
@@ -151,7 +152,7 @@ DRAWS = {
     "network, candidates",
 }
 #: Configurations whose kernel is fitted to every row, also of weight zero.
-FITTED = {"squared, landmarks"}
+FITTED = {"squared, landmarks", "squared, automatic kernel"}
 #: Configurations that draw what they take: of two equal rows either may come first, and rounding
 #: may change a draw.
 CHANCE = {

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel import proxy_choice
 from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.engines import reweighable
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
@@ -17,6 +18,7 @@ from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.choice import Solvers, solvers_for
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
+from bicore.coreset import Coreset
 from bicore.data import (
     Array,
     Dataset,
@@ -72,6 +74,14 @@ class Proxy:
     def closed_form(self) -> bool:
         """Whether rank-one updates hold: the squared error, a constant ρ, no solver by name."""
         return self.squared and self.regulariser.constant and self.inner is None
+
+    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Proxy:
+        """With its kernel chosen for coresets of ``size`` points, where that is left to the data;
+        a coreset that was ``begun`` keeps the one chosen for it."""
+        if not proxy_choice.is_open(self.kernel):
+            return self
+        targets, _ = targets_of(self, data, None)
+        return replace(self, kernel=proxy_choice.settled(self.kernel, data, targets, size, begun))
 
 
 @dataclass(frozen=True)

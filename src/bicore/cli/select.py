@@ -105,7 +105,7 @@ def select(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="ntk (the default), nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
+            help="ntk (the default), auto, nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
         ),
     ] = None,
     loss: Annotated[
@@ -205,7 +205,8 @@ def select(
     )
     outputs.check_rows(opened)
     plain = as_selector(method, **_options(method, given, regulariser))
-    decision = _decided(plain, opened, count, runtime, wanted)
+    begun = _initial(initial, opened)
+    decision = _decided(plain, opened, count, runtime, wanted, begun)
     selector = decision.selector
     notes = [*opened.notes, *decision.notes]
     if not quiet:
@@ -213,7 +214,6 @@ def select(
     if dry_run:
         print(_expected(decision.estimate, as_json))
         return
-    begun = _initial(initial, opened)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = _selected(selector, opened.data, count, share, begun, seed, context)
@@ -269,10 +269,16 @@ def _options(method: str, given: dict[str, Any], regulariser: Any) -> dict[str, 
 
 
 def _decided(
-    selector: Selector, source: Source, size: int | float | str, runtime: Runtime, large: Large
+    selector: Selector,
+    source: Source,
+    size: int | float | str,
+    runtime: Runtime,
+    large: Large,
+    begun: Coreset | tuple[int, ...],
 ) -> Decision:
     """What is used, by the library's own rule; in the words of the command."""
-    found = decided(selector, source.data, size, None, Context(runtime=runtime), large)
+    before = begun if isinstance(begun, Coreset) else None
+    found = decided(selector, source.data, size, None, Context(runtime=runtime), large, before)
     note = None if found.note is None else found.note.replace("large='exact'", "--large exact")
     return replace(found, note=note)
 

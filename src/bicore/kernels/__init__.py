@@ -2,10 +2,11 @@
 
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.averaged import Averaged, shifts
-from bicore.kernels.base import CallableKernel, Kernel, Normalised, Precomputed
+from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
+from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "Precomputed",
     "ReLU",
     "Residual",
+    "Standardised",
     "TangentKernel",
+    "UnitRows",
     "cnn",
     "from_module",
     "fully_connected",

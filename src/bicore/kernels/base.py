@@ -355,54 +355,6 @@ class Scaled(Kernel):
 
 
 @dataclass(frozen=True)
-class Normalised(Kernel):
-    """A kernel with unit diagonal: k(a, b) / √(k(a, a) k(b, b)).
-
-    A point of norm zero stays at zero.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel to normalise.
-
-    Examples
-    --------
-    >>> from bicore import Linear, Normalised
-    >>> Normalised(Linear())([[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]).round(3).tolist()
-    [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    """
-
-    kernel: Kernel
-
-    @property
-    def name(self) -> str:
-        return f"normalised {self.kernel.name}"
-
-    def fitted(self, x: Any) -> Kernel:
-        return Normalised(self.kernel.fitted(x))
-
-    def _ready(self) -> Kernel:
-        return Normalised(self.kernel._ready())
-
-    def _inverse_norm(self, a: Tensor) -> Tensor:
-        diagonal = self.kernel.diag(a)
-        inverse = diagonal.clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
-        return torch.where(diagonal > 0, inverse, torch.zeros_like(diagonal))
-
-    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.kernel.evaluate(a, b) * self._inverse_norm(a)[:, None] * self._inverse_norm(b)
-
-    def diag(self, a: Tensor) -> Tensor:
-        return (self.kernel.diag(a) > 0).to(a)
-
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_point(itemsize, shape)
-
-
-@dataclass(frozen=True)
 class CallableKernel(Kernel):
     """Any function k(a, b) of two sets of rows that returns the matrix (tensor or array).
 

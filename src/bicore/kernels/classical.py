@@ -135,7 +135,7 @@ class _Stationary(Kernel):
     def fitted(self, x: Any) -> Kernel:
         if self.gamma is not None:
             return self
-        rows = np.asarray(x)
+        rows = x if hasattr(x, "shape") else np.asarray(x)
         step = max(1, -(-len(rows) // MEDIAN_ROWS))
         sample = flat(torch.from_numpy(np.array(rows[::step], dtype=np.float64)))
         distances = self._distance(sample, sample)

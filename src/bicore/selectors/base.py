@@ -78,6 +78,32 @@ class Selector(ABC):
         """
         return self
 
+    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Selector:
+        """The same selector with what it leaves to the data decided.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points to choose from.
+        size : int
+            How many are asked for.
+        begun : Coreset, optional
+            One that is continued: what was decided for it is kept.
+
+        Returns
+        -------
+        Selector
+            This one where nothing is open.
+
+        Examples
+        --------
+        >>> from bicore import BilevelSelector, Dataset
+        >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
+        >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
+        'linear'
+        """
+        return self
+
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
     ) -> tuple[Any, Dataset, Dataset | None]:

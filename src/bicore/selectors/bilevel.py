@@ -14,6 +14,7 @@ from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare
 from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.proxy_choice import notes_of, trials_of
 from bicore.bilevel.quotas import QuotaRule
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -86,6 +87,9 @@ class BilevelSelector(Selector):
     kernel : str, Kernel or callable
         The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
         "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
+        "auto" for the one of linear, RBF, Laplace and NTK, after one of three scalings, under which
+        random subsets of the asked size predict the rest best: see
+        :mod:`bicore.bilevel.proxy_choice`.
     loss : str, Loss or callable
         Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
         (prediction, target).
@@ -287,7 +291,8 @@ class BilevelSelector(Selector):
         room = self.room(self.strategy.grown(count, available))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
-            prepared = prepare(self.proxy, data, outer, room, seed, runtime)
+            proxy = self.proxy.settled(data, count, start.coreset)
+            prepared = prepare(proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)
@@ -413,6 +418,7 @@ class BilevelSelector(Selector):
             per_point=not prepared.regulariser.constant,
             automatic=self.inner_reg.automatic,
             classes=labels_in(prepared.targets.classes),
+            notes=notes_of(prepared.kernel),
         )
 
     def _coreset(
@@ -425,7 +431,7 @@ class BilevelSelector(Selector):
             story,
             seconds=assembly.clock.seconds,
             empty_objective=run.empty_objective,
-            notes=tuple(assembly.notes),
+            notes=(*story.notes, *assembly.notes),
         )
         return Coreset(
             run.indices,
@@ -454,7 +460,7 @@ class BilevelSelector(Selector):
         problem = prepared.problem
         like = problem.train.like
         solvers = (prepared.solvers.inner, prepared.solvers.linear, self.optimiser)
-        return {
+        return trials_of(prepared.kernel) | {
             "kernel_parameters": repr(prepared.kernel),
             "solvers": repr(solvers),
             "outer_loss": problem.outer_loss.name,
@@ -477,6 +483,33 @@ class BilevelSelector(Selector):
         if len(known) == 1:
             known.append(_other(known[0]))
         return replace(self, classes=tuple(known))
+
+    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> BilevelSelector:
+        """The same selector with its kernel chosen, where that is left to the data.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points to choose from, with labels or targets.
+        size : int
+            How many are asked for.
+        begun : Coreset, optional
+            One that is continued or looked at: the kernel chosen for it is kept.
+
+        Returns
+        -------
+        BilevelSelector
+            This one where the kernel is given.
+
+        Examples
+        --------
+        >>> from bicore import BilevelSelector, Dataset
+        >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
+        >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
+        'linear'
+        """
+        kernel = self.proxy.settled(data, size, begun).kernel
+        return self if kernel is self.kernel else replace(self, kernel=kernel)
 
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
@@ -537,7 +570,8 @@ class BilevelSelector(Selector):
         points = proxy_model.starting_points(data, indices, start)
         room = Room(len(points.points))
         with runtime.applied(), clock.running():
-            prepared = prepare(self.proxy, data, outer, room, seed, runtime)
+            proxy = self.proxy.settled(data, room.capacity)
+            prepared = prepare(proxy, data, outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             engine = proxy_model.fitted(prepared, points)
             begin = engine.objective

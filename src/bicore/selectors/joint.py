@@ -13,6 +13,7 @@ from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.joint import JointEngine
 from bicore.bilevel.greedy import Run
 from bicore.bilevel.prepare import Prepared, prepare
+from bicore.bilevel.proxy_choice import notes_of, trials_of
 from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.coreset import Coreset, Provenance, labels_in
@@ -103,7 +104,7 @@ class JointSelector(Selector):
         with runtime.applied(), clock.running(), line:
             parts = [
                 prepare(one.proxy, data, outer, one.room(count), seed, runtime)
-                for one in self.selectors
+                for one in self.settled(data, count).selectors
             ]
             engine, models = self._engine(parts, count)
             plan = self.selectors[0].plan(parts[0], count, seed)
@@ -124,6 +125,7 @@ class JointSelector(Selector):
                 empty_objective=run.empty_objective,
                 task=parts[0].targets.task,
                 classes=labels_in(parts[0].targets.classes),
+                notes=tuple(note for part in parts for note in notes_of(part.kernel)),
             )
             return Coreset(
                 run.indices,
@@ -135,6 +137,9 @@ class JointSelector(Selector):
                 provenance,
                 self.selectors[0].details(parts[0]) | {"models": models},
             )
+
+    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> JointSelector:
+        return replace(self, selectors=[one.settled(data, size) for one in self.selectors])
 
     def _check(self, parts: list[Prepared], engine: JointEngine, run: Run) -> None:
         """Compute the objective of every model again; the sum is right when they all are."""
@@ -172,5 +177,6 @@ class JointSelector(Selector):
                     "share": share / total,
                     "empty_objective": engine.objective,
                 }
+                | trials_of(part.kernel)
             )
         return JointEngine(engines, scaled), models

@@ -24,6 +24,7 @@ from bicore.bilevel.contract import Quantity
 from bicore.bilevel.foresight import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import planned
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
+from bicore.coreset import Coreset
 from bicore.data import Dataset, as_tensor
 from bicore.errors import MemoryLimitError
 from bicore.kernels.base import Kernel
@@ -47,6 +48,7 @@ from bicore.selectors.baselines.inducing import InducingPoints
 from bicore.selectors.baselines.spaces import KernelSpace, squared_distances
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.joint import JointSelector
+from bicore.selectors.quality_curve import UNKNOWN_SIZE
 from bicore.selectors.reconstruction import Reconstruction
 
 #: Seconds above which products in blocks are no longer waited for without being asked to.
@@ -69,8 +71,6 @@ READ = 1e-9
 #: Products of features that come before the first point, of a row with itself and with columns: K
 #: through the landmarks and its moment, and the subsets of an automatic regulariser.
 MOMENTS, COLUMNS = 3, SUBSETS * SUBSET_SIZE
-#: The size that an estimate goes by where the size itself is to be found.
-UNKNOWN_SIZE = 100
 #: Rows of the data that a plan is made from: enough to fit a bandwidth, and no copy of all.
 FIRST_ROWS = 2000
 
@@ -140,11 +140,14 @@ def decided(
     outer: Dataset | None,
     context: Context,
     large: Large,
+    begun: Coreset | None = None,
 ) -> Decision:
-    """The selector itself, or one that is feasible in its place."""
+    """The selector itself with what it leaves to the data decided, or one that is feasible in its
+    place; a coreset that was ``begun`` is to be continued."""
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     with context.runtime.applied():
+        selector = selector.settled(data, count, begun)
         work = work_of(selector, _Request(data, count, outer, context.runtime))
         if work is None:
             return Decision(selector, Estimate())

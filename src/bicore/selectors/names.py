@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from bicore.bilevel.problem import Constant, Regulariser
+from bicore.bilevel.proxy_choice import AutomaticKernel
 from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
 from bicore.bilevel.regularisation import Automatic
 from bicore.bilevel.rules import RULES, Rule
@@ -26,6 +27,7 @@ from bicore.picking import First
 T = TypeVar("T")
 
 KERNELS: dict[str, Callable[[], Kernel]] = {
+    "auto": AutomaticKernel,
     "ntk": fully_connected,
     "nngp": lambda: fully_connected(kind="nngp"),
     "cntk": cnn,

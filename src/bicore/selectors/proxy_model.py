@@ -49,7 +49,8 @@ def influence(
     runtime = (context or Context()).runtime
     start = as_start(coreset, data, len(data), "coreset", continues=False)
     with runtime.applied(), Clock(runtime.max_seconds).running():
-        prepared = prepare(proxy, data, outer, Room(len(start.points)), seed, runtime)
+        known = proxy.settled(data, len(start.points), start.coreset)
+        prepared = prepare(known, data, outer, Room(len(start.points)), seed, runtime)
         gradient = fitted(prepared, start).quantity(Quantity.GRADIENT)
         result: Array = -gradient.double().cpu().numpy()
         return result
@@ -81,5 +82,6 @@ def predict(
     unknown = Dataset(rows, np.repeat(np.asarray(data.y)[:1], len(rows), axis=0))
     limit = Clock(runtime.max_seconds)
     with runtime.applied(), limit.running():
-        prepared = prepare(proxy, data, unknown, Room(len(start.points)), seed, runtime)
+        known = proxy.settled(data, len(start.points), start.coreset)
+        prepared = prepare(known, data, unknown, Room(len(start.points)), seed, runtime)
         return prepared.decoded(fitted(prepared, start).predictions)

@@ -29,6 +29,8 @@ FIRST = 32
 TOLERANCE = 0.02
 #: Where every prefix costs a fit, sizes are looked at in this ratio.
 RATIO = 1.1
+#: The size that estimates and choices go by where the size itself is to be found.
+UNKNOWN_SIZE = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +154,10 @@ def quality_curve(
     part, judge = data, outer
     if judge is None:
         part, judge = _split(data[np.flatnonzero(data.weights > 0)], held_out, seed)
-    nested = selector.nested()
     eligible = int((part.weights > 0).sum())
     limit = eligible if largest is None else as_size(largest, eligible)
     size = limit if tolerance is None else min(FIRST, limit)
+    nested = selector.nested().settled(part, min(limit, UNKNOWN_SIZE))
     coreset: Coreset | Sequence[int] = ()
     while True:
         coreset = nested.select(
@@ -202,14 +204,18 @@ def auto_sized(
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    chooser, predicted, judge = selector.judged_by(data, outer)
+    begun = initial if isinstance(initial, Coreset) else None
+    with context.runtime.applied(), clock.running():
+        # One kernel for the curve and for what is selected by it.
+        known = selector.settled(data, min(UNKNOWN_SIZE, len(data)), begun)
+    chooser, predicted, judge = known.judged_by(data, outer)
     curve = quality_curve(
         chooser, predicted, tolerance=tolerance, outer=judge, rng=seed, context=context
     )
     found = curve.smallest(tolerance)
     if found is None:
         raise _no_size(curve.coreset, tolerance)
-    coreset = selector.select(
+    coreset = known.select(
         data,
         max(found, len(initial)),
         outer=outer,

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from bicore.bilevel.problem import Regulariser
+from bicore.bilevel.proxy_choice import is_open
 from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, summable
 from bicore.kernels.base import Kernel
 from bicore.numerics.tiles import height
-from bicore.picking import as_start, whole_number
+from bicore.picking import as_size, as_start, in_id_order, whole_number
 from bicore.runtime import Clock, Context, checkpoint
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 
 #: Directions whose variance is below this share of the largest are none.
 RANK_TOLERANCE = 1e-12
+#: Rows by which an automatic kernel is chosen.
+SOME_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,14 @@ class Reconstruction(Selector):
     def ordered(self) -> bool:
         return self.chooser.ordered
 
+    def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Reconstruction:
+        if not is_open(self.chooser.kernel):
+            return self
+        # Some rows have the components that kernels are compared by.
+        by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+        chooser, predicted, _ = self.judged_by(data[by_id[:: -(-len(by_id) // SOME_ROWS)]])
+        return replace(self, kernel=chooser.settled(predicted, size, begun).kernel)
+
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
     ) -> tuple[BilevelSelector, Dataset, Dataset | None]:
@@ -102,7 +113,9 @@ class Reconstruction(Selector):
         context = context or Context()
         clock = Clock(context.runtime.max_seconds)
         with clock.running():
-            chooser, predicted, judge = self.judged_by(data, outer)
+            count = as_size(size, int((data.weights > 0).sum()))
+            known = self.settled(data, count, start.coreset)
+            chooser, predicted, judge = known.judged_by(data, outer)
         coreset = chooser.select(
             predicted,
             size,

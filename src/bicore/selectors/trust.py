@@ -83,6 +83,7 @@ def trusted(
         np.unique(labels).tolist() if chooser.classes is None else chooser.classes
     )
     by_id = in_id_order(counted, data.ids)
+    whole = whole.settled(data, len(counted))  # one kernel for all folds
     weights = np.array(data.weights, dtype=np.float64)
     seed = as_seed(rng)
     for part in np.array_split(np.random.default_rng(seed).permutation(by_id), folds):

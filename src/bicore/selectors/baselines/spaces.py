@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bicore.data import as_tensor
 from bicore.errors import NumericalError, unknown_name
-from bicore.kernels.base import Kernel, Normalised
+from bicore.kernels.base import Kernel
 from bicore.kernels.distances import settled
 from bicore.kernels.operators import (
     Features,
@@ -24,6 +24,7 @@ from bicore.kernels.operators import (
     Reserve,
     build_operators,
 )
+from bicore.kernels.scaling import Normalised
 from bicore.selectors.baselines.base import Job, several_outputs
 
 #: Vectors of n float64 that a rule keeps beside an operator, over one for each point asked for.

@@ -1,0 +1,520 @@
+"""``kernel="auto"``: the kernel under which random subsets of the asked size predict other points
+best.
+
+1. Draw some rows, by id alone: the order of rows and the seed play no part, so that whoever asks
+   later of the same data and size has the same kernel.
+2. Three times, split them into a subset of the asked size and held-out points; the same splits for
+   every candidate.
+3. For every candidate, kernels times scalings, fit the subsets by ridge regression. Its error is
+   the mean squared error on the held-out points, as a share of the variance there, under the ρ of a
+   decade grid that makes it smallest.
+4. Take the simplest candidate, in the order of the table, whose error is within one standard error
+   of the smallest (that of the difference, over points and over splits), or within a thousandth of
+   the variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, summable
+from bicore.errors import InputError
+from bicore.kernels.base import Kernel
+from bicore.kernels.classical import RBF, Laplace, Linear
+from bicore.kernels.presets import fully_connected
+from bicore.kernels.scaling import Normalised, Standardised, UnitRows
+from bicore.picking import in_id_order
+from bicore.runtime import checkpoint
+
+#: From the simplest to the least simple: where errors are equal, the first is taken.
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "linear": Linear,
+    "rbf": RBF,
+    "laplace": Laplace,
+    "ntk": fully_connected,
+}
+#: What is done to the rows before.
+SCALINGS: dict[str, Callable[[Kernel], Kernel]] = {
+    "": lambda kernel: kernel,
+    "on standardised columns": Standardised,
+    "on unit rows": UnitRows,
+}
+#: Kernel and scaling by name, in the order of preference.
+CANDIDATES = {
+    f"{kernel} {scaling}".strip(): (kernel, scaling) for kernel in KERNELS for scaling in SCALINGS
+}
+#: What is used where nothing can be tried.
+DEFAULT = "ntk"
+#: Kernels that no product of matrices gives cost an operation for every number of every pair.
+DEAR = ("laplace",)
+#: Beyond so many of those they are tried under one scaling, the one that serves the RBF kernel
+#: best, which is of distances too.
+DEAR_OPERATIONS = 4_000_000
+#: How often the rows are split, and rows that are held out beside a subset.
+SPLITS, HELD_OUT = 3, 100
+#: Subsets have at least so many points, and so many for every class: fewer tell kernels apart by
+#: chance. And at most so many: what fits them grows with the third power.
+FEWEST, PER_CLASS, MOST = 20, 2, 250
+#: Rows that a bandwidth is taken from in a trial.
+BANDWIDTH_ROWS = 64
+#: Below this, sums of squares and their products fit float32.
+SINGLE = 1e6
+#: The grid of ρ, as powers of ten times the mean of the kernel's diagonal, and where the walk down
+#: it begins.
+EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
+BEGIN = 3
+#: Errors that differ by less than this share of the variance are equal.
+SLACK = 1e-3
+#: Whether a kernel that was chosen is divided by the lengths of its features: the gradient rule
+#: takes long ones first.
+UNIT_DIAGONAL = True
+#: Diagonals this near to 1 are 1.
+UNIT_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one candidate fared.
+
+    Parameters
+    ----------
+    name : str
+        In the table of candidates.
+    error : float
+        Squared error on the held-out points, as a share of the variance there.
+    margin, deviation : float
+        By how much that is above the smallest error, and the standard error of this difference.
+    accuracy : float or None
+        The share of held-out points whose class is predicted.
+
+    Examples
+    --------
+    >>> Trial("linear", 0.5, 0.1, 0.02).near
+    False
+    """
+
+    name: str
+    error: float
+    margin: float = 0.0
+    deviation: float = 0.0
+    accuracy: float | None = None
+
+    @property
+    def near(self) -> bool:
+        """Whether it cannot be told from the best."""
+        return self.margin <= max(self.deviation, SLACK)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that was taken, and what it was compared with.
+
+    Parameters
+    ----------
+    name : str
+        In the table of candidates.
+    size, held_out : int
+        Points of a subset, and points held out beside it.
+    trials : tuple of Trial
+        The best first; none where nothing could be tried.
+
+    Examples
+    --------
+    >>> Choice("linear", 20, 100, (Trial("linear", 0.5), Trial("rbf", 0.625))).note
+    'kernel: linear, by a held-out error of 0.5 after 20 points (next: rbf 0.625)'
+    """
+
+    name: str
+    size: int = 0
+    held_out: int = 0
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """The decision in one line."""
+        if not self.trials:
+            return f"kernel: {self.name}; there are too few points, or labels, to compare kernels"
+        own = next(trial for trial in self.trials if trial.name == self.name)
+        others = [trial for trial in self.trials if trial.name != self.name]
+        beside = ""
+        if others:
+            word = "next" if others[0].error >= own.error else "within chance of"
+            beside = f" ({word}: {others[0].name} {others[0].error:.3g})"
+        return (
+            f"kernel: {self.name}, by a held-out error of {own.error:.3g} after {self.size} points"
+            f"{beside}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """For the details of a coreset.
+
+        Returns
+        -------
+        dict
+            Numbers and words alone.
+        """
+        found = asdict(self)
+        found["trials"] = list(found["trials"])
+        return found
+
+
+@dataclass(frozen=True)
+class AutomaticKernel(Kernel):
+    """The kernel under which random subsets of the asked size predict held-out points best.
+
+    It needs labels, and so is settled where a selection begins; it cannot be evaluated itself.
+
+    Parameters
+    ----------
+    unit_diagonal : bool
+        Whether the kernel that is chosen is normalised (:class:`bicore.Normalised`).
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(kernel="auto").kernel.name
+    'auto'
+    """
+
+    unit_diagonal: bool = UNIT_DIAGONAL
+
+    @property
+    def name(self) -> str:
+        return "auto"
+
+    def _refused(self) -> InputError:
+        return InputError(
+            "kernel='auto' is chosen by labels when a bilevel selection begins, and there is none "
+            "here; name a kernel."
+        )
+
+    def fitted(self, x: Any) -> Kernel:
+        raise self._refused()
+
+    def _ready(self) -> Kernel:
+        raise self._refused()
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        raise self._refused()
+
+    def diag(self, a: Tensor) -> Tensor:
+        raise self._refused()
+
+
+@dataclass(frozen=True, repr=False)
+class Chosen(Kernel):
+    """A kernel with the story of its choice; in every other way the kernel itself.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What was chosen.
+    choice : Choice
+        Why.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Linear
+    >>> Chosen(Linear(), Choice("linear")).name
+    'linear'
+    """
+
+    kernel: Kernel
+    choice: Choice
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def __repr__(self) -> str:
+        return repr(self.kernel)
+
+    def fitted(self, x: Any) -> Kernel:
+        return replace(self, kernel=self.kernel.fitted(x))
+
+    def _ready(self) -> Kernel:
+        return replace(self, kernel=self.kernel._ready())
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.kernel.evaluate(a, b)
+
+    def gram(self, a: Tensor, block: int | None = None) -> Tensor:
+        return self.kernel.gram(a, block)
+
+    def diag(self, a: Tensor) -> Tensor:
+        return self.kernel.diag(a)
+
+    def features(self, a: Tensor) -> Tensor | None:
+        return self.kernel.features(a)
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape)
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
+
+def parts_of(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel and those it is made of."""
+    yield kernel
+    for name in _inside(kernel):
+        yield from parts_of(getattr(kernel, name))
+
+
+def _inside(kernel: Kernel) -> list[str]:
+    """The names of the fields that hold kernels."""
+    if not is_dataclass(kernel):
+        return []
+    return [one.name for one in fields(kernel) if isinstance(getattr(kernel, one.name), Kernel)]
+
+
+def is_open(kernel: Kernel) -> bool:
+    """Whether some part of it waits for a choice."""
+    return any(isinstance(part, AutomaticKernel) for part in parts_of(kernel))
+
+
+def choice_of(kernel: Kernel) -> Choice | None:
+    """What was chosen in it, if anything."""
+    return next((part.choice for part in parts_of(kernel) if isinstance(part, Chosen)), None)
+
+
+def notes_of(kernel: Kernel) -> tuple[str, ...]:
+    """The decision in one line, if there was one."""
+    choice = choice_of(kernel)
+    return () if choice is None else (choice.note,)
+
+
+def trials_of(kernel: Kernel) -> dict[str, Any]:
+    """What a coreset's details say of the decision, if there was one."""
+    choice = choice_of(kernel)
+    return {} if choice is None else {"kernel_trials": choice.record()}
+
+
+def settled(
+    kernel: Kernel, data: Dataset, targets: Targets, size: int, begun: Coreset | None = None
+) -> Kernel:
+    """The kernel with every automatic part chosen for subsets of ``size`` points.
+
+    A coreset that was ``begun`` under a choice goes on with it.
+    """
+    if isinstance(kernel, AutomaticKernel):
+        choice = _kept(begun)
+        rows = _drawn(data, targets, size)
+        if choice is None:
+            choice = _tried(rows)
+        name, scaling = CANDIDATES[choice.name]
+        found = SCALINGS[scaling](KERNELS[name]())
+        if kernel.unit_diagonal:
+            found = _of_unit_diagonal(found, rows)
+        return Chosen(found, choice)
+    inside = {
+        name: settled(getattr(kernel, name), data, targets, size, begun) for name in _inside(kernel)
+    }
+    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+
+
+def _kept(begun: Coreset | None) -> Choice | None:
+    """What a coreset was chosen with."""
+    record = None if begun is None else begun.details.get("kernel_trials")
+    if not isinstance(record, dict) or record.get("name") not in CANDIDATES:
+        return None
+    trials = tuple(Trial(**trial) for trial in record["trials"])
+    return Choice(record["name"], record["size"], record["held_out"], trials)
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Rows for the trials, by id: what is to be predicted, how much each counts, and the splits."""
+
+    rows: Array
+    aims: Array
+    #: What was subtracted from the aims.
+    mean: Array
+    codes: Array | None
+    weights: Array
+    size: int
+    splits: list[tuple[Array, Array]]
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is anything to fit and to hold out."""
+        return bool(self.splits) and bool(np.ptp(self.aims, axis=0).any())
+
+
+def _drawn(data: Dataset, targets: Targets, size: int) -> _Drawn:
+    """Rows that count, drawn by id; nothing is done to the others."""
+    counted = np.flatnonzero(data.weights > 0)
+    by_id = in_id_order(counted, data.ids)
+    n = len(by_id)
+    classes = 0 if targets.classes is None else len(targets.classes)
+    points = min(max(size, FEWEST, PER_CLASS * classes), n // 2, MOST)
+    rng = np.random.default_rng(n)
+    drawn = by_id[np.sort(rng.choice(n, min(n, points + HELD_OUT), replace=False))]
+    rows = np.array(data.x[drawn], dtype=np.float64).reshape(len(drawn), -1)
+    weights = summable(data.weights[drawn])
+    weights = weights / weights.sum()
+    values = targets.values[drawn]
+    codes = None if targets.classes is None else values
+    aims = values if codes is None else np.eye(classes)[codes]
+    splits = []
+    if points >= 2:
+        orders = [rng.permutation(len(drawn)) for _ in range(SPLITS)]
+        splits = [(order[:points], order[points:]) for order in orders]
+    mean = weights @ aims
+    return _Drawn(rows, aims - mean, mean, codes, weights, points, splits)
+
+
+def _tried(drawn: _Drawn) -> Choice:
+    """All candidates on the same splits."""
+    if not drawn.usable:
+        return Choice(DEFAULT)
+    losses: dict[str, Array] = {}
+    accuracies: dict[str, float | None] = {}
+    place = BEGIN
+    scaled = {scaling: _seen(scaling, drawn.rows) for scaling in SCALINGS}
+    for name in _race(drawn, losses):
+        checkpoint()
+        kernel, scaling = CANDIDATES[name]
+        seen = scaled[scaling]
+        gram = None if seen is None else _gram(kernel, seen)
+        if gram is None:
+            continue
+        fits = _Fits(gram, drawn)
+        place = fits.lowest(place)  # which is near that of the candidate before
+        if np.isfinite(fits.error(place)):
+            losses[name], accuracies[name] = fits.known[place]
+    if not losses:
+        return Choice(DEFAULT)
+    trials = _compared(losses, accuracies, drawn)
+    order = list(CANDIDATES)
+    simplest = min((one for one in trials if one.near), key=lambda one: order.index(one.name))
+    held_out = len(drawn.rows) - drawn.size
+    return Choice(simplest.name, drawn.size, held_out, tuple(trials))
+
+
+def _race(drawn: _Drawn, losses: dict[str, Array]) -> Iterator[str]:
+    """The candidates to try; dear ones last, when the errors of the others are known."""
+    for name, (kernel, _) in CANDIDATES.items():
+        if kernel not in DEAR:
+            yield name
+    allowed = set(SCALINGS)
+    if len(drawn.rows) * drawn.rows.size > DEAR_OPERATIONS:
+        alike = [name for name, (kernel, _) in CANDIDATES.items() if kernel == "rbf"]
+        tried = [name for name in alike if name in losses]
+        best = min(tried, key=lambda name: float(losses[name].sum()), default=None)
+        allowed = set() if best is None else {CANDIDATES[best][1]}
+    for name, (kernel, scaling) in CANDIDATES.items():
+        if kernel in DEAR and scaling in allowed:
+            yield name
+
+
+def _seen(scaling: str, rows: Array) -> Tensor | None:
+    """The drawn rows after a scaling; None where numbers overflow."""
+    try:
+        seen = SCALINGS[scaling](Linear()).fitted(rows).features(torch.from_numpy(rows))
+    except InputError:
+        return None
+    assert seen is not None
+    # Candidates differ by far more than float32 rounds, which takes half the time.
+    return seen.float() if float(seen.abs().max()) < SINGLE else seen
+
+
+def _gram(kernel: str, seen: Tensor) -> Array | None:
+    """A kernel's matrix of rows that are scaled; None where numbers overflow."""
+    try:
+        own = KERNELS[kernel]().fitted(seen[:: -(-len(seen) // BANDWIDTH_ROWS)].numpy())
+    except InputError:
+        return None
+    found: Array = own.gram(seen).double().numpy()
+    return found if np.isfinite(found).all() else None
+
+
+class _Fits:
+    """The subsets of all splits, fitted under one kernel."""
+
+    def __init__(self, gram: Array, drawn: _Drawn) -> None:
+        self.drawn = drawn
+        self.scale = float(np.diagonal(gram).mean()) or 1.0
+        self.parts = [
+            (gram[np.ix_(chosen, chosen)], gram[np.ix_(rest, chosen)])
+            for chosen, rest in drawn.splits
+        ]
+        self.known: dict[int, tuple[Array, float | None]] = {}
+
+    def error(self, place: int) -> float:
+        """On the held-out points, with the ρ of this place on the grid."""
+        if place not in self.known:
+            self.known[place] = self._held_out(self.scale * 10.0 ** EXPONENTS[place])
+        return float(self.known[place][0].sum())
+
+    def lowest(self, place: int) -> int:
+        """The place of the smallest error, walking down from this one."""
+        while True:
+            around = [one for one in (place - 1, place + 1) if 0 <= one < len(EXPONENTS)]
+            lower = min(around, key=self.error)
+            if not self.error(lower) < self.error(place):
+                return place
+            place = lower
+
+    def _held_out(self, rho: float) -> tuple[Array, float | None]:
+        """The terms of the error, a row for every split and a column for every point, and the
+        share of labels that were right."""
+        from scipy.linalg.lapack import dposv  # not before it is needed: importing it takes time
+
+        drawn = self.drawn
+        terms = np.zeros((SPLITS, len(drawn.rows)))
+        right = 0.0
+        for own, (chosen, rest), (square, cross) in zip(
+            terms, drawn.splits, self.parts, strict=True
+        ):
+            lifted = square.copy()
+            lifted[np.diag_indices_from(lifted)] += rho
+            _, alpha, failed = dposv(lifted.T, drawn.aims[chosen], overwrite_a=True)
+            if failed:
+                return np.full_like(terms, np.inf), None
+            guesses = cross @ alpha
+            shares = drawn.weights[rest] / drawn.weights[rest].sum() / SPLITS
+            own[rest] = shares * ((guesses - drawn.aims[rest]) ** 2).sum(1)
+            if drawn.codes is not None:
+                right += float(shares @ ((guesses + drawn.mean).argmax(1) == drawn.codes[rest]))
+        return terms, None if drawn.codes is None else right
+
+
+def _compared(
+    losses: dict[str, Array], accuracies: dict[str, float | None], drawn: _Drawn
+) -> list[Trial]:
+    """The best first, with paired differences to it."""
+    spread = float(drawn.weights @ (drawn.aims**2).sum(1))
+    ranked = sorted(losses, key=lambda name: float(losses[name].sum()))
+    best = losses[ranked[0]]
+    trials = []
+    for name in ranked:
+        terms = losses[name] - best
+        error = float(losses[name].sum()) / spread
+        margin = float(terms.sum()) / spread
+        trials.append(Trial(name, error, margin, _noise(terms) / spread, accuracies[name]))
+    return trials
+
+
+def _noise(terms: Array) -> float:
+    """The standard error of a sum of terms, a row for every split and a column for every point:
+    what other points, or what other subsets, would change, whichever is more."""
+    points = terms.sum(0)
+    splits = SPLITS * terms.sum(1)
+    by_points = np.sqrt(np.square(points - points.mean()).sum())
+    return float(max(by_points, splits.std(ddof=1) / np.sqrt(SPLITS)))
+
+
+def _of_unit_diagonal(kernel: Kernel, drawn: _Drawn) -> Kernel:
+    """The kernel itself where its diagonal is 1 by nature."""
+    some = drawn.rows[:BANDWIDTH_ROWS]
+    diagonal = kernel.fitted(some).diag(torch.from_numpy(some))
+    unit = bool(((diagonal - 1).abs() <= UNIT_TOLERANCE).all())
+    return kernel if unit else Normalised(kernel)

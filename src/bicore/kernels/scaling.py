@@ -1,0 +1,360 @@
+"""Kernels after a scaling: unit diagonal, standardised columns, rows of unit length."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.kernels.base import Kernel, flat, mirror
+from bicore.runtime import checkpoint
+
+#: Numbers of the data turned into float64 at a time while columns are measured.
+AT_ONCE = 4_000_000
+#: A column whose standard deviation is below this share of its mean is constant: float32 would not
+#: hold what is left of it.
+CONSTANT = 1e-7
+
+
+@dataclass(frozen=True)
+class Normalised(Kernel):
+    """A kernel with unit diagonal: k(a, b) / √(k(a, a) k(b, b)).
+
+    A point of norm zero stays at zero.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to normalise.
+
+    Examples
+    --------
+    >>> from bicore import Linear, Normalised
+    >>> Normalised(Linear())([[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]).round(3).tolist()
+    [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+
+    kernel: Kernel
+
+    @property
+    def name(self) -> str:
+        return f"normalised {self.kernel.name}"
+
+    def fitted(self, x: Any) -> Kernel:
+        return Normalised(self.kernel.fitted(x))
+
+    def _ready(self) -> Kernel:
+        return Normalised(self.kernel._ready())
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        rows = _inverse_root(self.kernel.diag(a))
+        columns = _inverse_root(self.kernel.diag(b))
+        # A callable may have handed out a matrix of its own: the first factor makes a copy.
+        return (self.kernel.evaluate(a, b) * rows[:, None]).mul_(columns)
+
+    def gram(self, a: Tensor, block: int | None = None) -> Tensor:
+        # A kernel's own way to a symmetric matrix is the fast one, and its diagonal is exact.
+        result = self.kernel.gram(a, block)
+        diagonal = result.diagonal().clone()
+        inverse = _inverse_root(diagonal)
+        result.mul_(inverse[:, None]).mul_(inverse)
+        mirror(result)  # the two factors round differently on the two sides
+        result.diagonal().copy_((diagonal > 0).to(result))
+        return result
+
+    def diag(self, a: Tensor) -> Tensor:
+        return (self.kernel.diag(a) > 0).to(a)
+
+    def features(self, a: Tensor) -> Tensor | None:
+        features = self.kernel.features(a)
+        return None if features is None else unit_rows(features)
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
+
+def _inverse_root(diagonal: Tensor) -> Tensor:
+    """1/√k(a, a); 0 for points of norm zero."""
+    inverse = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny).rsqrt()
+    return torch.where(diagonal > 0, inverse, torch.zeros_like(diagonal))
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Points divided by their Euclidean length; those of length zero stay zero."""
+    vectors = flat(rows)
+    # Squares of what is divided by the largest entry neither overflow nor vanish.
+    largest = vectors.abs().amax(1, keepdim=True)
+    scaled = vectors / torch.where(largest > 0, largest, torch.ones_like(largest))
+    lengths = scaled.square().sum(1, keepdim=True).sqrt_()
+    scaled /= lengths.clamp_min_(torch.finfo(rows.dtype).tiny)
+    return scaled.reshape(rows.shape)
+
+
+@dataclass(frozen=True)
+class _Through(Kernel):
+    """A kernel of points that are changed one by one before it sees them."""
+
+    kernel: Kernel
+
+    @abstractmethod
+    def seen(self, a: Tensor) -> Tensor:
+        """The points as the kernel sees them.
+
+        Parameters
+        ----------
+        a : Tensor
+            Points, rows first.
+
+        Returns
+        -------
+        Tensor
+            In the shape they came in.
+        """
+
+    def fitted(self, x: Any) -> Kernel:
+        return replace(self, kernel=self.kernel.fitted(_Rows(x, self)))
+
+    def _ready(self) -> Kernel:
+        return replace(self, kernel=self.kernel._ready())
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.kernel.evaluate(self.seen(a), self.seen(b))
+
+    def gram(self, a: Tensor, block: int | None = None) -> Tensor:
+        return self.kernel.gram(self.seen(a), block)
+
+    def diag(self, a: Tensor) -> Tensor:
+        return self.kernel.diag(self.seen(a))
+
+    def features(self, a: Tensor) -> Tensor | None:
+        return self.kernel.features(self.seen(a))
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape)
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        own = itemsize * int(np.prod(shape))
+        return self.kernel.bytes_per_point(itemsize, shape) + own
+
+
+class _Rows:
+    """Rows as a kernel sees them, changed when they are asked for: a kernel that is fitted looks at
+    some of them, and no copy of all is made."""
+
+    def __init__(self, x: Any, through: _Through) -> None:
+        self.x = x if hasattr(x, "shape") else np.asarray(x)
+        self.through = through
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: Any) -> Array:
+        found: Array = self.through.seen(_as_doubles(self.x[rows])).numpy()
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self[:].astype(dtype or np.float64, copy=False)
+
+
+def _as_doubles(rows: Any) -> Tensor:
+    return torch.from_numpy(np.array(rows, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class UnitRows(_Through):
+    """A kernel of directions: every point is divided by its Euclidean length first.
+
+    A point of length zero stays zero. For the linear kernel this is :class:`Normalised`; an RBF
+    kernel becomes one of angles.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What sees the points of unit length; a bandwidth is taken from those.
+
+    Examples
+    --------
+    >>> from bicore.kernels import RBF, UnitRows
+    >>> UnitRows(RBF(gamma=0.5))([[3.0, 0.0], [0.1, 0.0], [0.0, 2.0]]).round(3).tolist()
+    [[1.0, 1.0, 0.368], [1.0, 1.0, 0.368], [0.368, 0.368, 1.0]]
+    """
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name} on unit rows"
+
+    def seen(self, a: Tensor) -> Tensor:
+        return unit_rows(a)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Columns:
+    """Mean and standard deviation of every column; 1 for the deviation of a constant one.
+
+    Parameters
+    ----------
+    mean, deviation : array
+        In the shape of a point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.kernels.scaling import Columns
+    >>> columns = Columns.of(np.array([[0.0, 7.0], [2.0, 7.0]]))
+    >>> columns.mean.tolist(), columns.deviation.tolist()
+    ([1.0, 7.0], [1.0, 1.0])
+    """
+
+    mean: Array
+    deviation: Array
+
+    @classmethod
+    def of(cls, x: Any) -> Columns:
+        """Those of these rows, some rows at a time.
+
+        Parameters
+        ----------
+        x : array
+            Points, rows first.
+
+        Returns
+        -------
+        Columns
+            Of all of them.
+
+        Raises
+        ------
+        InputError
+            Where the numbers are so large that their squares are not finite.
+        """
+        rows = x if hasattr(x, "shape") else np.asarray(x)
+        step = max(1, AT_ONCE // max(1, int(np.prod(rows.shape[1:]))))
+        mean = np.zeros(rows.shape[1:])
+        squares = np.zeros(rows.shape[1:])
+        for top in range(0, len(rows), step):
+            checkpoint(top / len(rows))
+            part = np.array(rows[top : top + step], dtype=np.float64)
+            own = part.mean(0)
+            part -= own
+            # Two sets of rows: squares about each mean, and what the means are apart.
+            done = top + len(part)
+            with np.errstate(over="ignore", invalid="ignore"):  # which is looked for below
+                squares += np.square(part, out=part).sum(0)
+                squares += (own - mean) ** 2 * (top * len(part) / done)
+            mean += (own - mean) * (len(part) / done)
+        deviation = np.sqrt(squares / len(rows))
+        if not np.isfinite(deviation).all():
+            raise InputError(
+                "x has a column whose squares are not finite, and no standard deviation; scale x."
+            )
+        return cls(mean, np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0))
+
+    def standardised(self, a: Tensor) -> Tensor:
+        """Points less the mean, over the deviation.
+
+        Parameters
+        ----------
+        a : Tensor
+            Points, rows first.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape.
+
+        Raises
+        ------
+        InputError
+            Where points have another shape than those measured.
+        """
+        if tuple(a.shape[1:]) != self.mean.shape:
+            raise InputError(
+                f"x has rows of shape {tuple(a.shape[1:])}, and the columns were measured on rows "
+                f"of shape {self.mean.shape}; they must match."
+            )
+        mean = torch.from_numpy(self.mean)
+        near = mean.to(a.dtype)
+        # A mean far from zero has digits that float32 does not hold; they go second.
+        rest = (mean - near.double()).to(a)
+        deviation = torch.from_numpy(self.deviation).to(a).clamp_min(torch.finfo(a.dtype).tiny)
+        return (a - near.to(a.device)).sub_(rest).div_(deviation)
+
+    @property
+    def digest(self) -> str:
+        """Of all numbers."""
+        both = np.concatenate([self.mean.ravel(), self.deviation.ravel()])
+        return hashlib.sha256(both.tobytes()).hexdigest()[:12]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Columns) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<{self.mean.size} columns {self.digest}>"
+
+
+@dataclass(frozen=True)
+class Standardised(_Through):
+    """A kernel of columns with mean 0 and standard deviation 1.
+
+    Columns are measured on the data that the kernel is fitted to; constant ones become 0. A pixel
+    of an image is a column.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What sees the standardised points; a bandwidth is taken from those.
+    columns : Columns, optional
+        Mean and deviation of each; by default those of the data.
+
+    Raises
+    ------
+    InputError
+        Where there are no data to take the columns from, or points have another shape.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Linear, Standardised
+    >>> Standardised(Linear())([[0.0, 1000.0], [2.0, 3000.0]]).tolist()
+    [[2.0, -2.0], [-2.0, 2.0]]
+    """
+
+    columns: Columns | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name} on standardised columns"
+
+    def fitted(self, x: Any) -> Kernel:
+        known = self if self.columns is not None else replace(self, columns=Columns.of(x))
+        return _Through.fitted(known, x)
+
+    def _ready(self) -> Kernel:
+        self._measured()
+        return super()._ready()
+
+    def _measured(self) -> Columns:
+        if self.columns is None:
+            raise InputError(
+                "Standardised takes mean and deviation of columns from data: use .fitted(x) first."
+            )
+        return self.columns
+
+    def seen(self, a: Tensor) -> Tensor:
+        return self._measured().standardised(a)

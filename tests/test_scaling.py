@@ -1,0 +1,222 @@
+"""Kernels after a scaling: what the scalings are, that they keep a kernel's fast ways, and that
+numbers of any size come through."""
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import (
+    RBF,
+    BilevelSelector,
+    Context,
+    Dataset,
+    InputError,
+    Kernel,
+    Laplace,
+    Linear,
+    Normalised,
+    Nystrom,
+    Polynomial,
+    Runtime,
+)
+from bicore.kernels import Standardised, UnitRows, cnn, fully_connected, scaling
+from bicore.selectors import large
+
+ROWS = np.random.default_rng(3).normal(size=(40, 6)) * [1, 10, 0.1, 1, 1e3, 1] + [0, 5, 0, 0, 0, 9]
+
+
+def standardised(x):
+    deviation = x.std(0)
+    return (x - x.mean(0)) / np.where(deviation > 0, deviation, 1)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("inner", [Linear(), RBF(), Laplace(), Polynomial(2), fully_connected()])
+def test_scalings_are_those_of_the_rows(inner):
+    np.testing.assert_allclose(Standardised(inner)(ROWS), inner(standardised(ROWS)), rtol=1e-9)
+    np.testing.assert_allclose(UnitRows(inner)(ROWS), inner(unit(ROWS)), rtol=1e-9)
+    both = Normalised(Standardised(inner))(ROWS)
+    plain = inner(standardised(ROWS))
+    lengths = np.sqrt(np.diagonal(plain))
+    np.testing.assert_allclose(both, plain / lengths / lengths[:, None], rtol=1e-9)
+    assert (np.diagonal(both) == 1).all()
+
+
+def test_a_bandwidth_is_taken_from_the_rows_as_the_kernel_sees_them():
+    fitted = Standardised(RBF()).fitted(ROWS)
+    assert fitted.kernel.gamma == pytest.approx(RBF().fitted(standardised(ROWS)).gamma)
+    assert UnitRows(RBF()).fitted(ROWS).kernel.gamma == pytest.approx(
+        RBF().fitted(unit(ROWS)).gamma
+    )
+    # what was measured once is not measured again
+    assert fitted.fitted(ROWS[:5]) == fitted
+
+
+def test_other_rows_are_standardised_by_the_first():
+    kernel = Standardised(Linear()).fitted(ROWS)
+    other = (ROWS[:3] * 2 + 1 - ROWS.mean(0)) / ROWS.std(0)
+    np.testing.assert_allclose(
+        kernel(ROWS[:3] * 2 + 1, ROWS), other @ standardised(ROWS).T, rtol=1e-9
+    )
+    with pytest.raises(InputError, match=r"rows of shape \(5,\)"):
+        kernel(ROWS[:, :5], ROWS[:, :5])
+    with pytest.raises(InputError, match=r"use \.fitted\(x\) first"):
+        Standardised(Linear())(ROWS, ROWS)
+
+
+def test_columns_measured_in_parts_are_those_of_all(monkeypatch):
+    whole = scaling.Columns.of(ROWS)
+    monkeypatch.setattr(scaling, "AT_ONCE", 6 * 7)
+    parts = scaling.Columns.of(ROWS)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(parts.deviation, whole.deviation, rtol=1e-12)
+    np.testing.assert_allclose(whole.deviation, ROWS.std(0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_columns_and_zero_rows_are_numbers(dtype):
+    x = np.column_stack([np.full(5, 0.1), np.arange(5.0), np.full(5, 1e9)]).astype(dtype)
+    found = Standardised(Linear())(x)
+    column = standardised(np.arange(5.0)[:, None])
+    np.testing.assert_allclose(found, column @ column.T, atol=1e-6)
+    x[2] = 0
+    for kernel in (UnitRows(Linear()), Normalised(Linear()), Normalised(UnitRows(Polynomial(2)))):
+        assert np.isfinite(kernel(x)).all()
+    assert not Normalised(Linear())(x)[2].any()
+    assert not UnitRows(Linear())(x)[2].any()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_rows_of_any_length_have_directions_in_single_precision(size):
+    x = (unit(ROWS) * size).astype(np.float32)
+    np.testing.assert_allclose(UnitRows(Linear())(x), unit(ROWS) @ unit(ROWS).T, atol=1e-5)
+
+
+def test_single_precision_far_from_zero_loses_no_more_than_its_rows():
+    x = (np.random.default_rng(0).normal(size=(30, 4)) + 1234.56789).astype(np.float32)
+    exact = Standardised(RBF()).fitted(x.astype(np.float64))
+    single = exact.gram(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(single, exact(x.astype(np.float64)), atol=1e-5)
+
+
+def test_squares_beyond_all_numbers_are_refused():
+    with pytest.raises(InputError, match="scale x"):
+        Standardised(Linear())([[1e200], [-1e200]])
+
+
+@pytest.mark.parametrize("wrap", [Normalised, Standardised, UnitRows])
+def test_features_and_half_matrices_are_kept(wrap, monkeypatch):
+    kernel = wrap(Linear()).fitted(ROWS)
+    points = torch.from_numpy(ROWS)
+    features = kernel.features(points)
+    torch.testing.assert_close(features @ features.T, kernel.gram(points))
+    assert wrap(RBF()).fitted(ROWS).features(points) is None
+    # a kernel's own way to a symmetric matrix is asked, not its rectangle
+    network = wrap(fully_connected()).fitted(ROWS)
+    expected = network.gram(points)
+
+    def rectangle(self, a, b):
+        raise AssertionError("the whole rectangle was computed")
+
+    monkeypatch.setattr(type(fully_connected()), "evaluate", rectangle)
+    torch.testing.assert_close(network.gram(points), expected)
+
+
+def test_fitting_looks_at_some_rows_alone():
+    """A bandwidth comes from a thousand rows; no copy of all is made for it."""
+    asked = []
+
+    class Watched(np.ndarray):
+        def __getitem__(self, rows):
+            asked.append(len(np.asarray(super().__getitem__(rows))))
+            return super().__getitem__(rows)
+
+    x = np.random.default_rng(0).normal(size=(5000, 2)).view(Watched)
+    UnitRows(RBF()).fitted(x)
+    assert max(asked) <= 1000
+
+
+def test_names_and_words():
+    kernel = Normalised(Standardised(UnitRows(Linear())))
+    assert kernel.name == "normalised linear on unit rows on standardised columns"
+    first = Standardised(RBF(1.0)).fitted(ROWS)
+    other = Standardised(RBF(1.0)).fitted(ROWS + 1)
+    assert first == Standardised(RBF(1.0)).fitted(ROWS)
+    assert hash(first) == hash(Standardised(RBF(1.0)).fitted(ROWS))
+    assert first != other
+    # the digest of a configuration is made of this
+    assert repr(first) != repr(other)
+    assert len(repr(first)) < 200
+
+
+def test_images_keep_their_shape():
+    images = np.random.default_rng(1).normal(size=(6, 1, 5, 5)) * 3 + 2
+    flat = Standardised(Linear())(images.reshape(6, -1))
+    np.testing.assert_allclose(Standardised(Linear())(images), flat)
+    assert Standardised(cnn())(images).shape == (6, 6)
+
+
+def test_a_callable_that_returns_its_own_matrix_keeps_it():
+    matrix = torch.full((3, 3), 4.0, dtype=torch.float64)
+    kernel = Normalised(Fixed(matrix))
+    for _ in range(2):
+        kernel.evaluate(torch.zeros(3, 1).double(), torch.zeros(3, 1).double())
+    assert (matrix == 4).all()
+
+
+class Fixed(Kernel):
+    """One matrix, whatever the rows."""
+
+    name = "fixed"
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def evaluate(self, a, b):
+        return self.matrix
+
+    def diag(self, a):
+        return self.matrix.diagonal()
+
+
+SCALED = {
+    "features": Normalised(Standardised(Linear())),
+    "matrix": Normalised(Standardised(RBF())),
+    "directions": UnitRows(fully_connected()),
+    "landmarks": Nystrom(Normalised(Standardised(RBF())), 12),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_selections_with_scaled_kernels_do_not_depend_on_how_the_matrix_is_held(name):
+    x = ROWS
+    y = (ROWS[:, 0] > 0).astype(int)
+    kernel = SCALED[name]
+    chosen = BilevelSelector(kernel=kernel, inner_reg=0.1).select(Dataset(x, y), 6)
+    matrix = BilevelSelector(kernel="precomputed", inner_reg=0.1)
+    expected = matrix.select(Dataset(kernel(x), y), 6)
+    assert chosen.indices.tolist() == expected.indices.tolist()
+    operator = "features" if name in ("features", "landmarks") else "gram"
+    assert chosen.details["operator"] == operator
+
+
+@pytest.mark.parametrize("name", ["matrix", "directions"])
+def test_large_data_have_landmarks_of_scaled_kernels(name, monkeypatch):
+    monkeypatch.setattr(large, "LONG", 0.0)
+    x = np.random.default_rng(0).normal(size=(1500, 5)) * [1, 100, 1, 1, 1]
+    data = Dataset(x, (x[:, 0] > 0).astype(int))
+    context = Context(runtime=Runtime(device="cpu", memory="4 MB"))
+    selector = BilevelSelector(kernel=SCALED[name], inner_reg=0.1)
+    decision = large.decided(selector, data, 10, None, context, large.Large.APPROXIMATE)
+    assert isinstance(decision.selector.kernel, Nystrom)
+    assert decision.selector.kernel.kernel is SCALED[name]
+    found = decision.selector.select(data, 10, context=context)
+    assert found.details["operator"] == "features"
+    exact = selector.select(data, 10, context=context)
+    assert exact.details["operator"] == "blocked"
+    stored = selector.select(data, 10)
+    assert stored.details["operator"] == "gram"
+    assert exact.indices.tolist() == stored.indices.tolist()
