@@ -2,7 +2,13 @@
 
 from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
+    JUDGES,
+    BoostingJudge,
+    ForestJudge,
     Judge,
+    LogisticJudge,
+    Measures,
+    NearestJudge,
     NetworkJudge,
     RidgeJudge,
     Sample,
@@ -22,11 +28,17 @@ from bicore.comparison.statistics import (
 )
 
 __all__ = [
+    "JUDGES",
     "WHOLE",
+    "BoostingJudge",
     "Comparison",
     "Entry",
+    "ForestJudge",
     "Grid",
     "Judge",
+    "LogisticJudge",
+    "Measures",
+    "NearestJudge",
     "NetworkJudge",
     "Pools",
     "Records",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from bicore.comparison.judges import Judge, Sample, as_sample
+from bicore.comparison.judges import Judge, NetworkJudge, Sample, as_sample, perceptron
 from bicore.comparison.pools import Pools, labels_of
 from bicore.comparison.records import Records, Row
 from bicore.coreset import Coreset, Status
@@ -301,7 +301,7 @@ class Stage:
         run = self.comparison
         clock = Clock()
         run.say(f"training the model on the pool of seed {self.seed}")
-        network = run.judge.network(run.model_steps)
+        network = run.judge.trainer or NetworkJudge("mlp", perceptron, run.model_steps)
         self.module = network.module(self.sample(self.pool), run.pools.outputs, self.seed)
         self.observed = observe(self.module, self.pool.x)
         if run.runtime.torch_device.type == "cuda":
