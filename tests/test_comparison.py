@@ -3,15 +3,17 @@
 import copy
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from bicore import InputError, Runtime
+from bicore import RBF, InputError, Runtime
 from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
+    NearestJudge,
     NetworkJudge,
     RidgeJudge,
     Sample,
@@ -19,6 +21,8 @@ from bicore.comparison.judges import (
     convolutional,
     perceptron,
 )
+from bicore.comparison.judges.measures import measured
+from bicore.comparison.judges.ridge import left_out_errors
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import smallest_detectable, summarise
@@ -42,8 +46,13 @@ def sample(data, rows=slice(None), weight=None) -> Sample:
 # Judges.
 
 
+TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
+
+
 @pytest.mark.parametrize(
-    "judge", [as_judge("mlp", 150), RidgeJudge(), RidgeJudge(fully_connected())]
+    "judge",
+    [as_judge("mlp", 150), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
+    ids=lambda judge: judge.name,
 )
 def test_judges_learn(judge):
     data = blobs(60)
@@ -69,8 +78,9 @@ def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_rando
     )
 
 
-@pytest.mark.parametrize("judge", [as_judge("mlp", 200), RidgeJudge()])
+@pytest.mark.parametrize("judge", ["mlp", "ridge", "logistic", "knn"])
 def test_a_weight_of_almost_zero_takes_a_point_out(judge):
+    judge = as_judge(judge, 200)
     data = blobs(60)
     wrong = data.y.copy()
     wrong[:20] = (wrong[:20] + 1) % 3
@@ -91,10 +101,144 @@ def test_regression_is_judged_by_r_squared():
     x = torch.from_numpy(rng.normal(size=(80, 3))).float()
     y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 3
     data = Sample(x, y, torch.ones(80))
-    for judge in (as_judge("mlp", 400), RidgeJudge()):
-        assert judge.scores([data], data, 1, seed=0)[0] > 0.8
+    for name in ("mlp", *TABLES):
+        assert as_judge(name, 400).scores([data], data, 1, seed=0)[0] > 0.75, name
     constant = Sample(x, torch.full_like(y, 7.0), torch.ones(80))
     assert RidgeJudge().scores([constant], data, 1, seed=0)[0] < 0
+
+
+def noisy(rows=400, seed=0):
+    """Labels that are mostly chance: a fit that follows them is worse than the majority class."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 8))
+    likely = np.where(x[:, 0] > 0.8, 0.6, 0.25)
+    return Sample(
+        torch.from_numpy(x).float(),
+        torch.from_numpy((rng.random(rows) < likely).astype(np.int64)),
+        torch.ones(rows),
+    )
+
+
+@pytest.mark.parametrize("name", ["ridge", "logistic", "knn"])
+def test_a_tuned_judge_with_all_of_noisy_data_is_no_worse_than_the_majority_class(name):
+    data, test = noisy(), noisy(1000, seed=1)
+    majority = float((test.y == 0).double().mean())
+    assert as_judge(name, 1).scores([data], test, 2, seed=0)[0] >= majority - 0.01
+    assert RidgeJudge(ridge=1e-3).scores([data], test, 2, seed=0)[0] < majority - 0.05
+
+
+def test_errors_of_points_left_out_are_those_of_fits_without_them():
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(9, 2)))
+    targets = torch.from_numpy(rng.normal(size=(9, 2)))
+    weight = torch.from_numpy(rng.uniform(0.1, 3, size=9))
+    gram = RBF(0.7).gram(x)
+    for penalty in (0.01, 1.0):
+        expected = 0.0
+        for one in range(9):
+            rest = torch.arange(9) != one
+            centre = (weight[rest] @ targets[rest]) / weight[rest].sum()
+            matrix = gram[rest][:, rest] + torch.diag(penalty / weight[rest])
+            fit = gram[one][rest] @ torch.linalg.solve(matrix, targets[rest] - centre) + centre
+            expected += float(weight[one] * (targets[one] - fit).square().sum())
+        assert left_out_errors(gram, targets, weight, [penalty]) == pytest.approx([expected])
+
+
+def test_the_penalty_of_records_is_still_to_be_had():
+    data = blobs(60)
+    kernel = RBF(0.3)
+    points, test = sample(data, slice(0, 30)), sample(data)
+    gram = kernel.gram(points.x.double())
+    targets = torch.eye(3).double()[points.y]
+    alpha = torch.linalg.solve(gram + 1e-3 * torch.eye(30), targets - targets.mean(0))
+    expected = kernel.evaluate(test.x.double(), points.x.double()) @ alpha + targets.mean(0)
+    (found,) = RidgeJudge(kernel, ridge=1e-3).predictions([points], test, 3, seed=0)
+    torch.testing.assert_close(found, expected)
+    (tuned,) = RidgeJudge(kernel).predictions([points], test, 3, seed=0)
+    assert not torch.allclose(tuned, expected)
+    with pytest.raises(InputError, match=r"ridge=0.0 is not positive"):
+        RidgeJudge(ridge=0.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(24, 3))).float()
+    x[:, 1] = 5.0
+    y = (x[:, 0] > 0).long() * 3  # classes 0 and 3 of five
+    test = Sample(x + torch.tensor([0.0, 1.0, 0.0]), y, torch.ones(24))
+    judge = as_judge(name, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = judge.predictions([Sample(x, y, torch.ones(24))], test, 5, seed=0)
+        assert found.shape == (24, 5)
+        assert set(found.argmax(1).tolist()) <= {0, 3}
+        single = Sample(x[:3], torch.full((3,), 4), torch.ones(3))
+        assert judge.predictions([single], test, 5, seed=0)[0].argmax(1).tolist() == [4] * 24
+        alone = Sample(x[:1], torch.tensor([2]), torch.ones(1))
+        assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_judges_are_drawn_from_their_seed_and_see_each_selection_alone(name):
+    data = blobs(60)
+    judge = as_judge(name, 1)
+    sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60))]
+    together = judge.predictions(sets, sample(data), 3, seed=1)
+    np.random.seed(5)
+    alone = [judge.predictions([one], sample(data), 3, seed=1)[0] for one in sets]
+    for first, second in zip(together, alone, strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_several_targets_and_few_points(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(40, 3))).float()
+    y = x @ torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    data = Sample(x, y, torch.ones(40))
+    (found,) = as_judge(name, 1).predictions([data], data, 2, seed=0)
+    assert found.shape == (40, 2)
+    assert float((found - y).square().mean()) < float(y.var())
+    few = Sample(x[:2], y[:2], torch.ones(2))
+    assert np.isfinite(as_judge(name, 1).scores([few], data, 2, seed=0)).all()
+
+
+def test_a_weight_counts_as_so_many_copies_of_a_neighbour():
+    x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    y = torch.tensor([[0.0], [1.0], [5.0], [9.0]])
+    at = Sample(torch.tensor([[0.0], [3.0]]), torch.zeros(2, 1), torch.ones(2))
+    weighted = Sample(x, y, torch.tensor([1.0, 2.0, 0.5, 0.5]))
+    (found,) = NearestJudge().predictions([weighted], at, 1, seed=0)  # three neighbours
+    assert found.flatten().tolist() == pytest.approx([2 / 3, (4.5 + 2.5 + 2 * 1) / 3])
+
+
+def test_scaling_is_by_the_selection_and_its_weights():
+    data = blobs(60)
+    test = sample(data)
+    scale, shift = torch.tensor([1e-3, 1.0, 1e4, 7.0]), torch.tensor([0.0, 5.0, -1e3, 1.0])
+    weight = torch.linspace(0.5, 1.5, 40)
+    points = sample(data, slice(0, 40), weight)
+    moved = Sample(points.x * scale + shift, points.y, weight)
+    elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
+    for name in ("logistic", "knn"):
+        judge = as_judge(name, 1)
+        first = judge.scores([points], test, 3, seed=0)
+        assert judge.scores([moved], elsewhere, 3, seed=0) == pytest.approx(first, abs=0.04)
+
+
+def test_every_measure_by_hand():
+    codes = Sample(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 2]), torch.ones(5))
+    shares = torch.tensor([[3.0, 1, 0], [3, 1, 0], [3, 1, 0], [0, 1, 0], [0, 1, 2]])
+    assert measured(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
+    targets = Sample(torch.zeros(3, 1), torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(3))
+    found = measured(torch.tensor([[0.0], [1.0], [4.0]]), targets)
+    assert found.values == pytest.approx({"r2": 1 - 4 / 2, "mean_absolute_error": 2 / 3})
+    assert found.main == -1
+    data = blobs(60)
+    judge = RidgeJudge()
+    arguments = ([sample(data, slice(0, 30))], sample(data), 3, 0)
+    assert [one.main for one in judge.measures(*arguments)] == judge.scores(*arguments)
 
 
 def test_more_points_than_a_batch_are_trained_in_batches():
@@ -111,7 +255,9 @@ def test_the_papers_cnn_needs_images_of_some_size():
     for shape in ((64,), (1, 8, 8)):
         with pytest.raises(InputError, match="at least 16×16"):
             convolutional(shape, 10)
-    with pytest.raises(InputError, match="one of 'boosting', 'cnn', 'forest', 'knn', 'logistic', 'mlp', 'ridge'"):
+    with pytest.raises(
+        InputError, match="one of 'boosting', 'cnn', 'forest', 'knn', 'logistic', 'mlp', 'ridge'"
+    ):
         as_judge("svm", 10)
 
 

@@ -10,7 +10,13 @@ from bicore.comparison.judges.table import TableJudge
 
 #: Each tree sees half of the rows, and a split a random few of the columns: of a few dozen rows,
 #: greedy trees on all of them repeat the same splits and overfit them.
-SETTINGS = {"n_estimators": 100, "subsample": 0.5, "max_features": "sqrt", "max_depth": 3}
+SETTINGS = {
+    "n_estimators": 100,
+    "learning_rate": 0.1,
+    "subsample": 0.5,
+    "max_features": "sqrt",
+    "max_depth": 3,
+}
 
 
 @dataclass(frozen=True)

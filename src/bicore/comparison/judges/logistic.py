@@ -16,10 +16,10 @@ from bicore.data import Array
 #: nothing held back.
 GRID = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 #: Where points are too few to tune by.
-DEFAULT = 0.1
+DEFAULT = 0.3
 #: Penalties of the ridge regression, likewise.
-PENALTIES = tuple(10 ** (power / 2) for power in range(-6, 9))
-DEFAULT_PENALTY = 10.0
+PENALTIES = tuple(10 ** (power / 2) for power in range(-1, 9))
+DEFAULT_PENALTY = 1 / DEFAULT
 #: A judge's coefficients need few digits.
 TOLERANCE = 1e-3
 ITERATIONS = 200

@@ -16,9 +16,12 @@ from bicore.comparison.judges.table import prepared
 from bicore.comparison.judges.tuning import enough
 from bicore.kernels.distances import squared_distances
 
-#: How many neighbours are tried, and how many there are where points are too few to tell.
+#: How many neighbours are tried.
 GRID = (1, 2, 3, 5, 8, 12, 20, 35, 60, 100)
-DEFAULT = 1
+#: How many there are where points are too few to tell: beside the one point of a class, a second
+#: neighbour would be wrong; targets are averaged.
+DEFAULT_CLASSES = 1
+DEFAULT_TARGETS = 3
 #: Test points whose neighbours are looked for at a time.
 ROWS = 1000
 #: By which share of itself a distance may be wrong.
@@ -64,7 +67,7 @@ def _nearest(a: Tensor, b: Tensor) -> Tensor:
 
 def _tuned(sample: Sample, goal: Tensor) -> int:
     if not enough(sample):
-        return DEFAULT
+        return DEFAULT_CLASSES if sample.classification else DEFAULT_TARGETS
     near = _nearest(sample.x, sample.x)
     own = torch.arange(len(near))[:, None]
     others = near[near != own].reshape(len(near), -1)
