@@ -63,7 +63,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     lines = result.stdout.splitlines()
     assert lines[0] == "accuracy of the ridge judge, mean ± standard error over seeds"
     assert sum(line.count("★") for line in lines[2:5]) == 2
-    assert "the whole pool (68 points): " in result.stdout
+    assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
     assert "smallest difference these seeds would find" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out at random for each seed)" in result.stderr
@@ -152,7 +152,10 @@ REFUSED = {
     "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
     "seeds": (["--seeds", "0"], "--seeds 0 is below 1"),
-    "judge": (["--judge", "forest"], "judge='forest' is not known"),
+    "judge": (["--judge", "forst"], "Did you mean 'forest'"),
+    "judge twice": (["--judge", "knn,knn"], "--judge holds knn twice"),
+    "score": (["--score", "auc"], "score='auc' is not known"),
+    "score of targets": (["--score", "mae"], "does not measure classes"),
     "steps": (["--steps", "0"], "--steps 0 is below 1"),
     "pool": (["--pool", "80"], "--pool 80 is outside 2 … 68"),
     "test": (["--test", "89"], "--test 89 is outside 1 … 88"),

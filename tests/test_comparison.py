@@ -484,9 +484,9 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
     seen = []
 
     class Watching(RidgeJudge):
-        def scores(self, selections, test, outputs, seed):
+        def predictions(self, selections, test, outputs, seed):
             seen.append((selections, test, seed))
-            return super().scores(selections, test, outputs, seed)
+            return super().predictions(selections, test, outputs, seed)
 
     run = comparison(tmp_path, methods=("craig",), seeds=2)
     run.judge = Watching()
@@ -559,10 +559,10 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
     from bicore import NumericalError
 
     class Fragile(NetworkJudge):
-        def scores(self, selections, test, outputs, seed):
+        def predictions(self, selections, test, outputs, seed):
             if any(float(sample.x[0, 0]) == float(worst) for sample in selections):
                 raise NumericalError("diverged")
-            return [0.5] * len(selections)
+            return [torch.zeros(len(test), outputs)] * len(selections)
 
     run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
     pool, _ = run.pools.of(0)

@@ -5,6 +5,7 @@ from bicore.comparison.judges.base import Judge
 from bicore.comparison.judges.boosting import BoostingJudge
 from bicore.comparison.judges.forest import ForestJudge
 from bicore.comparison.judges.logistic import LogisticJudge
+from bicore.comparison.judges.majority import MajorityJudge
 from bicore.comparison.judges.measures import Measures
 from bicore.comparison.judges.nearest import NearestJudge
 from bicore.comparison.judges.network import NetworkJudge
@@ -18,6 +19,7 @@ __all__ = [
     "ForestJudge",
     "Judge",
     "LogisticJudge",
+    "MajorityJudge",
     "Measures",
     "NearestJudge",
     "NetworkJudge",

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from bicore.comparison.judges.sample import Sample
-from bicore.errors import NumericalError
+from bicore.errors import InputError, NumericalError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Measure:
     ----------
     key : str
         Its name in records and JSON.
+    word : str
+        What a command calls it.
     title : str
         Its name in tables.
     larger : bool
@@ -34,6 +36,7 @@ class Measure:
     """
 
     key: str
+    word: str
     title: str
     larger: bool
     of: Callable[[np.ndarray, np.ndarray], float]
@@ -77,6 +80,44 @@ def measures_of(classification: bool) -> tuple[Measure, ...]:
         See :class:`Measures`.
     """
     return CLASSES if classification else TARGETS
+
+
+def measure_by(word: str | None, classification: bool) -> Measure:
+    """A measure of a task by the word of a command.
+
+    Parameters
+    ----------
+    word : str, optional
+        One of accuracy, balanced, r2 and mae; by default the main one.
+    classification : bool
+        Whether labels are classes.
+
+    Returns
+    -------
+    Measure
+        The measure.
+
+    Raises
+    ------
+    InputError
+        Where the word is not known, or is of the other task.
+
+    Examples
+    --------
+    >>> measure_by("balanced", classification=True).title
+    'balanced accuracy'
+    """
+    own = {one.word: one for one in measures_of(classification)}
+    if word is None:
+        return next(iter(own.values()))
+    if word in own:
+        return own[word]
+    if word not in {one.word for one in (*CLASSES, *TARGETS)}:
+        raise unknown_name("score", word, [one.word for one in (*CLASSES, *TARGETS)])
+    kind = "classes" if classification else "targets"
+    raise InputError(
+        f"score={word!r} does not measure {kind}, which the labels are; use {' or '.join(own)}."
+    )
 
 
 def measured(predicted: Tensor, test: Sample) -> Measures:
@@ -143,10 +184,10 @@ def _absolute_error(said: np.ndarray, goal: np.ndarray) -> float:
 
 
 CLASSES = (
-    Measure("accuracy", "accuracy", True, _accuracy),
-    Measure("balanced_accuracy", "balanced accuracy", True, _balanced_accuracy),
+    Measure("accuracy", "accuracy", "accuracy", True, _accuracy),
+    Measure("balanced_accuracy", "balanced", "balanced accuracy", True, _balanced_accuracy),
 )
 TARGETS = (
-    Measure("r2", "R²", True, _explained),
-    Measure("mean_absolute_error", "mean absolute error", False, _absolute_error),
+    Measure("r2", "r2", "R²", True, _explained),
+    Measure("mean_absolute_error", "mae", "mean absolute error", False, _absolute_error),
 )
