@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, InputError, Runtime
-from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
+from bicore import RBF, InputError, NumericalError, Runtime
+from bicore.comparison.findings import findings_of
+from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
     NearestJudge,
     NetworkJudge,
@@ -21,11 +22,11 @@ from bicore.comparison.judges import (
     convolutional,
     perceptron,
 )
-from bicore.comparison.judges.measures import measured
+from bicore.comparison.judges.measures import measure_by, measured
 from bicore.comparison.judges.ridge import left_out_errors
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
-from bicore.comparison.statistics import smallest_detectable, summarise
+from bicore.comparison.statistics import scored, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
 from bicore.selectors import NetworkSelector, as_selector
@@ -213,6 +214,19 @@ def test_a_weight_counts_as_so_many_copies_of_a_neighbour():
     assert found.flatten().tolist() == pytest.approx([2 / 3, (4.5 + 2.5 + 2 * 1) / 3])
 
 
+@pytest.mark.parametrize("name", ["logistic", "knn", "forest"])
+def test_columns_that_are_constant_up_to_rounding_or_beyond_numbers(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(300, 2))).float()
+    x[:, 1] = 0.1
+    data = Sample(x, (x[:, 0] > 0).long(), torch.from_numpy(rng.uniform(0.1, 2, 300)).float())
+    test = Sample(x + torch.tensor([0.0, 1e-3]), data.y, torch.ones(300))
+    judge = as_judge(name, 1)
+    assert judge.scores([data], test, 2, seed=0)[0] > 0.95
+    with pytest.raises(NumericalError, match="scale them"):
+        judge.scores([Sample(x.double() * 1e40, data.y, data.weight)], test, 2, seed=0)
+
+
 def test_scaling_is_by_the_selection_and_its_weights():
     data = blobs(60)
     test = sample(data)
@@ -331,6 +345,21 @@ def test_the_detectable_difference_is_that_of_the_median_method():
     )
 
 
+def test_of_errors_the_smallest_is_best():
+    rows = rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5])
+    summary = summarise(rows, ["a", "b", "c"], [10], larger=False)
+    assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
+    assert summary.of("a", 10).gap == pytest.approx(0.1)
+    assert [summary.of(name, 10).tied for name in "abc"] == [False, False, True]
+
+
+def test_rows_are_scored_by_any_judge_and_measure_they_carry():
+    row = Row("a", 10, 0, 0.8, 0.1, 0.0, {"ridge": {"accuracy": 0.8}, "knn": {"accuracy": 0.3}})
+    older = Row("a", 10, 1, 0.7, 0.1)
+    assert [one.accuracy for one in scored([row, older], "knn", "accuracy")] == [0.3]
+    assert scored([row, older], "ridge", "balanced_accuracy") == []
+
+
 def test_one_seed_or_missing_rows_say_nothing_about_differences():
     summary = summarise(rows_of(a=[0.9], b=[0.8]), ["a", "b"], [10])
     assert math.isnan(summary.detectable[10])
@@ -371,6 +400,14 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
         )
         with pytest.raises(InputError, match="line 2 is not a row"):
             Records(path, settings)
+    for damage in ("[1]", '{"ridge": 1}', '{"ridge": {"accuracy": "hi"}}'):
+        line = json.dumps(asdict(rows[0])).replace('"measures": {}', f'"measures": {damage}')
+        path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
+        with pytest.raises(InputError, match="line 2 is not a row"):
+            Records(path, settings)
+    older = {name: value for name, value in asdict(rows[0]).items() if name != "measures"}
+    path.write_text(json.dumps({"settings": settings}) + f"\n{json.dumps(older)}\n")
+    assert list(Records(path, settings).rows.values()) == rows[:1]
     with pytest.raises(InputError, match="in a folder that exists"):
         Records(tmp_path / "none" / "x.jsonl", settings)
     (tmp_path / "other.jsonl").write_text("hello\n")
@@ -501,6 +538,56 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
         assert float(selections[0].weight.mean()) == pytest.approx(1, abs=1e-5)
 
 
+def test_several_judges_see_the_same_selections_beside_all_data_and_the_majority(tmp_path):
+    run = comparison(tmp_path, methods=("uniform",), whole=True, majority=True)
+    run.others = [as_judge("knn", 1), as_judge("logistic", 1)]
+    run.run()
+    assert not run.failed
+    rows = run.records.rows
+    alone = as_judge("knn", 1)
+    for seed in range(2):
+        stage = Stage(run, seed)
+        picked = as_selector("uniform").select(stage.pool, 5, rng=seed)
+        chosen = stage.sample(picked.normalised().of(stage.pool))
+        row = rows["uniform", 5, seed]
+        assert list(row.measures) == ["ridge", "knn", "logistic"]
+        (expected,) = alone.measures([chosen], stage.test, 3, seed)
+        assert row.measures["knn"] == expected.values
+        assert row.accuracy == row.measures["ridge"]["accuracy"]
+        codes = stage.pool.y
+        share = np.mean(stage.test.y.numpy() == np.bincount(codes).argmax())
+        plain = rows[MAJORITY, 60, seed]
+        assert plain.accuracy == plain.measures["knn"]["accuracy"] == pytest.approx(share)
+        assert plain.measures["ridge"]["balanced_accuracy"] == pytest.approx(1 / 3)
+    first, second, _ = findings_of(run, measure_by("balanced", True))
+    mean = np.mean([rows["uniform", 9, one].measures["knn"]["balanced_accuracy"] for one in (0, 1)])
+    assert second.summary.of("uniform", 9).mean == pytest.approx(mean)
+    assert first.whole["accuracy"].mean > first.majority["accuracy"].mean
+    assert not first.note
+
+
+def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believed(tmp_path):
+    data = noisy(500)
+    source = Source("noisy", type(blobs(5))(data.x.numpy(), data.y.numpy()))
+    pools = make_pools(source, None, "auto", 300, 2000, 200)
+    run = Comparison(
+        pools,
+        Grid({"uniform": as_selector("uniform")}, [20], range(2)),
+        RidgeJudge(ridge=1e-3),
+        Records(tmp_path / "rows.jsonl", {}),
+        Runtime(),
+        whole=True,
+        majority=True,
+    )
+    run.run()
+    (found,) = findings_of(run, measure_by(None, True))
+    assert found.whole["accuracy"].mean < found.majority["accuracy"].mean
+    assert found.note.startswith("the ridge judge does worse on all the data (accuracy 0.")
+    run.majority = False
+    del run.records.rows[MAJORITY, 300, 1]
+    assert not findings_of(run, measure_by(None, True))[0].note  # of other seeds
+
+
 def test_the_model_of_a_seed_is_its_own(tmp_path):
     run = comparison(tmp_path, methods=("icarl",))
     selector = as_selector("icarl")
@@ -556,8 +643,6 @@ def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
 
 
 def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
-    from bicore import NumericalError
-
     class Fragile(NetworkJudge):
         def predictions(self, selections, test, outputs, seed):
             if any(float(sample.x[0, 0]) == float(worst) for sample in selections):
@@ -576,8 +661,6 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
 
 
 def test_targets_without_spread_are_refused():
-    from bicore import NumericalError
-
     x = torch.zeros(5, 2)
     flat = Sample(x, torch.ones(5, 1), torch.ones(5))
     with pytest.raises(NumericalError, match="all equal"):

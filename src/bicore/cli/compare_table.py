@@ -93,6 +93,6 @@ def _legend(summary: Summary, sizes: list[int]) -> list[str]:
             "smallest difference these seeds would find (95% confidence, chance about 80%): "
             f"{differences} points"
         )
-    else:
+    elif all(entry.seeds < 2 for entry in summary.entries):
         lines.append("one seed tells nothing about differences; give --seeds 5 or more")
     return lines

@@ -18,7 +18,12 @@ from torch import Tensor
 from bicore.comparison.judges.base import Judge
 from bicore.comparison.judges.sample import Sample
 from bicore.data import Array
+from bicore.errors import NumericalError
 from bicore.runtime.threads import narrow
+
+#: A column whose deviation is less than this share of its mean is the same in all rows, up to the
+#: rounding of sums, and has nothing to teach.
+FLAT = 1e-10
 
 
 class TableJudge(Judge):
@@ -124,6 +129,10 @@ def prepared(sample: Sample, x: Tensor, scales: bool) -> tuple[Sample, Array]:
     """The sample without points of no weight, and what is predicted, as rows of numbers."""
     rows = sample.x.double().flatten(1).cpu()
     tested = x.double().flatten(1).cpu()
+    if not all(torch.isfinite(one.float()).all() for one in (rows, tested)):  # trees are so precise
+        raise NumericalError(
+            "features go beyond what a judge of tables can hold; scale them, or use another judge."
+        )
     weight = sample.weight.double().cpu()
     kept = weight > 0
     rows, weight = rows[kept], weight[kept]
@@ -132,8 +141,7 @@ def prepared(sample: Sample, x: Tensor, scales: bool) -> tuple[Sample, Array]:
         share = weight / weight.sum()
         mean = share @ rows
         deviation = (share @ (rows - mean).square()).sqrt()
-        # a column that is the same in all rows, to rounding, has nothing to teach
-        flat = deviation <= torch.finfo(torch.float64).eps * mean.abs()
+        flat = deviation <= FLAT * mean.abs()
         deviation = torch.where(flat, torch.ones_like(deviation), deviation)
         rows, tested = (rows - mean) / deviation, (tested - mean) / deviation
     return Sample(rows, labels, weight), tested.numpy()
