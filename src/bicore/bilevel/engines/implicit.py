@@ -112,7 +112,7 @@ class ImplicitEngine(ReweighableEngine):
             return first_order(self.problem, self._point(), columns)
         if what is not Quantity.LOSS:
             raise self.not_offered(what)
-        fitted = self.support.train.T @ self.alpha
+        fitted = self._predictions if self.problem.same else self.support.train.T @ self.alpha
         losses = self.problem.inner_loss.value(fitted, self.problem.inner_targets)
         return losses if columns is None else losses[columns]
 
