@@ -1,13 +1,16 @@
 """One thread for small algebra, those asked for in large products, and the old numbers afterwards."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_info
 
 import bicore
-from bicore import RBF, Runtime
-from bicore.runtime import narrow, threads, wide
+from bicore import RBF, Dataset, Runtime
+from bicore.runtime import Context, narrow, threads, wide
+from bicore.selectors import NetworkSelector
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_calls_run_on_one_thread_and_large_products_on_those_asked_for(
 
     class Watched(RBF):
         def evaluate(self, a, b):
-            seen.append(libraries())
+            seen.append((threading.current_thread().name, *libraries()))
             return super().evaluate(a, b)
 
     x = np.random.default_rng(0).normal(size=(90, 3))
@@ -73,11 +76,80 @@ def test_calls_run_on_one_thread_and_large_products_on_those_asked_for(
     given = {"select": {"size": 5}, "reweight": {"indices": [1, 2]}, "influence": {"coreset": [3]}}
     work = getattr(bicore, call)
     work(x, x[:, 0] > 0, **given[call], runtime=runtime, **options)
-    assert {one for one, _ in seen} == {1}
-    assert {number for _, others in seen for number in others} == {1}
-    # the same products, counted as large ones: tiles in blocks
-    seen.clear()
+    assert {one for _, one, _ in seen} == {1}
+    assert {number for *_, others in seen for number in others} == {1}
+    # the same products, counted as large ones: a matrix that is stored is handed out in tiles,
+    # and tiles that are evaluated anew are computed by all threads together
     monkeypatch.setattr(threads, "WIDE", 1)
-    blocked = Runtime(device="cpu", threads=asked, memory=80_000)
-    work(x, x[:, 0] > 0, **given[call], runtime=blocked, **options)
-    assert max(one for one, _ in seen) == (asked or 2)
+    for memory in (None, 80_000):
+        seen.clear()
+        held = Runtime(device="cpu", threads=asked, memory=memory)
+        work(x, x[:, 0] > 0, **given[call], runtime=held, **options)
+        apart = {name for name, _, _ in seen if name.startswith("bicore")}
+        together = {number for name, number, _ in seen if not name.startswith("bicore")}
+        several_threads = (asked or 2) > 1
+        if memory is None:
+            assert bool(apart) == several_threads
+        else:
+            assert max(together) == (asked or 2)
+        assert {number for name, number, _ in seen if name in apart} <= {1}
+
+
+def test_something_large_inside_something_large_leaves_its_threads(several):
+    with narrow(2), wide(threads.WIDE):
+        with wide(threads.WIDE):
+            pass
+        assert libraries()[0] == 2
+
+
+def test_parts_are_handed_out_no_faster_than_they_are_done_and_end_with_the_first_error():
+    begun = []
+
+    def parts():
+        for part in range(100):
+            begun.append(part)
+            yield part
+
+    def work(part):
+        if part == 3:
+            raise ValueError("on purpose")
+
+    with narrow(2), pytest.raises(ValueError, match="on purpose"):
+        threads.handed_out(work, parts(), threads.WIDE)
+    assert len(begun) < 10
+
+
+def test_a_matrix_is_the_same_on_one_thread_and_on_several(monkeypatch):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(300, 3)))
+    for kernel in (RBF(0.5), bicore.kernels.presets.fully_connected()):
+        plain = kernel.gram(x)
+        monkeypatch.setattr(threads, "WIDE", 1)
+        with narrow(2):
+            assert torch.equal(kernel.gram(x), plain)
+            assert torch.allclose(kernel.evaluate(x, x[:9]), plain[:, :9], rtol=1e-10)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_networks_and_kernels_of_networks_have_the_threads_that_are_worth_it(
+    large, several, monkeypatch
+):
+    seen = []
+
+    class Watched(torch.nn.Linear):
+        def forward(self, x):
+            seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    if large:
+        monkeypatch.setattr(threads, "WIDE", 1)
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    model = torch.nn.Sequential(torch.nn.Flatten(), Watched(3, 2))
+    with narrow(2):
+        bicore.networks.observe(model, x)
+    assert set(seen) == {2 if large else 1}
+    seen.clear()
+    context = Context(model, Runtime(device="cpu", threads=2))
+    NetworkSelector(inner_reg=0.1).select(Dataset(x, y), 2, context=context)
+    assert max(seen) == (2 if large else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ from bicore.data import as_tensor
 from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.kernels.base import Kernel
-from bicore.runtime import Clock, Runtime, Step
+from bicore.runtime import Clock, Runtime, Step, wide
 from bicore.selectors.names import as_kernel
 from bicore.sources.opening import open_source
 
@@ -114,7 +115,8 @@ def _compute(
         block = kernel.gram(rows)
         matrix[top : top + ROWS, top : top + ROWS] = block.cpu().numpy()
         for left in range(top + ROWS, n, ROWS):
-            side = kernel.evaluate(rows, points[left : left + ROWS].to(device)).cpu().numpy()
+            with wide(math.inf):
+                side = kernel.evaluate(rows, points[left : left + ROWS].to(device)).cpu().numpy()
             matrix[top : top + ROWS, left : left + ROWS] = side
             matrix[left : left + ROWS, top : top + ROWS] = side.T
         matrix.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bicore.data import as_features
 from bicore.errors import InputError, NumericalError
-from bicore.runtime import checkpoint
+from bicore.runtime import checkpoint, handed_out
 
 #: Rows on which a user's callable is checked for symmetry before it is trusted.
 _PROBE_ROWS = 16
@@ -191,12 +191,18 @@ class Kernel(ABC):
             # Blocks below the diagonal are not computed: the more blocks, the nearer to one half.
             block = min(block, max(GRAM_BLOCK, -(-n // GRAM_PARTS)))
         result = torch.empty(n, n, dtype=a.dtype, device=a.device)
-        for top in range(0, n, block):
-            rows = a[top : top + block]
-            for left in range(top, n, block):
-                checkpoint(top * (2 * n - top) / n**2)  # of one half of the pairs
-                part = self.evaluate(rows, a[left : left + block])
-                result[top : top + block, left : left + block] = part
+
+        def corners() -> Iterator[tuple[int, int]]:
+            for top in range(0, n, block):
+                for left in range(top, n, block):
+                    checkpoint(top * (2 * n - top) / n**2)  # of one half of the pairs
+                    yield top, left
+
+        def tile(corner: tuple[int, int]) -> None:
+            rows, columns = (slice(start, start + block) for start in corner)
+            result[rows, columns] = self.evaluate(a[rows], a[columns])
+
+        handed_out(tile, corners(), 0 if a.is_cuda else n * a.numel() / 2)
         mirror(result)
         result.diagonal().copy_(self.diag(a))
         return result

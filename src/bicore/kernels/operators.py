@@ -523,11 +523,12 @@ def _stored(
 
 def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
     result = rows.new_empty(len(rows), len(columns))
-    for top in range(0, len(rows), block):
-        for left in range(0, len(columns), block):
-            checkpoint(top / len(rows))
-            part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
-            result[top : top + block, left : left + block] = part
+    with wide(rows.numel() * len(columns)):
+        for top in range(0, len(rows), block):
+            for left in range(0, len(columns), block):
+                checkpoint(top / len(rows))
+                part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
+                result[top : top + block, left : left + block] = part
     return result
 
 

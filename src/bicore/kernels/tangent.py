@@ -12,7 +12,7 @@ from torch import Tensor
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.architecture import Layer, Pairs, State, overlap, stride_of
 from bicore.kernels.base import Kernel, mirror
-from bicore.runtime import checkpoint
+from bicore.runtime import checkpoint, handed_out
 
 #: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
 #: cache.
@@ -24,6 +24,8 @@ _NEAR = 1e-3
 #: Pairs done apart, one by one, cost so many times those of a tile; where more than that share of
 #: them is too near, the whole tile is done again.
 _APART = 16
+#: What an angle and its maps cost at a pair of positions, in multiplications.
+_LAYER_WORK = 32
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,15 @@ class TangentKernel(Kernel):
         left = self._traced(a)
         right = self._traced(b)
         result = a.new_empty(len(a), len(b))
-        for top, bottom, start, stop in _tiles(len(a), len(b), self._positions(a), a.is_cuda):
+
+        def tile(sides: tuple[int, int, int, int]) -> None:
+            top, bottom, start, stop = sides
             result[top:bottom, start:stop] = self._tile(
                 left.part(top, bottom), right.part(start, stop)
             )
+
+        tiles = _tiles(len(a), len(b), self._positions(a), a.is_cuda)
+        handed_out(tile, tiles, self._work(a, len(b)))
         return result
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
@@ -110,13 +117,23 @@ class TangentKernel(Kernel):
             return fused
         traced = self._traced(a)
         result = a.new_empty(len(a), len(a))
-        for top, bottom, start, stop in _tiles(len(a), len(a), self._positions(a), a.is_cuda):
-            if stop > top:
-                sides = traced.part(top, bottom), traced.part(start, stop)
-                result[top:bottom, start:stop] = self._tile(*sides, own=top - start)
+
+        def tile(sides: tuple[int, int, int, int]) -> None:
+            top, bottom, start, stop = sides
+            parts = traced.part(top, bottom), traced.part(start, stop)
+            result[top:bottom, start:stop] = self._tile(*parts, own=top - start)
+
+        tiles = _tiles(len(a), len(a), self._positions(a), a.is_cuda)
+        upper = (sides for sides in tiles if sides[3] > sides[0])
+        handed_out(tile, upper, self._work(a, len(a)) / 2)
         mirror(result)
         result.diagonal().copy_(self._diagonal(traced))
         return result
+
+    def _work(self, a: Tensor, columns: int) -> float:
+        """Multiplications of all pairs with so many columns; 0 where others hand them out."""
+        each = _LAYER_WORK * len(self.layers) * self._positions(a) + a[0].numel()
+        return 0.0 if a.is_cuda else float(len(a)) * columns * each
 
     def diag(self, a: Tensor) -> Tensor:
         if a.is_cuda and self.pooled:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError
-from bicore.runtime import checkpoint
+from bicore.runtime import checkpoint, wide
 
 #: Points that pass through the module together.
 BATCH = 512
@@ -390,9 +390,11 @@ def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
     """Parts of x on the module's device and in its precision."""
     floating = (value for value in module.parameters() if value.is_floating_point())
     like = next(floating, torch.empty(0))
-    for start in range(0, len(x), size):
-        checkpoint(start / len(x))
-        yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
+    # a layer that is applied at many positions does more than this
+    with wide(sum(value.numel() for value in module.parameters()) * len(x)):
+        for start in range(0, len(x), size):
+            checkpoint(start / len(x))
+            yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
 
 
 def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from bicore.runtime.clock import Clock, TimeOver, checkpoint, unhurried
 from bicore.runtime.context import Context, Runtime, Step
 from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
 from bicore.runtime.progress import ProgressLine
-from bicore.runtime.threads import narrow, wide
+from bicore.runtime.threads import handed_out, narrow, wide
 from bicore.runtime.versions import versions
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "TimeOver",
     "checkpoint",
     "free_bytes",
+    "handed_out",
     "human_bytes",
     "narrow",
     "parse_bytes",

@@ -2,21 +2,27 @@
 
 A selection is thousands of operations on matrices of the coreset's size. Splitting one of these
 costs more than it saves, and on a machine where a core is busy every one of them waits for that
-core. So a call runs on one thread, and what is large says so.
+core. So a call runs on one thread, and what is large says so: one large product has all threads
+(:func:`wide`), many tiles are handed out to threads that never wait for one another
+(:func:`handed_out`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 #: Multiplications from which a product is worth all threads: some ten milliseconds of one core.
 WIDE = 1e8
+
+T = TypeVar("T")
 
 #: How many threads large products have in the running call; 0 outside of one.
 _THREADS: ContextVar[int] = ContextVar("threads", default=0)
@@ -68,7 +74,7 @@ def wide(multiplications: float) -> Iterator[None]:
     Yields
     ------
     None
-        One thread again at the end.
+        The number before comes back at the end.
 
     Examples
     --------
@@ -78,14 +84,60 @@ def wide(multiplications: float) -> Iterator[None]:
     2
     """
     threads = _THREADS.get()
-    if threads <= 1 or multiplications < WIDE:
-        yield
+    before = torch.get_num_threads()
+    if threads == before or threads <= 1 or multiplications < WIDE:
+        yield  # also inside something else that is large
         return
     _set(threads)
     try:
         yield
     finally:
-        _set(1)
+        _set(before)
+
+
+def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: float) -> None:
+    """Do the parts of something large, each on one thread, as many at a time as the call has.
+
+    Threads that split every operation wait at the end of each for the slowest of them; a part is a
+    matter of one thread, and whoever is free takes the next.
+
+    Parameters
+    ----------
+    work : callable
+        Does one part; it may write where no other part does.
+    parts : iterable
+        Read here, one by one, and no faster than they are done: a look at the clock on the way is
+        not too early.
+    multiplications : float
+        How large all of it is; below a hundred million it is a plain loop.
+
+    Examples
+    --------
+    >>> found = [0] * 3
+    >>> def double(place):
+    ...     found[place] = 2 * place
+    >>> with narrow(2):
+    ...     handed_out(double, range(3), 1e9)
+    >>> found
+    [0, 2, 4]
+    """
+    threads = _THREADS.get()
+    if threads <= 1 or multiplications < WIDE:
+        for part in parts:
+            work(part)
+        return
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(threads, "bicore", torch.set_num_threads, (1,)) as pool:
+        try:
+            for part in parts:
+                waiting.append(pool.submit(work, part))
+                if len(waiting) > threads:  # one lies ready for whoever is free
+                    waiting.popleft().result()
+            while waiting:
+                waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
 
 
 def _set(threads: int) -> None:

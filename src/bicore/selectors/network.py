@@ -25,7 +25,7 @@ from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
 from bicore.networks.training import QuasiNewton, Training
 from bicore.picking import First, lowest, step_rng
-from bicore.runtime import Context
+from bicore.runtime import Context, wide
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector
 
 CRITERIA: dict[str, Criterion] = {
@@ -155,6 +155,10 @@ class NetworkSelector(PlainSelector):
 
     def _grow(self, job: Job, growth: Growth, loader: Any = None) -> None:
         fitted = _Fitted(self, job, loader)
+        with wide(fitted.theta.numel() * len(fitted.pool)):
+            self._follow(fitted, job, growth)
+
+    def _follow(self, fitted: _Fitted, job: Job, growth: Growth) -> None:
         for place in growth.order:
             fitted.add(place)
             growth.objectives.append(fitted.objective)

