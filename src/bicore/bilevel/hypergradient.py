@@ -51,11 +51,11 @@ def implicit_gradient(
     problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None
 ) -> Hypergradient:
     """∂G/∂w_k for every training point, or for ``columns`` only."""
-    slopes = problem.outer_loss.gradient(point.predictions, problem.outer_targets)
-    right = slopes * problem.outer_weights[:, None]
+    slopes = problem.outer_slopes(point.predictions)
+    right = problem.weighed(slopes)
     values = problem.cross.transposed_matmul(right, columns)
-    targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
     if point.system is None:  # the empty coreset predicts zero
+        targets = _rows(problem.inner_targets, columns)
         gradients = problem.inner_loss.gradient(torch.zeros_like(values), targets)
         return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0)
     # V at the chosen points: among the values already, unless only some columns were asked for.
@@ -63,10 +63,10 @@ def implicit_gradient(
     solved = linear.solve_range(point.system, on_support, TOLERANCE[on_support.dtype])
     rows = point.support.train if columns is None else point.support.train[:, columns]
     function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
-    if columns is None and problem.one_model:
-        gradients = slopes  # of the same loss at the same predictions
+    if problem.one_model:
+        gradients = _rows(slopes, columns)  # of the same loss at the same predictions
     else:
-        gradients = problem.inner_loss.gradient(rows.T @ point.alpha, targets)
+        gradients = _inner_slopes(problem, point, columns)
     return Hypergradient(-(gradients * function).sum(1), point.system.products)
 
 
@@ -74,9 +74,21 @@ def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -
     """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER
     takes it; no system is solved."""
     values = problem.cross.transposed_matmul(problem.outer_gradient(point.predictions), columns)
-    targets = problem.inner_targets if columns is None else problem.inner_targets[columns]
-    rows = point.support.train if columns is None else point.support.train[:, columns]
-    return -(problem.inner_loss.gradient(rows.T @ point.alpha, targets) * values).sum(1)
+    return -(_inner_slopes(problem, point, columns) * values).sum(1)
+
+
+def _inner_slopes(problem: Problem, point: Point, columns: Tensor | None) -> Tensor:
+    """g_k of the training points asked for."""
+    if problem.same:
+        fitted = _rows(point.predictions, columns)
+    else:
+        train = point.support.train
+        fitted = (train if columns is None else train[:, columns]).T @ point.alpha
+    return problem.inner_loss.gradient(fitted, _rows(problem.inner_targets, columns))
+
+
+def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
+    return values if columns is None else values[columns]
 
 
 def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hypergradient:

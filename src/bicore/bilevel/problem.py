@@ -175,10 +175,17 @@ class Problem:
         losses = self.outer_loss.value(predictions, self.outer_targets)
         return finite_objective(float(torch.dot(losses.double(), self.outer_weights.double())))
 
-    def outer_gradient(self, predictions: Tensor) -> Tensor:
-        """R: row j is v_j ∇ℓ_j(h_j)."""
-        slopes = self.outer_loss.gradient(predictions, self.outer_targets)
+    def outer_slopes(self, predictions: Tensor) -> Tensor:
+        """∇ℓ_j(h_j), a row for each point of the outer set."""
+        return self.outer_loss.gradient(predictions, self.outer_targets)
+
+    def weighed(self, slopes: Tensor) -> Tensor:
+        """R from the slopes: row j is v_j ∇ℓ_j(h_j)."""
         return slopes * self.outer_weights[:, None]
+
+    def outer_gradient(self, predictions: Tensor) -> Tensor:
+        """R at these predictions."""
+        return self.weighed(self.outer_slopes(predictions))
 
 
 def finite_objective(value: float) -> float:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
-from bicore.runtime import Clock, TimeOver, unhurried
+from bicore.numerics.paths import until_over
+from bicore.runtime import Clock, unhurried
 
 
 class Weighed(Protocol):
@@ -78,13 +79,8 @@ class ProjectedDescent:
         is over, also in the middle of a step, the state is left at the best weights so far.
         """
         best = state.weights
-        try:
-            for weights in self._path(state, best, first, steps):
-                best = weights
-                if clock is not None and clock.over:
-                    break
-        except TimeOver:
-            pass
+        for weights in until_over(self._path(state, best, first, steps), clock):
+            best = weights
         if state.weights is not best:
             with unhurried():
                 state.move(best)

@@ -18,7 +18,7 @@ from bicore.bilevel.hypergradient import (
 )
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.choice import Solvers
-from bicore.bilevel.solvers.inner import InnerProblem
+from bicore.bilevel.solvers.inner import Fit, InnerProblem
 from bicore.bilevel.solvers.preconditioner import Carried
 from bicore.bilevel.support import Support
 
@@ -56,6 +56,8 @@ class ImplicitEngine(ReweighableEngine):
         self._weights = like.new_empty(0)
         self.preconditioner: Carried | None = None
         self.alpha = like.new_empty(0, problem.outputs)
+        #: The last fit of the points, and the problem that it solved.
+        self._fitted: tuple[InnerProblem, Fit] | None = None
         self._predictions = like.new_zeros(problem.cross.shape[0], problem.outputs)
         self.objective = problem.outer_value(self._predictions)
 
@@ -112,7 +114,7 @@ class ImplicitEngine(ReweighableEngine):
             return first_order(self.problem, self._point(), columns)
         if what is not Quantity.LOSS:
             raise self.not_offered(what)
-        fitted = self.support.train.T @ self.alpha
+        fitted = self._predictions if self.problem.same else self.support.train.T @ self.alpha
         losses = self.problem.inner_loss.value(fitted, self.problem.inner_targets)
         return losses if columns is None else losses[columns]
 
@@ -125,7 +127,9 @@ class ImplicitEngine(ReweighableEngine):
 
     def fit(self) -> None:
         """Solve the inner problem from the last fit, and evaluate the outer objective."""
-        fit = self.solvers.inner.solve(self._inner_problem(), self.alpha)
+        problem = self._inner_problem()
+        fit = self.solvers.inner.solve(problem, self.alpha)
+        self._fitted = problem, fit
         self.work.fits += 1
         self.work.inner_iterations += fit.iterations
         self.work.inner_products += fit.products
@@ -145,11 +149,11 @@ class ImplicitEngine(ReweighableEngine):
         )
 
     def _point(self) -> Point:
-        system = None
-        if len(self.support):
-            fitted = self.support.gram @ self.alpha
-            system = self._inner_problem().system(fitted, self.preconditioner)
-        return Point(self.support, self.alpha, self.predictions, system, self.rho)
+        if self._fitted is None or not len(self.support):
+            return Point(self.support, self.alpha, self.predictions, None, self.rho)
+        problem, fit = self._fitted
+        system = problem.system(fit.predictions, self.preconditioner)
+        return Point(self.support, self.alpha, self.predictions, system, problem.rho)
 
     def _support_gradient(self) -> Hypergradient:
         return self._counted(support_gradient(self.problem, self._point(), self.solvers.linear))

@@ -152,12 +152,6 @@ class SoftmaxSystem:
         result *= self.weighted
         return result
 
-    def typical(self) -> Array:
-        """The mean eigenvalue of each block; it sends the vector of ones to zero."""
-        trace = self.weighted.sum(0) - np.einsum("cm,cm->m", self.weighted, self.probabilities)
-        typical: Array = trace / max(len(self.weighted) - 1, 1)
-        return typical
-
     def solve(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
         """z to a relative residual of ``tolerance``; None where this way does not get there."""
         if len(self.gram) > DIRECT:
@@ -199,7 +193,8 @@ class SoftmaxSystem:
         return result
 
     def _iterated(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
-        preconditioner = HalfPreconditioner.fitting(carried, self.gram, self.typical(), self.shift)
+        typical = _typical(self.probabilities, self.weighted)
+        preconditioner = HalfPreconditioner.fitting(carried, self.gram, typical, self.shift)
         if preconditioner is None:
             return None
         goal = _norm(right)
@@ -330,8 +325,8 @@ class SoftmaxFit:
     ) -> Fitted | None:
         """From a start; None where a plain Newton method does not get there."""
         value, place = self._begun(alpha)
-        if isinstance(carried, HalfPreconditioner) and len(carried.root) == len(self.gram) - 1:
-            joined = self._joined(place, carried)
+        if (answer := self._answer(place, carried)) is not None:
+            joined = self._joined(place, answer)
             if joined[0] < value:
                 value, place = joined
         products = 1
@@ -363,15 +358,31 @@ class SoftmaxFit:
         value, p = self._value(alpha, h)
         return value, _Place(alpha, h, p)
 
-    def _joined(self, place: _Place, carried: HalfPreconditioner) -> tuple[float, _Place]:
+    def _answer(self, place: _Place, carried: Carried | None) -> Array | None:
+        """How the other points answer to one that joined last, for each unit of its coefficients;
+        None where no single point is new."""
+        row = self.gram[-1, :-1]
+        if isinstance(carried, HalfPreconditioner):
+            if len(carried.root) != len(row):
+                return None
+            root = carried.root
+            return root * (carried.inverse @ (root * row).astype(np.float32))
+        if not 0 < len(row) < DIRECT or place.alpha[:, -1].any() or not place.alpha.any():
+            return None
+        p = place.probabilities[:, :-1]
+        weights = self.weights[:-1]
+        root = np.sqrt(_typical(p, weights * p))
+        system = self.gram[:-1, :-1] * root * root[:, None]
+        system.flat[:: len(row) + 1] += 2 * self.rho
+        return root * np.linalg.solve(system, root * row)
+
+    def _joined(self, place: _Place, answer: Array) -> tuple[float, _Place]:
         """Where a point that joined last would take the fit if all others answered linearly.
 
         What is far from linear is that point alone: its own coefficients a solve a problem of C
         numbers, w (p(h + κa) − y) + s a = 0, with κ its variance given the others.
         """
-        root = carried.root
         row = self.gram[-1]
-        answer = root * (carried.inverse @ (root * row[:-1]).astype(np.float32))
         variance = max(float(row[-1] - row[:-1] @ answer), 0.0)
         own = _single_point(
             place.predictions[:, -1],
@@ -410,6 +421,13 @@ class SoftmaxFit:
         losses = np.log(total) + top - np.einsum("cm,cm->m", h, self.targets)
         p /= total
         return float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h)), p
+
+
+def _typical(probabilities: Array, weighted: Array) -> Array:
+    """The mean eigenvalue of each block of curvature, which sends the vector of ones to zero."""
+    trace = weighted.sum(0) - np.einsum("cm,cm->m", weighted, probabilities)
+    typical: Array = trace / max(len(weighted) - 1, 1)
+    return typical
 
 
 def _single_point(

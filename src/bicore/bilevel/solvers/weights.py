@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError
+from bicore.numerics.paths import until_over
 from bicore.numerics.projected_gradient import ProjectedDescent, steepest
-from bicore.runtime import Clock, TimeOver, unhurried
+from bicore.runtime import Clock, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
 ATTEMPTS = 25
@@ -195,15 +196,11 @@ class Adam(WeightOptimiser):
     def optimise(self, state: Reweighable, final: bool = False, clock: Clock | None = None) -> None:
         best = state.weights
         best_value = state.objective
-        try:
-            for weights in self._path(state, self.final_steps if final else self.steps):
-                if state.objective < best_value:
-                    best = weights
-                    best_value = state.objective
-                if clock is not None and clock.over:
-                    break
-        except TimeOver:
-            pass
+        path = self._path(state, self.final_steps if final else self.steps)
+        for weights in until_over(path, clock):
+            if state.objective < best_value:
+                best = weights
+                best_value = state.objective
         if state.weights is not best:
             with unhurried():
                 state.reweigh(best)
