@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel import proxy_choice
+from bicore.bilevel.aims import Aims, Given
 from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.engines import reweighable
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
@@ -52,6 +54,19 @@ REFERENCE_POINTS = 2000
 JUDGING_ROWS = 10_000
 
 
+#: The labels as they are.
+GIVEN = Given()
+
+
+class Prior(StrEnum):
+    """How much the classes count in the outer objective."""
+
+    #: As the rows that are there.
+    DATA = "data"
+    #: All the same.
+    EQUAL = "equal"
+
+
 @dataclass(frozen=True)
 class Proxy:
     """The kernel model a coreset is chosen for, and how it reads labels."""
@@ -64,6 +79,8 @@ class Proxy:
     classes: tuple[Any, ...] | None = None
     inner: InnerSolver | None = None
     linear: LinearSolver | None = None
+    aims: Aims = GIVEN
+    prior: Prior = Prior.DATA
 
     @property
     def squared(self) -> bool:
@@ -108,6 +125,10 @@ class Prepared:
     solvers: Solvers
     data: Dataset
     outer: Dataset | None
+    #: Points that count and are not to be chosen.
+    denied: Array
+    #: What its making has to say.
+    notes: tuple[str, ...] = ()
 
     @property
     def ids(self) -> Array:
@@ -116,9 +137,14 @@ class Prepared:
 
     @property
     def counted(self) -> Array:
-        """A mask of the points that count, and may be chosen."""
+        """A mask of the points that count."""
         counted: Array = self.data.weights > 0
         return counted
+
+    def choosable(self, size: int) -> Array:
+        """A mask of the points that may be chosen; all that count where fewer would be too few."""
+        left: Array = self.counted & ~self.denied
+        return left if left.sum() >= size else self.counted
 
     @property
     def regulariser(self) -> Known:
@@ -172,35 +198,55 @@ def prepare(
     in_order = bool((np.diff(data.ids) > 0).all())
     kernel = proxy.kernel.fitted(data.x if in_order else data.x[by_id])
     rows = len(data) + (0 if outer is None else len(outer))
-    reserve = _reserve(proxy, room, rows, outputs, runtime)
+    several = proxy.aims.outputs(outputs, targets.classes is None)
+    reserve = _reserve(proxy, room, rows, several, runtime)
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
     own_weights = as_tensor(summable(weights)).to(like)
     judging = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
+    if proxy.prior is Prior.EQUAL:
+        judging = _of_equal_classes(judging, outer_targets)
+    inner_aims = inner_loss.prepare(targets, targets, own_weights, like)
+    outer_aims = inner_aims
+    if outer is not None or inner_loss != outer_loss:
+        outer_aims = outer_loss.prepare(outer_targets, targets, own_weights, like)
     problem = Problem(
         train,
         cross,
         inner_loss,
         outer_loss,
-        inner_loss.prepare(targets, targets, own_weights, like),
-        outer_loss.prepare(outer_targets, targets, own_weights, like),
+        inner_aims,
+        outer_aims,
         judging / judging.sum(),
         outputs,
         Constant(1.0),  # until the data is seen
     )
     solvers = solvers_for(inner_loss, proxy.inner, proxy.linear)
-    own = problem
-    if outer is not None:  # an automatic regulariser looks at the training data alone
-        aims = outer_loss.prepare(targets, targets, own_weights, like)
-        shares = own_weights / own_weights.sum()
-        own = replace(problem, cross=train, outer_targets=aims, outer_weights=shares)
     eligible = by_id[weights[by_id] > 0]
+    aimed = proxy.aims.of(problem, targets, eligible, seed)
+    own = aimed.problem
+    if outer is not None or not own.one_target:
+        # an automatic regulariser looks at the training data alone
+        aims = own.inner_targets
+        if inner_loss != outer_loss:
+            aims = outer_loss.prepare(targets, targets, own_weights, like)
+        shares = own_weights / own_weights.sum()
+        own = replace(own, cross=train, outer_targets=aims, outer_weights=shares)
     if proxy.regulariser.automatic:
         own = _judged_by_some(own, by_id, seed)
     settled = proxy.regulariser.settled(own, eligible, solvers, seed)
-    problem = replace(problem, regulariser=settled)
-    return Prepared(problem, kernel, targets, solvers, data, outer)
+    problem = replace(aimed.problem, regulariser=settled)
+    return Prepared(problem, kernel, targets, solvers, data, outer, aimed.denied, aimed.notes)
+
+
+def _of_equal_classes(weights: Tensor, targets: Targets) -> Tensor:
+    """The same weights, so that every class weighs as much as any other."""
+    if targets.classes is None:
+        raise InputError("prior='equal' is for classes, and y holds targets; leave it out.")
+    codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
+    totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
+    return torch.where(weights > 0, weights / totals[codes].clamp_min(1e-300), weights)
 
 
 def _judged_by_some(problem: Problem, by_id: Array, seed: int) -> Problem:
@@ -225,7 +271,8 @@ def planned(
     targets, _ = targets_of(proxy, data, outer)
     outputs = _losses(proxy, targets, data.weights > 0)[2]
     rows = 0 if outer is None else len(outer)
-    reserve = _reserve(proxy, room, len(data) + rows, outputs, runtime)
+    several = proxy.aims.outputs(outputs, targets.classes is None)
+    reserve = _reserve(proxy, room, len(data) + rows, several, runtime)
     return plan_operators(proxy.kernel, data.x, rows, reserve, runtime)
 
 

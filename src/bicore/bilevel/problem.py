@@ -166,9 +166,14 @@ class Problem:
         return self.cross is self.train
 
     @property
+    def one_target(self) -> bool:
+        """Whether the outer set is the training set, with the very same targets."""
+        return self.same and self.inner_targets is self.outer_targets
+
+    @property
     def one_model(self) -> bool:
-        """Whether inner and outer loss are one function of one set of predictions."""
-        return self.same and self.inner_loss == self.outer_loss
+        """Whether inner and outer loss are one function of one set of predictions and targets."""
+        return self.one_target and self.inner_loss == self.outer_loss
 
     def outer_value(self, predictions: Tensor) -> float:
         """G at these predictions of the outer set."""

@@ -80,6 +80,19 @@ class Gradient(Rule):
 
 
 @dataclass(frozen=True)
+class OpenRule(Gradient):
+    """Decided when the data are seen; until then the gradient.
+
+    Examples
+    --------
+    >>> OpenRule().name
+    'auto'
+    """
+
+    name = "auto"
+
+
+@dataclass(frozen=True)
 class Gain(Rule):
     """By the exact decrease of the objective; for the squared error with weights of 1.
 
@@ -151,5 +164,5 @@ class ReducibleLoss(Rule):
 
 #: By name, for the doors.
 RULES: dict[str, Callable[[], Rule]] = {
-    rule.name: rule for rule in (Gradient, Gain, FirstOrder, ReducibleLoss)
+    rule.name: rule for rule in (OpenRule, Gradient, Gain, FirstOrder, ReducibleLoss)
 }

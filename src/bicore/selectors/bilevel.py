@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.aims import Aims, Given, Open, Smoothed
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
-from bicore.bilevel.prepare import Prepared, Proxy, Room, prepare
+from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.proxy_choice import notes_of, trials_of
 from bicore.bilevel.quotas import QuotaRule
-from bicore.bilevel.rules import Rule
+from bicore.bilevel.rules import Gain, Gradient, OpenRule, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
-from bicore.bilevel.strategies.growing import Greedy
+from bicore.bilevel.strategies.exchange import Exchange
+from bicore.bilevel.strategies.growing import Greedy, OpenStrategy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task
@@ -127,6 +129,17 @@ class BilevelSelector(Selector):
         Solves the systems of its derivative.
     optimiser : WeightOptimiser, optional
         Learns weights; by default :class:`bicore.bilevel.ProjectedGradient`.
+    targets : "given", "smoothed" or Aims
+        What the objective compares predictions with: the labels; or (squared error) the mean of a
+        label and of what the other points say of it, see :class:`bicore.bilevel.aims.Smoothed`.
+    prior : "data" or "equal"
+        Whether classes count in the objective as often as they occur, or all the same.
+
+    Notes
+    -----
+    ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", as :func:`bicore.select` and
+    the command have them: decided when the data are seen, by what served best on many data sets
+    (``docs/choosing.md``). The defaults here are those of the paper.
 
     Examples
     --------
@@ -151,6 +164,8 @@ class BilevelSelector(Selector):
     inner: InnerSolver | None
     linear: LinearSolver | None
     optimiser: WeightOptimiser
+    targets: Aims
+    prior: Prior
 
     needs_labels = True
 
@@ -171,6 +186,8 @@ class BilevelSelector(Selector):
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
+        targets: str | Aims = "given",
+        prior: str | Prior = "data",
     ) -> None:
         resolved = {
             "kernel": names.as_kernel(kernel),
@@ -188,6 +205,8 @@ class BilevelSelector(Selector):
             "inner": inner,
             "linear": linear,
             "optimiser": optimiser or ProjectedGradient(),
+            "targets": names.as_aims(targets),
+            "prior": names.as_prior(prior),
         }
         vars(self).update(resolved)
         self._check()
@@ -214,6 +233,8 @@ class BilevelSelector(Selector):
             self.classes,
             self.inner,
             self.linear,
+            self.targets,
+            self.prior,
         )
 
     def demand(self, capacity: int, repeats: bool = False) -> Demand:
@@ -265,6 +286,11 @@ class BilevelSelector(Selector):
                 f"strategy={strategy.name!r} is for binary or final weights; use weights='final', "
                 "or another strategy."
             )
+        if not isinstance(self.targets, Given) and not self.proxy.squared:
+            raise InputError(
+                f"targets={self.targets.name!r} is for the squared error, and the loss is "
+                f"{self.loss.name}; use targets='given'."
+            )
         if self.quotas is not None and (strategy.refines or strategy.together > 1):
             raise InputError(
                 f"quotas are kept point by point, and strategy={strategy.name!r} is not; use "
@@ -288,6 +314,11 @@ class BilevelSelector(Selector):
         available = int((data.weights > 0).sum())
         count = as_size(size, available)
         start = as_start(initial, data, count)
+        decided = self._decided(data)
+        if decided is not self:
+            return decided.select(
+                data, size, outer=outer, initial=initial, rng=rng, context=context
+            )
         room = self.room(self.strategy.grown(count, available))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
@@ -392,7 +423,7 @@ class BilevelSelector(Selector):
         return Plan(
             size,
             prepared.ids,
-            prepared.counted,
+            prepared.choosable(size),
             seed,
             self.first is First.RANDOM,
             self.candidates,
@@ -410,7 +441,7 @@ class BilevelSelector(Selector):
             seconds=clock.seconds,
             preparation_seconds=clock.seconds,
             fingerprint=fingerprint,
-            configuration=prepared.configuration(self.weights.value),
+            configuration=prepared.configuration(self.weights.value, *self._aimed()),
             task=prepared.targets.task,
             loss=prepared.problem.inner_loss.name,
             kernel=prepared.kernel.name,
@@ -418,8 +449,13 @@ class BilevelSelector(Selector):
             per_point=not prepared.regulariser.constant,
             automatic=self.inner_reg.automatic,
             classes=labels_in(prepared.targets.classes),
-            notes=notes_of(prepared.kernel),
+            notes=(*notes_of(prepared.kernel), *prepared.notes),
         )
+
+    def _aimed(self) -> tuple[object, ...]:
+        """What decides the objective beside the proxy; nothing where that is the paper's."""
+        aims = () if isinstance(self.targets, Given) else (self.targets,)
+        return aims if self.prior is Prior.DATA else (*aims, self.prior)
 
     def _coreset(
         self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
@@ -466,6 +502,7 @@ class BilevelSelector(Selector):
             "outer_loss": problem.outer_loss.name,
             "weights": self.weights.value,
             "rule": self.rule.name,
+            "targets": self.targets.name,
             "candidates": self.candidates,
             "first": self.first.value,
             "operator": type(problem.train).__name__.lower(),
@@ -508,8 +545,34 @@ class BilevelSelector(Selector):
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
         'linear'
         """
-        kernel = self.proxy.settled(data, size, begun).kernel
-        return self if kernel is self.kernel else replace(self, kernel=kernel)
+        decided = self._decided(data)
+        kernel = decided.proxy.settled(data, size, begun).kernel
+        return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
+
+    def _decided(self, data: Dataset) -> BilevelSelector:
+        """With rule, strategy and targets chosen where that is left to the data: what served best
+        on many data sets (docs/choosing.md) of what this selector allows."""
+        named = self.rule, self.strategy, self.targets
+        if not any(isinstance(one, (OpenRule, OpenStrategy, Open)) for one in named):
+            return self
+        classes = targets_of(self.proxy, data, None)[0].classes is not None
+        found = self
+        if isinstance(found.targets, Open):
+            found = found._allowed(targets=Smoothed()) or replace(found, targets=Given())
+        if isinstance(found.strategy, OpenStrategy):
+            wanted = Exchange() if classes and self.candidates is None else Greedy()
+            found = found._allowed(strategy=wanted) or replace(found, strategy=Greedy())
+        if isinstance(found.rule, OpenRule):
+            better: Rule = Gradient() if classes else Gain()
+            found = found._allowed(rule=better) or replace(found, rule=Gradient())
+        return found
+
+    def _allowed(self, **changes: Any) -> BilevelSelector | None:
+        """The same selector after a change; None where that does not go with everything else."""
+        try:
+            return replace(self, **changes)
+        except InputError:
+            return None
 
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
+from bicore.bilevel.aims import AIMS, Aims
+from bicore.bilevel.prepare import Prior
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.proxy_choice import AutomaticKernel
 from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
@@ -105,6 +107,16 @@ def as_rule(value: Any) -> Rule:
 def as_strategy(value: Any) -> Strategy:
     """A strategy, or the default one of a name."""
     return _resolved("strategy", value, Strategy, STRATEGIES)
+
+
+def as_aims(value: Any) -> Aims:
+    """What the outer objective compares with, or its name."""
+    return _resolved("targets", value, Aims, AIMS)
+
+
+def as_prior(value: Any) -> Prior:
+    """How much the classes count, or its name."""
+    return as_option("prior", value, Prior)
 
 
 def as_quotas(value: Any) -> QuotaRule | None:

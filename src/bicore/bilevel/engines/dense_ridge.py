@@ -53,6 +53,7 @@ class DenseRidgeEngine(ListedEngine):
         self.problem = problem
         self.rho = problem.regulariser.rho(1)
         self.same = problem.same
+        self.one_target = problem.one_target
         self._empty()
 
     def _empty(self) -> None:
@@ -64,7 +65,7 @@ class DenseRidgeEngine(ListedEngine):
         self.outer = self.train if self.same else np.array(self.kernel)
         self.outer_residual = np.array(_array(problem.outer_targets))
         self.residual = self.outer_residual
-        if not self.same:
+        if not self.one_target:
             self.residual = np.array(_array(problem.inner_targets))
         self.outer_weights = _array(problem.outer_weights)
         self.weighted = self.outer_weights[:, None] * self.outer_residual
@@ -86,9 +87,10 @@ class DenseRidgeEngine(ListedEngine):
         own = self.residual[k].copy()
         divisor = self.rho / weight + max(float(column[k]), 0.0)
         scaled = column / divisor
-        if not self.same:
+        if not self.one_target:
             outer = self.outer[:, k].copy()
-            downdate_arrays(self.outer, outer, scaled)
+            if not self.same:
+                downdate_arrays(self.outer, outer, scaled)
             downdate_arrays(self.outer_residual, outer, own / divisor)
         downdate_arrays(self.residual, scaled, own)
         downdate_arrays(self.train, scaled, column)

@@ -52,6 +52,7 @@ class RidgeEngine(ListedEngine):
         if not gains:  # (K'DK')_kk must be kept from the first point on
             self.offers = self.offers - {Quantity.GAIN}
         self.same = problem.same
+        self.one_target = problem.one_target
         self.outer_weights = problem.outer_weights.double()
         self._scores: Tensor | None = None
         self.foresight: Foresight | None = None
@@ -70,7 +71,7 @@ class RidgeEngine(ListedEngine):
         self.objective = problem.outer_value(torch.zeros_like(problem.outer_targets))
         self.outer_residual = problem.outer_targets.double().clone()
         self.residual = self.outer_residual
-        if not self.same:
+        if not self.one_target:
             self.residual = problem.inner_targets.double().clone()
         weights = problem.outer_weights
         self.posterior = posterior_of(
@@ -135,7 +136,7 @@ class RidgeEngine(ListedEngine):
         self.lowest = torch.minimum(self.lowest, self.variance.min())
         self.variance.clamp_min_(0)
         step.residual(self.residual, own)
-        if not self.same:
+        if not self.one_target:
             self.outer_residual.addr_(outer, own, alpha=-1)
         squares = row_products(self.outer_residual, self.outer_residual)
         self._taken.append((k, self.outer_weights @ squares))
@@ -176,7 +177,7 @@ class RidgeEngine(ListedEngine):
         head = torch.linalg.solve_triangular(lower, self.residual[index], upper=False)
         image = self.posterior.images(outer.to(like)).double()
         self.residual -= train.T @ head
-        if not self.same:
+        if not self.one_target:
             self.outer_residual -= outer.T @ head
         spread = outer * self.outer_weights
         self.pull -= image.T @ head + train.T @ (spread @ self.outer_residual)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.strategies.exchange import Exchange
-from bicore.bilevel.strategies.growing import Batches, Greedy
+from bicore.bilevel.strategies.growing import Batches, Greedy, OpenStrategy
 from bicore.bilevel.strategies.shrinking import Elimination, Simplex
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "auto": OpenStrategy,
     "greedy": Greedy,
     "batches": Batches,
     "exchange": Exchange,
@@ -23,6 +24,7 @@ __all__ = [
     "Elimination",
     "Exchange",
     "Greedy",
+    "OpenStrategy",
     "Simplex",
     "Strategy",
 ]

@@ -26,6 +26,19 @@ class Greedy(Strategy):
 
 
 @dataclass(frozen=True)
+class OpenStrategy(Greedy):
+    """Decided when the data are seen; until then one point at a time.
+
+    Examples
+    --------
+    >>> OpenStrategy().name
+    'auto'
+    """
+
+    name = "auto"
+
+
+@dataclass(frozen=True)
 class Batches(Strategy):
     """Several points at a time, for large coresets and dear fits.
 

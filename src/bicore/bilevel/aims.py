@@ -1,0 +1,298 @@
+"""What the outer objective compares with: the labels as they are, or what the points say together.
+
+A label is what one point says; what a model of all other points says of it (leave one out) has less
+noise. ``Smoothed`` aims at the mean of both, so that a coreset is judged by what can be learnt, and
+it chooses no point whose label the others deny. Targets of a regression need more: a few extreme
+ones fit the proxy best and serve no other model. There, the coreset has to predict the leading
+components of the inputs as well, which only points from everywhere can.
+
+1. Take at most ``REFERENCE`` points, drawn by id. 2. One eigendecomposition of their kernel matrix
+   gives ridge regression under every ρ of a decade grid, with exact leave-one-out predictions; the
+   ρ with the smallest error is taken. 3. The other points are predicted by that model; the leading
+   eigenvectors are the components.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.problem import Problem
+from bicore.data import Array, Targets
+from bicore.errors import InputError
+from bicore.kernels.operators import KernelOperator
+from bicore.losses import encoded
+from bicore.runtime import checkpoint
+
+#: Points that the others are predicted from; the decomposition grows with the third power.
+REFERENCE = 800
+#: The grid of ρ, as powers of ten times the mean of the kernel's diagonal.
+EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
+#: Components of the inputs, and the fewest reference points for each.
+COMPONENTS, POINTS_A_COMPONENT = 50, 4
+#: Eigenvalues below this share of the largest are rounding.
+CUTOFF = 1e-10
+#: A class of which more than this share is denied is one that the proxy does not see: it is kept.
+MOST_DENIED = 0.5
+#: Columns of the kernel matrix that are held at a time.
+WIDTH = 128
+#: A share of denied labels from which it is worth a word.
+WORTH_A_WORD = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Aimed:
+    """A problem with other targets, and the points whose label is denied by the others."""
+
+    problem: Problem
+    denied: Array
+    notes: tuple[str, ...] = ()
+
+
+class Aims(ABC):
+    """What the outer objective compares with.
+
+    Examples
+    --------
+    >>> AIMS["smoothed"]().share
+    0.5
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
+        """The problem with its aims.
+
+        Parameters
+        ----------
+        problem : Problem
+            As the labels have it.
+        targets : Targets
+            The labels themselves.
+        eligible : array of int
+            The points that count, in the order of their ids.
+        seed : int
+            Of what is drawn.
+
+        Returns
+        -------
+        Aimed
+            Of the same points.
+        """
+
+    def outputs(self, outputs: int, regression: bool) -> int:
+        """How many numbers a point's targets become, for the memory they take.
+
+        Parameters
+        ----------
+        outputs : int
+            How many they are.
+        regression : bool
+            Whether they are no classes.
+
+        Returns
+        -------
+        int
+            At least as many.
+        """
+        return outputs
+
+
+@dataclass(frozen=True)
+class Given(Aims):
+    """The labels and targets as they are: the paper's objective, for any loss.
+
+    Examples
+    --------
+    >>> Given().name
+    'given'
+    """
+
+    name = "given"
+
+    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
+        return Aimed(problem, np.zeros(problem.size, dtype=bool))
+
+
+@dataclass(frozen=True)
+class Open(Given):
+    """Decided when the data are seen; until then the labels as they are.
+
+    Examples
+    --------
+    >>> Open().name
+    'auto'
+    """
+
+    name = "auto"
+
+
+@dataclass(frozen=True)
+class Smoothed(Aims):
+    """The mean of a label and of what the other points say of it; for the squared error.
+
+    A separate outer set keeps its labels.
+
+    Parameters
+    ----------
+    share : float
+        How much of it the others say, from 0 to 1.
+    inputs : float, optional
+        The standard deviation of the components of the inputs that are predicted beside the
+        targets, all together and beside that of the targets; by default 1 for a regression and 0
+        (none) for classes.
+    doubt : bool
+        Whether points are left out whose label the others deny; never more than half a class.
+
+    Examples
+    --------
+    >>> Smoothed(share=1.0).name
+    'smoothed'
+    """
+
+    share: float = 0.5
+    inputs: float | None = None
+    doubt: bool = True
+
+    name = "smoothed"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InputError(f"share={self.share!r} is outside 0 … 1; 0.5 is the mean of both.")
+        if self.inputs is not None and not 0 <= self.inputs < np.inf:
+            raise InputError(f"inputs={self.inputs!r} is not a number >= 0; 0 leaves them out.")
+
+    def outputs(self, outputs: int, regression: bool) -> int:
+        return outputs + (COMPONENTS if self._weight(regression) else 0)
+
+    def _weight(self, regression: bool) -> float:
+        return float(regression) if self.inputs is None else self.inputs
+
+    def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
+        none = np.zeros(problem.size, dtype=bool)
+        if len(eligible) < 2:
+            return Aimed(problem, none)
+        reference = _Reference.of(problem, eligible, seed)
+        guesses = reference.guesses(problem.inner_targets.double())
+        inner = problem.inner_targets
+        outer = problem.outer_targets
+        if problem.same:
+            outer = torch.lerp(inner.double(), guesses, self.share).to(inner)
+        components = self._weight(targets.classes is None)
+        if components:
+            inner, outer = reference.joined(problem, inner, outer, components)
+        aimed = replace(problem, inner_targets=inner, outer_targets=outer, outputs=inner.shape[1])
+        if not self.doubt or targets.classes is None:
+            return Aimed(aimed, none)
+        denied = _denied(guesses, problem.inner_targets, targets, eligible)
+        return Aimed(aimed, denied, _words(denied, len(eligible)))
+
+
+def _denied(guesses: Tensor, prepared: Tensor, targets: Targets, eligible: Array) -> Array:
+    """A mask of the points whose class is not the one the others say."""
+    mean = (encoded(targets, prepared) - prepared)[:1]  # every row lost the same one
+    said = (guesses + mean.double()).argmax(1).cpu().numpy()
+    counted = np.zeros(len(said), dtype=bool)
+    counted[eligible] = True
+    denied: Array = counted & (said != targets.values)
+    for code in np.unique(targets.values[eligible]):
+        own = counted & (targets.values == code)
+        if denied[own].mean() > MOST_DENIED:
+            denied[own] = False
+    return denied
+
+
+def _words(denied: Array, count: int) -> tuple[str, ...]:
+    found = int(denied.sum())
+    if found < WORTH_A_WORD * count:
+        return ()
+    return (
+        f"labels: {found} of {count} ({found / count:.1%}) are not what the other points say, and "
+        "were not chosen from",
+    )
+
+
+class _Reference:
+    """Kernel ridge regression from some points, by the eigenvectors of their matrix."""
+
+    def __init__(self, operator: KernelOperator, points: Tensor) -> None:
+        self.operator = operator
+        self.points = points
+        parts = points.split(WIDTH)  # type: ignore[no-untyped-call]
+        square = torch.cat([self._part(operator, part)[points] for part in parts], 1)
+        values, self.vectors = torch.linalg.eigh((square + square.T) / 2)
+        self.values = values.clamp_min(0)
+        self.scale = float(square.diagonal().mean()) or 1.0
+
+    @staticmethod
+    def of(problem: Problem, eligible: Array, seed: int) -> _Reference:
+        drawn = eligible
+        if len(eligible) > REFERENCE:
+            rng = np.random.default_rng((seed, REFERENCE))
+            drawn = rng.choice(eligible, REFERENCE, replace=False)
+        points = torch.from_numpy(np.sort(drawn)).to(problem.train.like.device)
+        return _Reference(problem.train, points)
+
+    @staticmethod
+    def _part(operator: KernelOperator, points: Tensor) -> Tensor:
+        checkpoint()
+        return operator.columns(points).double()
+
+    def _applied(self, operator: KernelOperator, right: Tensor) -> Tensor:
+        """K[:, points] @ right, some columns at a time."""
+        total = right.new_zeros(operator.shape[0], right.shape[1])
+        parts = zip(self.points.split(WIDTH), right.split(WIDTH), strict=True)  # type: ignore[no-untyped-call]
+        for points, part in parts:
+            total.addmm_(self._part(operator, points), part)
+        return total
+
+    def guesses(self, aims: Tensor) -> Tensor:
+        """Of every training point by the others; of the reference points each left out in turn."""
+        own = aims[self.points]
+        mean = own.mean(0)
+        turned = self.vectors.T @ (own - mean)
+        best: tuple[float, Tensor, Tensor] | None = None
+        for exponent in EXPONENTS:
+            damped = 1 / (self.values + self.scale * 10.0**exponent)
+            alpha = self.vectors @ (damped[:, None] * turned)
+            errors = alpha / (self.vectors.square() @ damped)[:, None]
+            error = float(errors.square().sum())
+            if best is None or error < best[0]:
+                best = error, alpha, errors
+        assert best is not None
+        _, alpha, errors = best
+        found = self._applied(self.operator, alpha) + mean
+        found[self.points] = own - errors
+        return found
+
+    def joined(
+        self, problem: Problem, inner: Tensor, outer: Tensor, weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """Targets with the leading components of the inputs beside them."""
+        count = min(COMPONENTS, len(self.points) // POINTS_A_COMPONENT)
+        count = min(count, int((self.values > CUTOFF * self.values[-1]).sum()))
+        if not count:
+            return inner, outer
+        axes = self.vectors[:, -count:] / self.values[-count:].sqrt()
+        own = self._applied(problem.train, axes)
+        mean = own[self.points].mean(0)
+        own -= mean
+        spread = inner[self.points].double().square().sum() / own[self.points].square().sum()
+        factor = weight * float(spread.sqrt())
+        if not np.isfinite(factor):
+            return inner, outer
+        other = own if problem.same else self._applied(problem.cross, axes) - mean
+        return _beside(inner, factor * own), _beside(outer, factor * other)
+
+
+def _beside(targets: Tensor, components: Tensor) -> Tensor:
+    return torch.cat([targets, components.to(targets)], 1)
+
+
+AIMS: dict[str, type[Aims]] = {"auto": Open, "given": Given, "smoothed": Smoothed}

@@ -1,0 +1,174 @@
+"""What the objective compares with: smoothed targets against closed forms, and what is denied."""
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import RBF, BilevelSelector, Dataset, InputError, Runtime
+from bicore.bilevel import aims
+from bicore.bilevel.aims import Smoothed
+from bicore.bilevel.prepare import Room, prepare
+
+KERNEL = RBF(0.5)
+QUIET = Runtime(device="cpu", progress=False)
+
+
+def prepared(x, y, targets, outer=None, **options):
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=targets, **options)
+    return prepare(selector.proxy, Dataset(x, y), outer, Room(5), 0, QUIET)
+
+
+def points(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    return x, x[:, 0] + 0.3 * rng.normal(size=n)
+
+
+def left_out(x, y, rho):
+    """Every point's prediction by ridge regression on all the others, each fitted anew."""
+    gram = KERNEL(x)
+    found = []
+    for k in range(len(x)):
+        rest = np.delete(np.arange(len(x)), k)
+        mean = y.mean()  # of all: the centring is not part of what is left out
+        alpha = np.linalg.solve(gram[np.ix_(rest, rest)] + rho * np.eye(len(rest)), y[rest] - mean)
+        found.append(mean + gram[k, rest] @ alpha)
+    return np.array(found)
+
+
+def test_smoothed_targets_are_the_mean_of_a_label_and_of_what_the_others_say():
+    x, y = points()
+    grid = [10.0**power for power in aims.EXPONENTS]  # the diagonal is 1
+    best = min((left_out(x, y, rho) for rho in grid), key=lambda g: np.square(g - y).sum())
+    for share in (0.0, 0.25, 1.0):
+        problem = prepared(x, y, Smoothed(share=share, inputs=0.0)).problem
+        goal = share * best + (1 - share) * y - y.mean()
+        assert np.allclose(problem.outer_targets[:, 0], goal, atol=1e-10)
+        assert np.allclose(problem.inner_targets[:, 0], y - y.mean(), atol=1e-12)
+
+
+def test_points_beyond_the_reference_are_predicted_from_it(monkeypatch):
+    monkeypatch.setattr(aims, "REFERENCE", 25)
+    x, y = points()
+    problem = prepared(x, y, Smoothed(share=1.0, inputs=0.0)).problem
+    guesses = problem.outer_targets[:, 0].numpy() + y.mean()
+    assert np.corrcoef(guesses, x[:, 0])[0, 1] > 0.9
+    # the order of the rows changes nothing
+    order = np.random.default_rng(1).permutation(len(x))
+    data = Dataset(x[order], y[order], ids=order)
+    selector = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(1.0, 0.0))
+    other = prepare(selector.proxy, data, None, Room(5), 0, QUIET).problem.outer_targets[:, 0]
+    assert np.allclose(other + y.mean(), guesses[order], atol=1e-9)
+
+
+def test_components_have_the_spread_that_is_asked_for_and_span_the_kernel():
+    x, y = points()
+    problem = prepared(x, y, Smoothed(inputs=2.0)).problem
+    assert problem.outputs == 1 + len(x) // aims.POINTS_A_COMPONENT
+    beside = problem.inner_targets[:, 1:]
+    assert torch.allclose(beside, problem.outer_targets[:, 1:])
+    spread = problem.inner_targets[:, 0].square().sum()
+    assert float(beside.square().sum()) == pytest.approx(4 * float(spread))
+    gram = torch.from_numpy(KERNEL(x))
+    values, vectors = torch.linalg.eigh(gram)
+    axes = vectors[:, -beside.shape[1] :] * values[-beside.shape[1] :].sqrt()
+    own = axes - axes.mean(0)
+    ratio = float(beside.square().sum() / own.square().sum()) ** 0.5
+    assert torch.allclose(beside @ beside.T, ratio**2 * own @ own.T, atol=1e-8)
+
+
+def test_a_separate_outer_set_keeps_its_labels():
+    x, y = points()
+    outer = Dataset(*points(10, seed=1))
+    problem = prepared(x, y, Smoothed(inputs=1.0), outer).problem
+    assert np.allclose(problem.outer_targets[:, 0], outer.y - y.mean())
+    assert problem.outer_targets.shape == (10, problem.outputs)
+
+
+@pytest.mark.parametrize("rule", ["gradient", "gain"])
+@pytest.mark.parametrize("strategy", ["greedy", "exchange", "elimination"])
+@pytest.mark.parametrize("stored", [True, False])
+def test_targets_that_differ_on_one_set_are_those_of_a_separate_set(rule, strategy, stored):
+    # the same problem said twice: other targets for the training set, and a second set like it
+    x, y = points(60)
+    options = {"kernel": KERNEL, "inner_reg": 0.1, "rule": rule, "strategy": strategy}
+    context = None if stored else _context(60_000)
+    smoothed = BilevelSelector(**options, targets=Smoothed(share=0.7, inputs=0.0))
+    found = smoothed.select(Dataset(x, y), 6, context=context)
+    goal = prepared(x, y, Smoothed(share=0.7, inputs=0.0)).problem.outer_targets[:, 0].numpy()
+    plain = BilevelSelector(**options)
+    twice = plain.select(Dataset(x, y), 6, outer=Dataset(x, goal + y.mean()))
+    assert found.indices.tolist() == twice.indices.tolist()
+    assert found.objective == pytest.approx(twice.objective, rel=1e-9)
+
+
+def _context(memory):
+    from bicore.runtime import Context
+
+    return Context(runtime=Runtime(device="cpu", memory=memory, progress=False))
+
+
+def test_wrong_labels_are_not_chosen_and_said():
+    rng = np.random.default_rng(0)
+    x = np.r_[rng.normal(-3, 0.6, (60, 2)), rng.normal(3, 0.6, (60, 2))]
+    y = np.repeat([0, 1], 60)
+    wrong = rng.choice(120, 18, replace=False)
+    y[wrong] = 1 - y[wrong]
+    chooser = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed")
+    coreset = chooser.select(Dataset(x, y), 30)
+    assert not set(coreset.indices) & set(wrong.tolist())
+    assert any("are not what the other points say" in note for note in coreset.provenance.notes)
+    certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(doubt=False))
+    assert set(certain.select(Dataset(x, y), 60).indices) & set(wrong.tolist())
+    # where fewer are left than asked for, all may be chosen
+    assert len(chooser.select(Dataset(x, y), 120)) == 120
+
+
+def test_a_class_that_the_proxy_does_not_see_is_kept():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2))
+    y = np.zeros(100, dtype=int)
+    y[:6] = 1  # anywhere among the others
+    coreset = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed", rule="gain")
+    assert prepared(x, y, Smoothed()).denied[:6].sum() == 0
+    assert len(coreset.select(Dataset(x, y), 10)) == 10
+
+
+def test_equal_classes_count_the_same():
+    x, _ = points(50)
+    y = (np.arange(50) < 5).astype(int)
+    weights = prepared(x, y, "given", prior="equal").problem.outer_weights
+    assert float(weights[:5].sum()) == pytest.approx(0.5)
+    assert float(weights.sum()) == pytest.approx(1)
+    with pytest.raises(InputError, match="prior='equal' is for classes"):
+        prepared(x, x[:, 0], "given", prior="equal")
+
+
+def test_what_goes_with_nothing_is_refused():
+    with pytest.raises(InputError, match="targets='smoothed' is for the squared error"):
+        BilevelSelector(loss="cross-entropy", targets="smoothed")
+    with pytest.raises(InputError, match="outside 0 … 1"):
+        Smoothed(share=2)
+    with pytest.raises(InputError, match="not a number >= 0"):
+        Smoothed(inputs=-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "classes", "expected"),
+    [
+        ({}, True, ("gradient", "exchange", "smoothed")),
+        ({}, False, ("gain", "greedy", "smoothed")),
+        ({"loss": "cross-entropy"}, True, ("gradient", "greedy", "given")),
+        ({"quotas": "balanced"}, True, ("gradient", "greedy", "smoothed")),
+        ({"weights": "learnt"}, True, ("gradient", "greedy", "smoothed")),
+        ({"rule": "reducible"}, True, ("reducible", "exchange", "smoothed")),
+        ({"strategy": "greedy", "rule": "gain"}, True, ("gain", "greedy", "smoothed")),
+    ],
+)
+def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, classes, expected):
+    x, y = points()
+    labels = y > 0 if classes else y
+    chosen = {"rule": "auto", "strategy": "auto", "targets": "auto"} | options
+    settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).settled(Dataset(x, labels), 5)
+    found = settled.rule.name, settled.strategy.name, settled.targets.name
+    assert found == expected
