@@ -32,6 +32,8 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.cli.worth import appraise, report, told
+from bicore.comparison.worth import Appraisal, Worth
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, as_option, unknown_name
@@ -45,7 +47,7 @@ from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import METHODS, as_selector, parameters_of
 from bicore.sources.base import Source
-from bicore.sources.opening import open_source
+from bicore.sources.opening import open_source, open_test
 from bicore.sources.tables import write_rows
 
 #: Methods that need no network: the command has none to give them.
@@ -55,6 +57,8 @@ TOLERANCE = 0.02
 #: How many classes and rows a report lists.
 MOST_CLASSES = 20
 MOST_ROWS = 15
+#: What an answer holds where the rows were not judged to the end.
+UNJUDGED: dict[str, Any] = {"worth": None}
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,10 @@ def select(
         ),
     ] = "approximate",
     exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
+    worth: Annotated[
+        bool,
+        typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and select nothing.")
     ] = False,
@@ -214,10 +222,56 @@ def select(
         print(_expected(decision.estimate, as_json))
         return
     begun = _initial(initial, opened)
+    appraisal = None
+    if worth:
+        _check_worth(initial)
+        appraisal = _Appraiser(opened, open_test(source, data, scale), runtime, plain, task, wanted)
+        appraisal.check(count)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = _selected(selector, opened.data, count, share, begun, seed, context)
-    _finish(opened, coreset, notes, outputs)
+    _finish(opened, coreset, notes, outputs, appraisal)
+
+
+@dataclass(frozen=True)
+class _Appraiser:
+    """What the chosen rows are worth: checked before the selection, found after it."""
+
+    source: Source
+    own_test: Source | None
+    runtime: Runtime
+    selector: Selector
+    task: str | None
+    large: Large
+
+    def check(self, size: int | float | str) -> None:
+        """Refuse what cannot be judged before any work."""
+        self._of(1 if size == "auto" else size)
+
+    def find(self, coreset: Coreset, outputs: Outputs) -> Worth | None:
+        """Judge; None where it was interrupted."""
+        return told(self._of(coreset), outputs.quiet, outputs.as_json)
+
+    def _of(self, chosen: Any) -> Appraisal:
+        # Standardised rows no longer tell by which numbers a test set would have to be scaled.
+        test = None if self.source.scale == "standard" else self.own_test
+        return appraise(
+            self.source,
+            test,
+            chosen,
+            self.runtime,
+            self.selector,
+            task=self.task or "auto",
+            large=self.large,
+        )
+
+
+def _check_worth(initial: Path | None) -> None:
+    if initial is not None:
+        raise InputError(
+            f"--worth repeats the selection on a part of the rows, and --initial {initial} cannot "
+            "be repeated there; leave one of them out."
+        )
 
 
 def _check_method(method: str) -> None:
@@ -335,8 +389,14 @@ def _selected(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs) -> None:
-    """Write files first, words after.
+def _finish(
+    source: Source,
+    coreset: Coreset,
+    notes: list[str],
+    outputs: Outputs,
+    appraiser: _Appraiser | None,
+) -> None:
+    """Write files first, words after, and what the rows are worth last.
 
     An interrupted run keeps its prefix even when no file was asked for.
     """
@@ -348,11 +408,15 @@ def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs
         _keep(source, coreset, notes, kept)
     if outputs.picture is not None:
         draw(source, coreset, outputs.picture)
-    if outputs.as_json:
-        print(json.dumps(_answer(coreset)))
-    elif not outputs.quiet or outputs.out is None:
+    if not outputs.as_json and (not outputs.quiet or outputs.out is None):
         written = [path for path in (kept, outputs.picture) if path is not None]
-        print("\n".join(_report(source, coreset, written)))
+        print("\n".join(_report(source, coreset, written)), flush=True)
+    judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
+    if outputs.as_json:
+        print(json.dumps({**_answer(coreset), **judged}))
+    if judged == UNJUDGED:
+        print("bicore: interrupted while judging; the selection is whole.", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if stopped and kept is not None:
         print(
             f"bicore: {coreset.message}; kept in {kept}. To go on: {_continuation(kept)} (with "
@@ -360,6 +424,16 @@ def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs
             file=sys.stderr,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _judged(appraiser: _Appraiser, coreset: Coreset, outputs: Outputs) -> dict[str, Any]:
+    """What the rows are worth, printed unless it is to be JSON."""
+    found = appraiser.find(coreset, outputs)
+    if found is None:
+        return UNJUDGED
+    if not outputs.as_json:
+        print("\n".join(report(found)))
+    return {"worth": found.as_dict()}
 
 
 def _free(path: Path) -> Path:

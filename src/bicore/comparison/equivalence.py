@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -350,7 +351,7 @@ def _open_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
     """The middle of two judged places between which a crossing lies and others were passed over."""
     places = [place for place, size in enumerate(sizes) if size in curve.scores]
     for crossing in curve.crossings():
-        for before, after in zip(places, places[1:], strict=False):
+        for before, after in pairwise(places):
             if after - before > 1 and sizes[before] <= crossing <= sizes[after]:
                 return (before + after) // 2
     return None

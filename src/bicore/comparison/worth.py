@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from numbers import Real
 from typing import Any
 
@@ -132,16 +133,18 @@ class Worth:
 
     @property
     def verdict(self) -> Verdict:
-        """The least favourable one: random is enough where one way to draw is."""
+        """Random is enough where one way to draw is, and better where a uniform draw is."""
         found = [rival.verdict for rival in self.rivals]
-        order = (Verdict.LESS, Verdict.ENOUGH, Verdict.MORE)
-        return min(found, key=order.index)
+        if found[0] is Verdict.LESS:
+            return Verdict.LESS
+        alone = all(verdict is Verdict.MORE for verdict in found)
+        return Verdict.MORE if alone else Verdict.ENOUGH
 
     def __str__(self) -> str:
         words = f"{self.size} rows are worth {' and '.join(map(str, self.rivals))}"
         if self.verdict is Verdict.MORE:
             return words
-        evenly = self.rivals[0].verdict is not self.verdict
+        evenly = self.rivals[0].verdict is Verdict.MORE
         return f"{words}: {self.verdict}{', drawn evenly from the classes' if evenly else ''}"
 
     def how(self) -> str:
@@ -188,14 +191,15 @@ class Rows:
 
     data: Dataset
     places: Array
-    scale: Callable[[Array], Array] | None = None
+    #: Gives the map of the features: it looks at a whole pool, so it waits until it is needed.
+    scale: Callable[[], Callable[[Array], Array]] | None = None
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, places: Any) -> Dataset:
         taken = self.data[self.places[places]]
-        x = taken.x if self.scale is None else self.scale(taken.x)
+        x = taken.x if self.scale is None else self.scale()(taken.x)
         return Dataset(x, taken.y, taken.weight)  # ids are places among these rows
 
 
@@ -347,9 +351,7 @@ class Appraisal:
         def random(size: int) -> Array:
             return np.array([self._random(name, size, cut) for cut in self.cuts])
 
-        return search(
-            self.size, self.most, chosen, random, rival=name, one=self.test is not None
-        )
+        return search(self.size, self.most, chosen, random, rival=name, one=self.test is not None)
 
     def _tested(self) -> str:
         rows = len(self.cuts[0].test)
@@ -370,7 +372,7 @@ class Appraisal:
         order = np.random.default_rng((seed, CUT)).permutation(every)
         held_out = max(1, round(TEST_SHARE * len(order)))
         pool = order[held_out:]
-        scale = scaling(self.data.x[pool], self.keep) if self.standardise else None
+        scale = cache(partial(_scaling, self.data, pool, self.keep)) if self.standardise else None
         return Cut(seed, Rows(self.data, pool, scale), Rows(self.data, order[:held_out], scale))
 
     def _chosen(self, cut: Cut) -> float:
@@ -384,9 +386,7 @@ class Appraisal:
         """Once a cut; with a test set all of them have the same rows to choose from."""
         seed = self.seeds[0] if self.test is not None else cut.seed
         if seed not in self.selections:
-            found = select(
-                cut.pool[:], None, self.size, seed=seed, runtime=runtime, **self.options
-            )
+            found = select(cut.pool[:], None, self.size, seed=seed, runtime=runtime, **self.options)
             if found.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a part of a selection is not what was to be judged
             self.selections[seed] = found
@@ -517,6 +517,10 @@ def worth(
         **options,
     )
     return appraisal.worth()
+
+
+def _scaling(data: Dataset, pool: Array, keep: Array | None) -> Callable[[Array], Array]:
+    return scaling(data.x[pool], keep)
 
 
 def _targets(data: Dataset, task: str) -> Targets:
