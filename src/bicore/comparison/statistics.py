@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+@cache
 def t_quantile(level: float, seeds: int) -> float:
     """Of Student's distribution for the mean of so many seeds."""
     from scipy.stats import t  # here: importing bicore stays light
