@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -185,11 +186,13 @@ def test_with_a_test_set_the_very_rows_are_judged_with_their_weights():
 
 def test_a_larger_random_sample_holds_the_smaller_ones():
     judge = Spy()
-    bicore.worth(blobs(120), list(range(8)), test=blobs(70, seed=1), judge=judge, seeds=2)
-    random = [sample for sample, _, seed in judge.seen[2:] if seed == 0]
-    by_size = sorted(random[: len(random) // 2], key=len)
-    for smaller, larger in zip(by_size, by_size[1:], strict=False):
-        assert rows_of(smaller.x) <= rows_of(larger.x)
+    data, test = line(120), line(70, seed=1)
+    bicore.worth(data, list(range(8)), test=test, judge=judge, seeds=2)
+    chosen, *random = [sample for sample, _, seed in judge.seen if seed == 0]
+    assert len(chosen) == 8
+    assert len(random) > 2
+    for smaller, larger in pairwise(sorted(random, key=len)):
+        assert rows_of(smaller.x) < rows_of(larger.x)
 
 
 def test_random_picks_of_real_data_and_the_words():
@@ -205,7 +208,7 @@ def test_random_picks_of_real_data_and_the_words():
 def test_a_selection_that_is_worth_it_and_determinism():
     x, y = digits()
     data = Dataset(x[:500], y[:500])
-    options = {"judge": "ridge", "seeds": 7, "kernel": "rbf"}
+    options = {"judge": "ridge", "seeds": 7, "kernel": "rbf", "inner_reg": 0.02}
     found = bicore.worth(data, 20, **options)
     assert found.verdict is Verdict.MORE
     assert found.low > 20
@@ -233,7 +236,7 @@ def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
     coreset = bicore.select(data, 8, kernel="rbf", inner_reg=0.1)
     options = {"kernel": "rbf", "inner_reg": 0.1, "seeds": 3, "judge": "ridge"}
     assert bicore.worth(data, coreset, **options) == bicore.worth(data, 8, **options)
-    with pytest.raises(InputError, match="was selected by 'bilevel'.*give the same method"):
+    with pytest.raises(InputError, match=r"was selected by 'bilevel'.*give the same method"):
         bicore.worth(data, coreset, method="uniform")
 
 
@@ -306,12 +309,38 @@ def test_a_judge_of_ones_own():
 
         name = "count"
 
+        def predictions(self, selections, test, outputs, seed):
+            raise NotImplementedError
+
         def scores(self, selections, test, outputs, seed):
             return [float(len(sample)) for sample in selections]
 
     found = bicore.worth(blobs(120), 12, judge=Count(), method="uniform", seeds=3)
     assert (found.low, found.rows, found.high) == (12, 12, 12)
     assert found.judge == "count"
+
+
+def test_one_set_of_rows_is_compared_with_one_random_sample():
+    """A lucky sample stays one of many: its luck is no worth."""
+
+    class Luck(Judge):
+        """Scores the number of rows, and which they are."""
+
+        name = "luck"
+
+        def predictions(self, selections, test, outputs, seed):
+            raise NotImplementedError
+
+        def scores(self, selections, test, outputs, seed):
+            return [float(sample.x.mean()) - len(sample) ** -0.5 for sample in selections]
+
+    rng = np.random.default_rng(0)
+    data, test = line(200), line(20, seed=1)
+    verdicts = Counter(
+        bicore.worth(data, rng.choice(200, 10, replace=False), test=test, judge=Luck()).verdict
+        for _ in range(40)
+    )
+    assert verdicts[Verdict.ENOUGH] >= 36
 
 
 def test_worth_from_the_rows_of_a_comparison():
