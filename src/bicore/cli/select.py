@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from bicore.cli.worth import appraise, report, told
 from bicore.comparison.worth import Appraisal, Worth
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, as_option, unknown_name
+from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
@@ -249,8 +250,10 @@ class _Appraiser:
         self._of(1 if size == "auto" else size)
 
     def find(self, coreset: Coreset, outputs: Outputs) -> Worth | None:
-        """Judge; None where it was interrupted."""
-        return told(self._of(coreset), outputs.quiet, outputs.as_json)
+        """Judge; None where it was interrupted. What stands in for too much work is known."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LargeDataWarning)
+            return told(self._of(coreset), outputs.quiet, outputs.as_json)
 
     def _of(self, chosen: Any) -> Appraisal:
         # Standardised rows no longer tell by which numbers a test set would have to be scaled.

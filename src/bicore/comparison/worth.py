@@ -486,9 +486,9 @@ def worth(
     Examples
     --------
     >>> import bicore
-    >>> from bicore.sources import digits
-    >>> x, y = digits()
-    >>> found = bicore.worth(x[:900], y[:900], range(20), test=(x[900:], y[900:]), judge="ridge")
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = x[:, 0] > 0
+    >>> found = bicore.worth(x[:150], y[:150], range(10), test=(x[150:], y[150:]), seeds=4)
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
