@@ -23,6 +23,8 @@ from bicore.sources import digits
 
 POOL = 1000
 SIZES = (20, 50, 100, 200)
+#: The penalty of the kernel judge with which the recorded rows were made.
+RIDGE = 1e-3
 
 VARIANTS: dict[str, dict[str, Any] | None] = {
     "uniform": None,
@@ -132,7 +134,7 @@ def _judged(
     sets = [Sample(pool.x[rows], pool.y[rows], pool.weight[rows]) for rows in chosen]
     scores = {
         "network": network.scores(sets, test, 10, seed),
-        "kernel": RidgeJudge(fully_connected()).scores(sets, test, 10, seed),
+        "kernel": RidgeJudge(fully_connected(), ridge=RIDGE).scores(sets, test, 10, seed),
     }
     return [
         {

@@ -26,6 +26,8 @@ BATCH = 125
 CAPACITY = 100
 SLOTS = 10
 UPDATES = 400
+#: The penalty of the judge with which the recorded rows were made.
+RIDGE = 1e-3
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
                 for judged in ("stream's weights", "no weights"):
                     shares = kept.weights if judged == "stream's weights" else np.ones(len(kept))
                     sample = as_sample(kept.x, kept.y, shares, device, True)
-                    score = RidgeJudge(kernel).scores([sample], test, 10, seed)[0]
+                    score = RidgeJudge(kernel, ridge=RIDGE).scores([sample], test, 10, seed)[0]
                     rows.append(
                         {
                             "order": order_name,

@@ -63,7 +63,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     lines = result.stdout.splitlines()
     assert lines[0] == "accuracy of the ridge judge, mean ± standard error over seeds"
     assert sum(line.count("★") for line in lines[2:5]) == 2
-    assert "the whole pool (68 points): " in result.stdout
+    assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
     assert "smallest difference these seeds would find" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out at random for each seed)" in result.stderr
@@ -109,6 +109,56 @@ def test_regression_is_scored_by_r_squared_and_methods_for_classes_are_left_out(
     )
 
 
+def test_by_default_regression_leaves_out_what_needs_classes_and_ends_well(bicore, table):
+    words = ["--seeds", "2", "--sizes", "8", "--kernel", "rbf", "--judge", "ridge,logistic"]
+    result = bicore("compare", "targets.npz", *words, "--score", "mae", cwd=table)
+    assert result.returncode == 0, result.stderr
+    assert "class-balanced needs classes, and the labels are targets: left out" in result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("mean absolute error of the ridge judge")
+    assert "mean absolute error of the linear (ridge regression) judge" in result.stdout
+    assert "class-balanced" not in result.stdout
+    means = [float(line.split()[1]) for line in lines[2:7]]
+    assert means == sorted(means)
+    assert "★" in lines[2]
+    assert lines[8].startswith("mean of the targets")
+
+
+def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bicore, table):
+    rng = np.random.default_rng(0)
+    np.savez(table / "chance.npz", x=rng.normal(size=(200, 5)), y=rng.random(200) < 0.2)
+    words = ["--seeds", "2", "--sizes", "25", "--methods", "uniform", "--judge", "boosting,ridge"]
+    result = bicore("compare", "chance.npz", *words, "--score", "balanced", "--json", cwd=table)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert (answer["judge"], answer["score"]) == ("boosting", "balanced accuracy")
+    assert list(answer["judges"]) == ["boosting", "ridge"]
+    for judge, own in answer["judges"].items():
+        scores = [row["measures"][judge]["balanced_accuracy"] for row in answer["rows"]]
+        assert own["summary"][0]["mean"] == pytest.approx(np.mean(scores))
+        assert own["majority"]["balanced_accuracy"] == pytest.approx(0.5)
+    boosting = answer["judges"]["boosting"]
+    assert boosting["all_data"]["accuracy"] < boosting["majority"]["accuracy"]
+    (note,) = answer["notes"]
+    assert note.startswith("the boosting judge does worse on all the data (accuracy 0.")
+    assert f"bicore: {note}" in result.stderr
+
+
+def test_rows_of_an_older_file_are_read(bicore, table):
+    words = ["--methods", "uniform,k-center-features", "--judge", "mlp", "--steps", "5"]
+    words += ["--seeds", "2", "--sizes", "6"]
+    first = bicore("compare", "data.npz", *words, cwd=table)
+    (path,) = table.glob("*.jsonl")
+    head, *rows = map(json.loads, path.read_text().splitlines())
+    old = [row for row in rows if row["method"] not in ("everything", "majority")]
+    for row in old:
+        del row["measures"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [head, *old]))
+    again = bicore("compare", "data.npz", *words, cwd=table)
+    assert "4 of 4 rows are there already" in again.stderr
+    assert again.stdout == first.stdout
+
+
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)
     fewer = json.loads(
@@ -152,7 +202,10 @@ REFUSED = {
     "method": (["--methods", "bilevl"], "Did you mean 'bilevel'"),
     "twice": (["--methods", "uniform,uniform"], "uniform twice"),
     "seeds": (["--seeds", "0"], "--seeds 0 is below 1"),
-    "judge": (["--judge", "forest"], "judge='forest' is not known"),
+    "judge": (["--judge", "forst"], "Did you mean 'forest'"),
+    "judge twice": (["--judge", "knn,knn"], "--judge holds knn twice"),
+    "score": (["--score", "auc"], "score='auc' is not known"),
+    "score of targets": (["--score", "mae"], "does not measure classes"),
     "steps": (["--steps", "0"], "--steps 0 is below 1"),
     "pool": (["--pool", "80"], "--pool 80 is outside 2 … 68"),
     "test": (["--test", "89"], "--test 89 is outside 1 … 88"),

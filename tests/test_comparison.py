@@ -3,15 +3,18 @@
 import copy
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from bicore import InputError, Runtime
-from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
+from bicore import RBF, InputError, NumericalError, Runtime
+from bicore.comparison.findings import findings_of
+from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
+    NearestJudge,
     NetworkJudge,
     RidgeJudge,
     Sample,
@@ -19,9 +22,11 @@ from bicore.comparison.judges import (
     convolutional,
     perceptron,
 )
+from bicore.comparison.judges.measures import measure_by, measured
+from bicore.comparison.judges.ridge import left_out_errors
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
-from bicore.comparison.statistics import smallest_detectable, summarise
+from bicore.comparison.statistics import scored, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
 from bicore.selectors import NetworkSelector, as_selector
@@ -42,8 +47,13 @@ def sample(data, rows=slice(None), weight=None) -> Sample:
 # Judges.
 
 
+TABLES = ["ridge", "logistic", "forest", "boosting", "knn"]
+
+
 @pytest.mark.parametrize(
-    "judge", [as_judge("mlp", 150), RidgeJudge(), RidgeJudge(fully_connected())]
+    "judge",
+    [as_judge("mlp", 150), RidgeJudge(fully_connected()), *(as_judge(one, 1) for one in TABLES)],
+    ids=lambda judge: judge.name,
 )
 def test_judges_learn(judge):
     data = blobs(60)
@@ -69,8 +79,9 @@ def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_rando
     )
 
 
-@pytest.mark.parametrize("judge", [as_judge("mlp", 200), RidgeJudge()])
+@pytest.mark.parametrize("judge", ["mlp", "ridge", "logistic", "knn"])
 def test_a_weight_of_almost_zero_takes_a_point_out(judge):
+    judge = as_judge(judge, 200)
     data = blobs(60)
     wrong = data.y.copy()
     wrong[:20] = (wrong[:20] + 1) % 3
@@ -91,10 +102,157 @@ def test_regression_is_judged_by_r_squared():
     x = torch.from_numpy(rng.normal(size=(80, 3))).float()
     y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 3
     data = Sample(x, y, torch.ones(80))
-    for judge in (as_judge("mlp", 400), RidgeJudge()):
-        assert judge.scores([data], data, 1, seed=0)[0] > 0.8
+    for name in ("mlp", *TABLES):
+        assert as_judge(name, 400).scores([data], data, 1, seed=0)[0] > 0.75, name
     constant = Sample(x, torch.full_like(y, 7.0), torch.ones(80))
     assert RidgeJudge().scores([constant], data, 1, seed=0)[0] < 0
+
+
+def noisy(rows=400, seed=0):
+    """Labels that are mostly chance: a fit that follows them is worse than the majority class."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 8))
+    likely = np.where(x[:, 0] > 0.8, 0.6, 0.25)
+    return Sample(
+        torch.from_numpy(x).float(),
+        torch.from_numpy((rng.random(rows) < likely).astype(np.int64)),
+        torch.ones(rows),
+    )
+
+
+@pytest.mark.parametrize("name", ["ridge", "logistic", "knn"])
+def test_a_tuned_judge_with_all_of_noisy_data_is_no_worse_than_the_majority_class(name):
+    data, test = noisy(), noisy(1000, seed=1)
+    majority = float((test.y == 0).double().mean())
+    assert as_judge(name, 1).scores([data], test, 2, seed=0)[0] >= majority - 0.01
+    assert RidgeJudge(ridge=1e-3).scores([data], test, 2, seed=0)[0] < majority - 0.05
+
+
+def test_errors_of_points_left_out_are_those_of_fits_without_them():
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(9, 2)))
+    targets = torch.from_numpy(rng.normal(size=(9, 2)))
+    weight = torch.from_numpy(rng.uniform(0.1, 3, size=9))
+    gram = RBF(0.7).gram(x)
+    for penalty in (0.01, 1.0):
+        expected = 0.0
+        for one in range(9):
+            rest = torch.arange(9) != one
+            centre = (weight[rest] @ targets[rest]) / weight[rest].sum()
+            matrix = gram[rest][:, rest] + torch.diag(penalty / weight[rest])
+            fit = gram[one][rest] @ torch.linalg.solve(matrix, targets[rest] - centre) + centre
+            expected += float(weight[one] * (targets[one] - fit).square().sum())
+        assert left_out_errors(gram, targets, weight, [penalty]) == pytest.approx([expected])
+
+
+def test_the_penalty_of_records_is_still_to_be_had():
+    data = blobs(60)
+    kernel = RBF(0.3)
+    points, test = sample(data, slice(0, 30)), sample(data)
+    gram = kernel.gram(points.x.double())
+    targets = torch.eye(3).double()[points.y]
+    alpha = torch.linalg.solve(gram + 1e-3 * torch.eye(30), targets - targets.mean(0))
+    expected = kernel.evaluate(test.x.double(), points.x.double()) @ alpha + targets.mean(0)
+    (found,) = RidgeJudge(kernel, ridge=1e-3).predictions([points], test, 3, seed=0)
+    torch.testing.assert_close(found, expected)
+    (tuned,) = RidgeJudge(kernel).predictions([points], test, 3, seed=0)
+    assert not torch.allclose(tuned, expected)
+    with pytest.raises(InputError, match=r"ridge=0.0 is not positive"):
+        RidgeJudge(ridge=0.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(24, 3))).float()
+    x[:, 1] = 5.0
+    y = (x[:, 0] > 0).long() * 3  # classes 0 and 3 of five
+    test = Sample(x + torch.tensor([0.0, 1.0, 0.0]), y, torch.ones(24))
+    judge = as_judge(name, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = judge.predictions([Sample(x, y, torch.ones(24))], test, 5, seed=0)
+        assert found.shape == (24, 5)
+        assert set(found.argmax(1).tolist()) <= {0, 3}
+        single = Sample(x[:3], torch.full((3,), 4), torch.ones(3))
+        assert judge.predictions([single], test, 5, seed=0)[0].argmax(1).tolist() == [4] * 24
+        alone = Sample(x[:1], torch.tensor([2]), torch.ones(1))
+        assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_judges_are_drawn_from_their_seed_and_see_each_selection_alone(name):
+    data = blobs(60)
+    judge = as_judge(name, 1)
+    sets = [sample(data, slice(0, 30)), sample(data, slice(30, 60))]
+    together = judge.predictions(sets, sample(data), 3, seed=1)
+    np.random.seed(5)
+    alone = [judge.predictions([one], sample(data), 3, seed=1)[0] for one in sets]
+    for first, second in zip(together, alone, strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_several_targets_and_few_points(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(40, 3))).float()
+    y = x @ torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    data = Sample(x, y, torch.ones(40))
+    (found,) = as_judge(name, 1).predictions([data], data, 2, seed=0)
+    assert found.shape == (40, 2)
+    assert float((found - y).square().mean()) < float(y.var())
+    few = Sample(x[:2], y[:2], torch.ones(2))
+    assert np.isfinite(as_judge(name, 1).scores([few], data, 2, seed=0)).all()
+
+
+def test_a_weight_counts_as_so_many_copies_of_a_neighbour():
+    x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    y = torch.tensor([[0.0], [1.0], [5.0], [9.0]])
+    at = Sample(torch.tensor([[0.0], [3.0]]), torch.zeros(2, 1), torch.ones(2))
+    weighted = Sample(x, y, torch.tensor([1.0, 2.0, 0.5, 0.5]))
+    (found,) = NearestJudge().predictions([weighted], at, 1, seed=0)  # three neighbours
+    assert found.flatten().tolist() == pytest.approx([2 / 3, (4.5 + 2.5 + 2 * 1) / 3])
+
+
+@pytest.mark.parametrize("name", ["logistic", "knn", "forest"])
+def test_columns_that_are_constant_up_to_rounding_or_beyond_numbers(name):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(300, 2))).float()
+    x[:, 1] = 0.1
+    data = Sample(x, (x[:, 0] > 0).long(), torch.from_numpy(rng.uniform(0.1, 2, 300)).float())
+    test = Sample(x + torch.tensor([0.0, 1e-3]), data.y, torch.ones(300))
+    judge = as_judge(name, 1)
+    assert judge.scores([data], test, 2, seed=0)[0] > 0.95
+    with pytest.raises(NumericalError, match="scale them"):
+        judge.scores([Sample(x.double() * 1e40, data.y, data.weight)], test, 2, seed=0)
+
+
+def test_scaling_is_by_the_selection_and_its_weights():
+    data = blobs(60)
+    test = sample(data)
+    scale, shift = torch.tensor([1e-3, 1.0, 1e4, 7.0]), torch.tensor([0.0, 5.0, -1e3, 1.0])
+    weight = torch.linspace(0.5, 1.5, 40)
+    points = sample(data, slice(0, 40), weight)
+    moved = Sample(points.x * scale + shift, points.y, weight)
+    elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
+    for name in ("logistic", "knn"):
+        judge = as_judge(name, 1)
+        first = judge.scores([points], test, 3, seed=0)
+        assert judge.scores([moved], elsewhere, 3, seed=0) == pytest.approx(first, abs=0.04)
+
+
+def test_every_measure_by_hand():
+    codes = Sample(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 2]), torch.ones(5))
+    shares = torch.tensor([[3.0, 1, 0], [3, 1, 0], [3, 1, 0], [0, 1, 0], [0, 1, 2]])
+    assert measured(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
+    targets = Sample(torch.zeros(3, 1), torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(3))
+    found = measured(torch.tensor([[0.0], [1.0], [4.0]]), targets)
+    assert found.values == pytest.approx({"r2": 1 - 4 / 2, "mean_absolute_error": 2 / 3})
+    assert found.main == -1
+    data = blobs(60)
+    judge = RidgeJudge()
+    arguments = ([sample(data, slice(0, 30))], sample(data), 3, 0)
+    assert [one.main for one in judge.measures(*arguments)] == judge.scores(*arguments)
 
 
 def test_more_points_than_a_batch_are_trained_in_batches():
@@ -111,7 +269,9 @@ def test_the_papers_cnn_needs_images_of_some_size():
     for shape in ((64,), (1, 8, 8)):
         with pytest.raises(InputError, match="at least 16×16"):
             convolutional(shape, 10)
-    with pytest.raises(InputError, match="one of 'cnn', 'mlp', 'ridge'"):
+    with pytest.raises(
+        InputError, match="one of 'boosting', 'cnn', 'forest', 'knn', 'logistic', 'mlp', 'ridge'"
+    ):
         as_judge("svm", 10)
 
 
@@ -185,6 +345,21 @@ def test_the_detectable_difference_is_that_of_the_median_method():
     )
 
 
+def test_of_errors_the_smallest_is_best():
+    rows = rows_of(a=[0.9, 0.8, 0.7, 0.6], b=[0.8, 0.68, 0.62, 0.5], c=[0.95, 0.7, 0.8, 0.5])
+    summary = summarise(rows, ["a", "b", "c"], [10], larger=False)
+    assert [summary.of(name, 10).best for name in "abc"] == [False, True, False]
+    assert summary.of("a", 10).gap == pytest.approx(0.1)
+    assert [summary.of(name, 10).tied for name in "abc"] == [False, False, True]
+
+
+def test_rows_are_scored_by_any_judge_and_measure_they_carry():
+    row = Row("a", 10, 0, 0.8, 0.1, 0.0, {"ridge": {"accuracy": 0.8}, "knn": {"accuracy": 0.3}})
+    older = Row("a", 10, 1, 0.7, 0.1)
+    assert [one.accuracy for one in scored([row, older], "knn", "accuracy")] == [0.3]
+    assert scored([row, older], "ridge", "balanced_accuracy") == []
+
+
 def test_one_seed_or_missing_rows_say_nothing_about_differences():
     summary = summarise(rows_of(a=[0.9], b=[0.8]), ["a", "b"], [10])
     assert math.isnan(summary.detectable[10])
@@ -225,6 +400,14 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
         )
         with pytest.raises(InputError, match="line 2 is not a row"):
             Records(path, settings)
+    for damage in ("[1]", '{"ridge": 1}', '{"ridge": {"accuracy": "hi"}}'):
+        line = json.dumps(asdict(rows[0])).replace('"measures": {}', f'"measures": {damage}')
+        path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
+        with pytest.raises(InputError, match="line 2 is not a row"):
+            Records(path, settings)
+    older = {name: value for name, value in asdict(rows[0]).items() if name != "measures"}
+    path.write_text(json.dumps({"settings": settings}) + f"\n{json.dumps(older)}\n")
+    assert list(Records(path, settings).rows.values()) == rows[:1]
     with pytest.raises(InputError, match="in a folder that exists"):
         Records(tmp_path / "none" / "x.jsonl", settings)
     (tmp_path / "other.jsonl").write_text("hello\n")
@@ -338,9 +521,9 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
     seen = []
 
     class Watching(RidgeJudge):
-        def scores(self, selections, test, outputs, seed):
+        def predictions(self, selections, test, outputs, seed):
             seen.append((selections, test, seed))
-            return super().scores(selections, test, outputs, seed)
+            return super().predictions(selections, test, outputs, seed)
 
     run = comparison(tmp_path, methods=("craig",), seeds=2)
     run.judge = Watching()
@@ -353,6 +536,56 @@ def test_what_is_judged_is_the_selection_with_its_weights_on_data_outside_the_po
         assert not any(tuple(row) in rows for row in test.x.tolist())
         assert float(selections[0].weight.std()) > 0  # CRAIG's counts
         assert float(selections[0].weight.mean()) == pytest.approx(1, abs=1e-5)
+
+
+def test_several_judges_see_the_same_selections_beside_all_data_and_the_majority(tmp_path):
+    run = comparison(tmp_path, methods=("uniform",), whole=True, majority=True)
+    run.others = [as_judge("knn", 1), as_judge("logistic", 1)]
+    run.run()
+    assert not run.failed
+    rows = run.records.rows
+    alone = as_judge("knn", 1)
+    for seed in range(2):
+        stage = Stage(run, seed)
+        picked = as_selector("uniform").select(stage.pool, 5, rng=seed)
+        chosen = stage.sample(picked.normalised().of(stage.pool))
+        row = rows["uniform", 5, seed]
+        assert list(row.measures) == ["ridge", "knn", "logistic"]
+        (expected,) = alone.measures([chosen], stage.test, 3, seed)
+        assert row.measures["knn"] == expected.values
+        assert row.accuracy == row.measures["ridge"]["accuracy"]
+        codes = stage.pool.y
+        share = np.mean(stage.test.y.numpy() == np.bincount(codes).argmax())
+        plain = rows[MAJORITY, 60, seed]
+        assert plain.accuracy == plain.measures["knn"]["accuracy"] == pytest.approx(share)
+        assert plain.measures["ridge"]["balanced_accuracy"] == pytest.approx(1 / 3)
+    first, second, _ = findings_of(run, measure_by("balanced", True))
+    mean = np.mean([rows["uniform", 9, one].measures["knn"]["balanced_accuracy"] for one in (0, 1)])
+    assert second.summary.of("uniform", 9).mean == pytest.approx(mean)
+    assert first.whole["accuracy"].mean > first.majority["accuracy"].mean
+    assert not first.note
+
+
+def test_a_judge_that_all_the_data_leaves_below_the_majority_is_not_to_be_believed(tmp_path):
+    data = noisy(500)
+    source = Source("noisy", type(blobs(5))(data.x.numpy(), data.y.numpy()))
+    pools = make_pools(source, None, "auto", 300, 2000, 200)
+    run = Comparison(
+        pools,
+        Grid({"uniform": as_selector("uniform")}, [20], range(2)),
+        RidgeJudge(ridge=1e-3),
+        Records(tmp_path / "rows.jsonl", {}),
+        Runtime(),
+        whole=True,
+        majority=True,
+    )
+    run.run()
+    (found,) = findings_of(run, measure_by(None, True))
+    assert found.whole["accuracy"].mean < found.majority["accuracy"].mean
+    assert found.note.startswith("the ridge judge does worse on all the data (accuracy 0.")
+    run.majority = False
+    del run.records.rows[MAJORITY, 300, 1]
+    assert not findings_of(run, measure_by(None, True))[0].note  # of other seeds
 
 
 def test_the_model_of_a_seed_is_its_own(tmp_path):
@@ -410,13 +643,11 @@ def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
 
 
 def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
-    from bicore import NumericalError
-
     class Fragile(NetworkJudge):
-        def scores(self, selections, test, outputs, seed):
+        def predictions(self, selections, test, outputs, seed):
             if any(float(sample.x[0, 0]) == float(worst) for sample in selections):
                 raise NumericalError("diverged")
-            return [0.5] * len(selections)
+            return [torch.zeros(len(test), outputs)] * len(selections)
 
     run = comparison(tmp_path, methods=("uniform", "k-center-features", "class-balanced"), seeds=1)
     pool, _ = run.pools.of(0)
@@ -430,8 +661,6 @@ def test_a_judge_that_fails_on_one_selection_leaves_that_one_out(tmp_path):
 
 
 def test_targets_without_spread_are_refused():
-    from bicore import NumericalError
-
     x = torch.zeros(5, 2)
     flat = Sample(x, torch.ones(5, 1), torch.ones(5))
     with pytest.raises(NumericalError, match="all equal"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bicore._version import __version__
+from bicore.cli.compare_table import table
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
     Device,
@@ -28,11 +28,13 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
-from bicore.comparison.grid import WHOLE, Comparison, Grid
-from bicore.comparison.judges import as_judge
+from bicore.comparison.findings import Findings, findings_of
+from bicore.comparison.grid import Comparison, Grid
+from bicore.comparison.judges import JUDGES, Judge, as_judge
+from bicore.comparison.judges.measures import Measure, measure_by
 from bicore.comparison.pools import Pools, make_pools
 from bicore.comparison.records import Records, digest
-from bicore.comparison.statistics import Entry, Summary, finite, summarise
+from bicore.comparison.statistics import Entry, finite
 from bicore.errors import InputError
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
@@ -44,10 +46,20 @@ from bicore.sources.opening import open_source, open_test
 
 #: Methods compared when none are named: ours, chance, and well-known ones that need no model.
 DEFAULT_METHODS = (
-    "bilevel,uniform,class-balanced,k-center-features,herding-features,facility-location"
+    "bilevel",
+    "uniform",
+    "class-balanced",
+    "k-center-features",
+    "herding-features",
+    "facility-location",
 )
+#: Those of them that need classes: left out where labels are targets.
+FOR_CLASSES = ("class-balanced",)
 #: A pool has at most this many points unless --pool says otherwise.
 MOST_POOL = 2000
+#: Judges are trained on all of a pool of at most this many points without --everything: some of
+#: them need a number for every pair.
+MOST_WHOLE = 5000
 
 
 def _list(wanted: bool) -> None:
@@ -67,14 +79,30 @@ def compare(
         str, typer.Option(metavar="M,M,…", help="How many points to select, several sizes.")
     ] = "10,50,100",
     methods: Annotated[
-        str, typer.Option(metavar="NAME,NAME,…", help="Methods by name, or all; see --list.")
-    ] = DEFAULT_METHODS,
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,…",
+            help=f"Methods by name, or all; see --list. By default {', '.join(DEFAULT_METHODS)}.",
+        ),
+    ] = None,
     seeds: Annotated[
         int, typer.Option(metavar="N", help="Repetitions, each with a pool and a judge of its own.")
     ] = 10,
     judge: Annotated[
-        str, typer.Option(help="The model trained on each selection: ridge, mlp or cnn.")
+        str,
+        typer.Option(
+            metavar="NAME,NAME,…",
+            help=f"The models trained on each selection, one or several: {', '.join(JUDGES)}.",
+        ),
     ] = "ridge",
+    score: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What the table shows: accuracy (default) or balanced for classes, r2 (default) "
+            "or mae for targets.",
+        ),
+    ] = None,
     steps: Annotated[
         int, typer.Option(metavar="N", help="Training steps of a network judge.")
     ] = 1000,
@@ -89,7 +117,11 @@ def compare(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--everything", help="Also train the judge on the whole pool.")
+        bool,
+        typer.Option(
+            "--everything",
+            help=f"Train the judges on all of a pool of more than {MOST_WHOLE} points too.",
+        ),
     ] = False,
     target: Target = None,
     labels: Labels = None,
@@ -128,7 +160,8 @@ def compare(
     """
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
     counts = _sizes(sizes)
-    chosen = _methods(methods)
+    named = None if methods is None else _methods(methods)
+    judges = _judges(judge, steps)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
     if steps < 1:
@@ -140,17 +173,21 @@ def compare(
     )
     pools = make_pools(opened, open_test(source, data, scale), task, pool, MOST_POOL, test)
     _check_sizes(counts, pools)
+    measure = measure_by(score, pools.classification)
+    chosen, left = _chosen(named, pools.classification)
     selectors = {name: _selector(name, kernel, task) for name in chosen}
-    chosen_judge = as_judge(judge, steps)
-    chosen_judge.check(tuple(opened.data.x.shape[1:]), pools.outputs)
-    settings = _settings(pools, judge, steps, kernel)
+    for one in judges:
+        one.check(tuple(opened.data.x.shape[1:]), pools.outputs)
+    settings = _settings(pools, judges, steps, kernel)
     store = Records(records or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
     grid = Grid(selectors, counts, range(seeds))
-    run = Comparison(pools, grid, chosen_judge, store, runtime, everything)
+    whole = everything or pools.size <= MOST_WHOLE
+    first, *others = judges
+    run = Comparison(pools, grid, first, store, runtime, whole, others=others, majority=True)
     if not quiet:
-        _say(pools, run, judge)
+        _say(pools, run, left)
     stopped = _work(run, quiet or as_json)
-    _finish(run, picture, as_json, judge)
+    _finish(run, measure, picture, as_json, quiet)
     if stopped:
         print(
             f"bicore: interrupted; what is done is in {store.path}. The same command goes on from "
@@ -184,6 +221,22 @@ def _methods(text: str) -> list[str]:
     return chosen
 
 
+def _judges(text: str, steps: int) -> list[Judge]:
+    names = [word.strip() for word in text.split(",")]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InputError(f"--judge holds {repeated[0]} twice; name each judge once.")
+    return [as_judge(name, steps) for name in names]
+
+
+def _chosen(named: list[str] | None, classification: bool) -> tuple[list[str], list[str]]:
+    """The methods compared, and those that come by default but cannot work here."""
+    if named is not None:
+        return named, []
+    left = [] if classification else list(FOR_CLASSES)
+    return [name for name in DEFAULT_METHODS if name not in left], left
+
+
 def _check_sizes(sizes: list[int], pools: Pools) -> None:
     if sizes[-1] > pools.size:
         raise InputError(
@@ -198,14 +251,18 @@ def _selector(name: str, kernel: str, task: str) -> Selector:
     return as_selector(name)
 
 
-def _settings(pools: Pools, judge: str, steps: int, kernel: str) -> dict[str, Any]:
+def _settings(pools: Pools, judges: list[Judge], steps: int, kernel: str) -> dict[str, Any]:
     """All that decides what a row of a method, size and seed holds."""
+    networks = [judge for judge in judges if judge.trainer is not None]
+    # rows of the ridge judge that was not tuned are no others of these
+    tuned = {"ridge": "tuned"} if any(judge.name == "ridge" for judge in judges) else {}
     return {
         "version": __version__,
         "source": pools.source.name,
         "fingerprint": pools.source.data.fingerprint(),
-        "judge": judge,
-        "steps": steps if judge != "ridge" else None,
+        "judge": ",".join(judge.name for judge in judges),
+        "steps": steps if networks else None,
+        **tuned,
         "pool": pools.size,
         "test": pools.test_size,
         "scale": pools.source.scale,
@@ -214,7 +271,7 @@ def _settings(pools: Pools, judge: str, steps: int, kernel: str) -> dict[str, An
     }
 
 
-def _say(pools: Pools, run: Comparison, judge: str) -> None:
+def _say(pools: Pools, run: Comparison, left: list[str]) -> None:
     own = pools.test is not None
     which = "the source's own test set" if own else "held out at random for each seed"
     print(
@@ -224,10 +281,16 @@ def _say(pools: Pools, run: Comparison, judge: str) -> None:
     for note in pools.source.notes:
         print(f"  {note}", file=sys.stderr)
     if any(selector.needs_model for selector in run.grid.methods.values()):
-        network = judge if judge != "ridge" else "mlp"
         print(
-            f"  methods that need a model look at one {network} trained on the whole pool of each "
-            "seed",
+            f"  methods that need a model look at one {run.trainer.name} trained on the whole pool "
+            "of each seed",
+            file=sys.stderr,
+        )
+    for name in left:
+        print(f"  {name} needs classes, and the labels are targets: left out", file=sys.stderr)
+    if not run.whole:
+        print(
+            f"  no judge is trained on all {pools.size} points of a pool; --everything does that",
             file=sys.stderr,
         )
     done = run.done()
@@ -272,27 +335,33 @@ def _bar(run: Comparison, silent: bool) -> AbstractContextManager[Any]:
     return progress
 
 
-def _finish(run: Comparison, picture: Path | None, as_json: bool, judge: str) -> None:
+def _finish(
+    run: Comparison, measure: Measure, picture: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Draw, then print the answer."""
     methods = list(run.grid.methods)
-    rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
-    summary = summarise(rows, methods, run.grid.sizes)
-    score = "accuracy" if run.pools.classification else "R²"
-    if picture is not None and summary.entries:
+    found = findings_of(run, measure)
+    if picture is not None and found[0].summary.entries:
         title = (
-            f"{run.pools.source.name}, pools of {run.pools.size}, judge {judge}: mean over "
-            f"{len(run.grid.seeds)} seeds ± one s.e."
+            f"{run.pools.source.name}, pools of {run.pools.size}, judge {run.judge.name}: mean "
+            f"over {len(run.grid.seeds)} seeds ± one s.e."
         )
-        draw_curves(summary, methods, title, score, picture)
+        draw_curves(found[0].summary, methods, title, measure.title, picture)
+    for note in () if quiet else _notes(found):
+        print(f"bicore: {note}", file=sys.stderr)
     if as_json:
-        print(json.dumps(_answer(run, summary, judge, score)))
+        print(json.dumps(_answer(run, found)))
         return
-    print("\n".join(table(run, summary, judge, score)))
+    print("\n\n".join("\n".join(table(run, one)) for one in found))
     if picture is not None:
         print(f"written: {picture}")
 
 
-def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[str, Any]:
+def _notes(found: list[Findings]) -> list[str]:
+    return [one.note for one in found if one.note]
+
+
+def _answer(run: Comparison, found: list[Findings]) -> dict[str, Any]:
     rows = [
         {
             "method": row.method,
@@ -301,111 +370,46 @@ def _answer(run: Comparison, summary: Summary, judge: str, score: str) -> dict[s
             "accuracy": row.accuracy,
             "selection_seconds": row.selection_seconds,
             "model_seconds": row.model_seconds,
+            "measures": row.measures,
         }
         for row in run.records.rows.values()
         if row.method in run.grid.methods
         and row.size in run.grid.sizes
         and row.seed in run.grid.seeds
     ]
+    first = found[0]
     return {
         "source": run.pools.source.name,
         "pool": run.pools.size,
         "test": run.pools.test_size,
-        "judge": judge,
-        "score": score,
+        "judge": run.judge.name,
+        "score": first.measure.title,
         "rows": rows,
-        "summary": [entry.as_json() for entry in summary.entries],
-        "smallest_detectable": {
-            str(size): finite(value) for size, value in summary.detectable.items()
+        **_view(first),
+        "everything": _means(first.whole).get(first.measure.key),
+        "judges": {
+            one.judge.name: {
+                **_view(one),
+                "all_data": _means(one.whole),
+                "majority": _means(one.majority),
+            }
+            for one in found
         },
-        "everything": _whole_pool(run),
+        "notes": _notes(found),
         "failed": run.failed,
         "records": str(run.records.path),
         "version": __version__,
     }
 
 
-def _whole_pool(run: Comparison) -> float | None:
-    """The mean score of the judge trained on all of each pool, where that was asked for."""
-    scores = [
-        row.accuracy
-        for row in run.records.rows.values()
-        if row.method == WHOLE and row.seed in run.grid.seeds
-    ]
-    return sum(scores) / len(scores) if scores else None
-
-
-def table(run: Comparison, summary: Summary, judge: str, score: str) -> list[str]:
-    """The table in words, a line each: best first by the largest size."""
-    sizes = [size for size in run.grid.sizes if size in summary.detectable]
-    if not sizes:
-        return ["no rows yet"]
-    names = _best_first(summary, sizes[-1])
-    width = max(len(name) for name in names) + 2
-    head = "".join(f"{f'{size} points':>20}" for size in sizes)
-    lines = [
-        f"{score} of the {judge} judge, mean ± standard error over seeds",
-        f"{'':<{width}}{head}{'seconds':>12}",
-        *(f"{name:<{width}}{_cells(summary, name, sizes)}" for name in names),
-    ]
-    whole = _whole_pool(run)
-    if whole is not None:
-        lines.append(f"the whole pool ({run.pools.size} points): {whole:.4f}")
-    return [*lines, "", *_legend(summary, sizes)]
-
-
-def _best_first(summary: Summary, size: int) -> list[str]:
-    """The methods by their mean at one size, those without one last."""
-
-    def rank(name: str) -> float:
-        entry = summary.of(name, size)
-        return math.inf if entry is None else -entry.mean
-
-    return sorted(dict.fromkeys(entry.method for entry in summary.entries), key=rank)
-
-
-def _cells(summary: Summary, name: str, sizes: list[int]) -> str:
-    """The line of a method after its name; the seconds are those of its largest size."""
-    entries = [summary.of(name, size) for size in sizes]
-    last = next(entry for entry in reversed(entries) if entry is not None)
-    model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
-    return "".join(f"{_cell(entry):>20}" for entry in entries) + f"{last.seconds:>12.3g}{model}"
-
-
-def _cell(entry: Entry | None) -> str:
-    if entry is None:
-        return "—"
-    error = f" ± {entry.error:.4f}" if math.isfinite(entry.error) else ""
-    return f"{entry.mean:.4f}{error} {_mark(entry)}"
-
-
-def _mark(entry: Entry) -> str:
-    """What the legend explains."""
-    if entry.best:
-        return "★"
-    if entry.tied:
-        return "≈"
-    return " " if entry.complete else f"({entry.seeds})"
-
-
-def _legend(summary: Summary, sizes: list[int]) -> list[str]:
-    lines = [
-        "★ best mean; ≈ the paired 95% interval of its distance to the best includes zero; "
-        "seconds: one selection, largest size"
-    ]
-    if any(entry.model_seconds for entry in summary.entries):
-        lines.append("+ seconds: training the model that the method looks at, once a pool")
-    if any(not entry.complete for entry in summary.entries):
-        lines.append("(n) only n seeds are there: not compared with the others")
-    found = {
-        size: summary.detectable[size] for size in sizes if math.isfinite(summary.detectable[size])
+def _view(found: Findings) -> dict[str, Any]:
+    """The summary of one judge."""
+    detectable = found.summary.detectable
+    return {
+        "summary": [entry.as_json() for entry in found.summary.entries],
+        "smallest_detectable": {str(size): finite(value) for size, value in detectable.items()},
     }
-    if found:
-        differences = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
-        lines.append(
-            "smallest difference these seeds would find (95% confidence, chance about 80%): "
-            f"{differences} points"
-        )
-    else:
-        lines.append("one seed tells nothing about differences; give --seeds 5 or more")
-    return lines
+
+
+def _means(entries: dict[str, Entry]) -> dict[str, float]:
+    return {key: entry.mean for key, entry in entries.items()}

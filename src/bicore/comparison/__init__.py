@@ -1,8 +1,15 @@
 """Selection methods side by side: the same pools, one judge, tests on data no method saw."""
 
-from bicore.comparison.grid import WHOLE, Comparison, Grid, Stage
+from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
+    JUDGES,
+    BoostingJudge,
+    ForestJudge,
     Judge,
+    LogisticJudge,
+    MajorityJudge,
+    Measures,
+    NearestJudge,
     NetworkJudge,
     RidgeJudge,
     Sample,
@@ -17,16 +24,25 @@ from bicore.comparison.statistics import (
     Entry,
     Summary,
     paired_difference,
+    scored,
     smallest_detectable,
     summarise,
 )
 
 __all__ = [
+    "JUDGES",
+    "MAJORITY",
     "WHOLE",
+    "BoostingJudge",
     "Comparison",
     "Entry",
+    "ForestJudge",
     "Grid",
     "Judge",
+    "LogisticJudge",
+    "MajorityJudge",
+    "Measures",
+    "NearestJudge",
     "NetworkJudge",
     "Pools",
     "Records",
@@ -42,6 +58,7 @@ __all__ = [
     "make_pools",
     "paired_difference",
     "perceptron",
+    "scored",
     "smallest_detectable",
     "summarise",
 ]

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from bicore.comparison.judges import Judge, Sample, as_sample
+from bicore.comparison.judges import (
+    Judge,
+    MajorityJudge,
+    Measures,
+    NetworkJudge,
+    Sample,
+    as_sample,
+    perceptron,
+)
+from bicore.comparison.judges.base import Trainer
 from bicore.comparison.pools import Pools, labels_of
 from bicore.comparison.records import Records, Row
 from bicore.coreset import Coreset, Status
@@ -21,8 +30,14 @@ from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
 
-#: The name under which the judge trained on the whole pool is recorded.
+#: The names under which the judge trained on the whole pool is recorded, and who knows of the pool
+#: nothing but its majority class or mean.
 WHOLE = "everything"
+MAJORITY = "majority"
+
+
+#: Measures of one selection by the judges' names.
+Found = dict[str, Measures]
 
 
 @dataclass(frozen=True)
@@ -80,19 +95,23 @@ class Comparison:
     grid : Grid
         What is compared.
     judge : Judge
-        The model trained on each selection.
+        The model trained on each selection, whose main measure is a row's score.
     records : Records
         Where rows are kept; those that are there already are not made again.
     runtime : Runtime
         Device and limits of the selections.
     whole : bool
-        Whether the judge is also trained on all of each pool.
+        Whether the judges are also trained on all of each pool.
     model_steps : int
         How long the model that methods look at is trained where the judge is no network.
     tell : callable, optional
         Receives how many rows are done, and what is being done.
     failed : dict
         Reasons by method; those that stand in it from the start are left out.
+    others : sequence of Judge
+        Further judges of the same selections; their measures stand in the rows too.
+    majority : bool
+        Whether the majority class or the mean of each pool is tested too.
 
     Examples
     --------
@@ -120,19 +139,32 @@ class Comparison:
     model_steps: int = 1000
     tell: Callable[[int, str], None] | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    others: Sequence[Judge] = ()
+    majority: bool = False
+
+    @property
+    def judges(self) -> tuple[Judge, ...]:
+        """All judges, the one that gives the score first."""
+        return (self.judge, *self.others)
+
+    @property
+    def trainer(self) -> Trainer:
+        """What trains the model that some methods look at: the first network among the judges."""
+        own = [judge.trainer for judge in self.judges if judge.trainer is not None]
+        return own[0] if own else NetworkJudge("mlp", perceptron, self.model_steps)
 
     def run(self) -> None:
         """Fill every cell that has no row yet; a method that fails is left out from there on."""
         for seed in self.grid.seeds:
             wanted = [size for size in self.grid.sizes if self._missing(size, seed)]
-            reference = self.whole and (WHOLE, self.pools.size, seed) not in self.records.rows
-            if not wanted and not reference:
+            references = self._missing_references(seed)
+            if not wanted and not references:
                 continue
             stage = Stage(self, seed)
             for size in wanted:
                 self._fill(stage, size)
-            if reference:
-                self._judge_whole(stage)
+            for name in references:
+                self._refer(stage, name)
 
     def done(self) -> int:
         """How many cells have a row.
@@ -167,9 +199,18 @@ class Comparison:
             if name not in self.failed and (name, size, seed) not in known
         ]
 
+    def _missing_references(self, seed: int) -> list[str]:
+        asked = {MAJORITY: self.majority, WHOLE: self.whole}
+        known = self.records.rows
+        return [
+            name
+            for name, wanted in asked.items()
+            if wanted and name not in self.failed and (name, self.pools.size, seed) not in known
+        ]
+
     def _fill(self, stage: Stage, size: int) -> None:
         """Select with each method, and judge as soon as a stack is complete."""
-        most = self.judge.at_once(size, self.runtime.torch_device)
+        most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
         waiting: list[Picked] = []
         for name in self._missing(size, stage.seed):
             self.say(f"{name}, {size} points, seed {stage.seed}")
@@ -201,35 +242,52 @@ class Comparison:
         for picked in waiting:
             by_length.setdefault(len(picked.coreset), []).append(picked)
         for stack in by_length.values():
-            for picked, score in zip(stack, self._scores(stage, stack), strict=True):
-                if score is not None:
-                    model = stage.model_seconds if _looks(self.grid.methods[picked.method]) else 0.0
-                    self.records.add(
-                        Row(picked.method, size, stage.seed, score, picked.seconds, model)
-                    )
+            for picked, found in zip(stack, self._measures(stage, stack), strict=True):
+                if found is not None:
+                    looks = _looks(self.grid.methods[picked.method])
+                    model = stage.model_seconds if looks else 0.0
+                    self._record(picked.method, size, stage.seed, found, picked.seconds, model)
         self.say("")
 
-    def _scores(self, stage: Stage, stack: list[Picked]) -> list[float | None]:
-        """The judge's scores.
+    def _measures(self, stage: Stage, stack: list[Picked]) -> list[Found | None]:
+        """What the judges say.
 
-        Where it fails on the stack, each selection is judged alone, and one it fails on is left
+        Where one fails on the stack, each selection is judged alone, and one it fails on is left
         out.
         """
         try:
             samples = [stage.sample(picked.coreset.normalised().of(stage.pool)) for picked in stack]
-            return list(self.judge.scores(samples, stage.test, self.pools.outputs, stage.seed))
+            return list(self._judged(stage, samples, self.judges))
         except BicoreError as error:
             if len(stack) == 1:
                 self.failed[stack[0].method] = f"seed {stage.seed}: {error}"
                 return [None]
-            return [self._scores(stage, [picked])[0] for picked in stack]
+            return [self._measures(stage, [picked])[0] for picked in stack]
 
-    def _judge_whole(self, stage: Stage) -> None:
-        """The row of the judge that was trained on all of the pool."""
-        self.say(f"the judge on the whole pool of seed {stage.seed}")
-        samples = [stage.sample(stage.pool)]
-        score = self.judge.scores(samples, stage.test, self.pools.outputs, stage.seed)[0]
-        self.records.add(Row(WHOLE, self.pools.size, stage.seed, score, 0.0))
+    def _judged(self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]) -> list[Found]:
+        """For each sample what every judge says."""
+        outputs = self.pools.outputs
+        by_judge = [judge.measures(samples, stage.test, outputs, stage.seed) for judge in judges]
+        names = [judge.name for judge in self.judges]
+        return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
+
+    def _refer(self, stage: Stage, name: str) -> None:
+        """The row of all of the pool: of the judges trained on it, or of its majority."""
+        self.say(f"{name}, the whole pool of seed {stage.seed}")
+        judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
+        try:
+            found = self._judged(stage, [stage.sample(stage.pool)], judges)[0]
+        except BicoreError as error:
+            self.failed[name] = f"seed {stage.seed}: {error}"
+            return
+        self._record(name, self.pools.size, stage.seed, found, 0.0, 0.0)
+
+    def _record(
+        self, method: str, size: int, seed: int, found: Found, seconds: float, model: float
+    ) -> None:
+        measures = {judge: dict(own.values) for judge, own in found.items()}
+        score = found[self.judge.name].main
+        self.records.add(Row(method, size, seed, score, seconds, model, measures))
 
 
 class Stage:
@@ -301,8 +359,7 @@ class Stage:
         run = self.comparison
         clock = Clock()
         run.say(f"training the model on the pool of seed {self.seed}")
-        network = run.judge.network(run.model_steps)
-        self.module = network.module(self.sample(self.pool), run.pools.outputs, self.seed)
+        self.module = run.trainer.module(self.sample(self.pool), run.pools.outputs, self.seed)
         self.observed = observe(self.module, self.pool.x)
         if run.runtime.torch_device.type == "cuda":
             torch.cuda.synchronize()

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ class Row:
     size, seed : int
         How many points were asked for, and which repetition it is.
     accuracy : float
-        The judge's score: R² for regression.
+        The first judge's main measure: R² for regression.
     selection_seconds : float
         How long the selection took.
     model_seconds : float
         How long the model that the method looks at was trained.
+    measures : dict
+        Of each judge by its name, all measures by their keys; empty in rows of older files.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Row:
     accuracy: float
     selection_seconds: float
     model_seconds: float = 0.0
+    measures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def cell(self) -> tuple[str, int, int]:
@@ -131,7 +134,7 @@ class Records:
         for number, line in enumerate(lines[1:], 2):
             try:
                 row = _row(json.loads(line))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, AttributeError) as error:
                 if number == len(lines):  # a line cut short by a crash
                     break
                 raise InputError(
@@ -182,12 +185,14 @@ def _row(values: dict[str, Any]) -> Row:
     wrong = "a value has the wrong type"
     whole_number(row.size, 1, wrong)
     whole_number(row.seed, 0, wrong)
-    kinds = (
+    kinds: tuple[tuple[object, type], ...] = (
         (row.method, str),
         (row.accuracy, Real),
         (row.selection_seconds, Real),
         (row.model_seconds, Real),
     )
+    numbers = [value for own in row.measures.values() for value in own.values()]
+    kinds += tuple((value, Real) for value in numbers)
     if not all(isinstance(value, kind) for value, kind in kinds):
         raise ValueError(wrong)
     return row

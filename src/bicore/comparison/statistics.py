@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -33,7 +33,7 @@ class Entry:
     seconds, model_seconds : float
         Means of one selection, and of training the model that the method looks at.
     gap : float
-        How far the mean lies below the best one's, over the seeds both have.
+        How much worse the mean is than the best one's, over the seeds both have.
     interval : float
         Half the width of the gap's 95% interval.
     best, tied : bool
@@ -116,7 +116,9 @@ class Summary:
         )
 
 
-def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int]) -> Summary:
+def summarise(
+    rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], larger: bool = True
+) -> Summary:
     """Means, errors and differences, paired by seed.
 
     A difference of two methods is looked at within seeds, where pools and judges are the same.
@@ -129,6 +131,8 @@ def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int])
         Which methods, in the order of the entries.
     sizes : sequence of int
         Which sizes.
+    larger : bool
+        Whether larger scores are better.
 
     Returns
     -------
@@ -155,12 +159,12 @@ def summarise(rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int])
     for size in sizes:
         present = {method: table[method, size] for method in methods if (method, size) in table}
         if present:
-            found, detectable[size] = _of_size(present, size)
+            found, detectable[size] = _of_size(present, size, 1 if larger else -1)
             entries += found
     return Summary(tuple(entries), detectable)
 
 
-def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry], float]:
+def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[list[Entry], float]:
     """The entries of one size, and the smallest difference the seeds could detect.
 
     Only methods that have all the seeds any of them has can be best or tied: means over different
@@ -170,7 +174,7 @@ def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry]
     whole = {method for method, own in present.items() if set(own) == set(most)}
     best = max(
         (method for method in present if method in whole),
-        key=lambda method: _mean(row.accuracy for row in present[method].values()),
+        key=lambda method: sign * _mean(row.accuracy for row in present[method].values()),
     )
     entries = []
     spreads = []
@@ -188,10 +192,10 @@ def _of_size(present: dict[str, dict[int, Row]], size: int) -> tuple[list[Entry]
                 _standard_error(np.array([row.accuracy for row in own.values()])),
                 _mean(row.selection_seconds for row in own.values()),
                 _mean(row.model_seconds for row in own.values()),
-                gap,
+                sign * gap,
                 interval,
                 best=method == best,
-                tied=rival and bool(gap - interval <= 0),
+                tied=rival and bool(sign * gap - interval <= 0),
                 complete=method in whole,
             )
         )
@@ -264,6 +268,34 @@ def smallest_detectable(spread: float, seeds: int) -> float:
     # to be found, the mean must pass the interval's bound, and lie above it in most experiments
     bound = t_quantile(0.5 + CONFIDENCE / 2, seeds) + t_quantile(POWER, seeds)
     return bound * spread / float(np.sqrt(seeds))
+
+
+def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
+    """The rows with another judge's or another measure's number as their score.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        Those that lack it are left out.
+    judge, measure : str
+        The judge's name and the measure's key.
+
+    Returns
+    -------
+    list of Row
+        Copies.
+
+    Examples
+    --------
+    >>> row = Row("a", 10, 0, 0.8, 0.1, measures={"knn": {"balanced_accuracy": 0.7}})
+    >>> [one.accuracy for one in scored([row], "knn", "balanced_accuracy")]
+    [0.7]
+    """
+    return [
+        replace(row, accuracy=row.measures[judge][measure])
+        for row in rows
+        if measure in row.measures.get(judge, {})
+    ]
 
 
 def finite(value: float) -> float | None:

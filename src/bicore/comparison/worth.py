@@ -31,7 +31,7 @@ from bicore.selectors.registry import as_selector
 from bicore.sources.base import scaling
 
 #: Who judges where nobody says.
-DEFAULT_JUDGE = "ridge"
+DEFAULT_JUDGE = "logistic"
 #: Training steps of a judge that is a network.
 STEPS = 1000
 SEEDS = 10
@@ -341,7 +341,7 @@ class Appraisal:
             float(chosen.mean()),
             float(chosen.std(ddof=1)),
             "accuracy" if self.classification else "R²",
-            self.judge.name,
+            self.judge.title(self.classification),
             len(self.cuts),
             self._tested(),
             len(self.known),
