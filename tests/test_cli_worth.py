@@ -84,7 +84,8 @@ def test_two_tables_share_their_columns(bicore, place):
 
 def test_select_says_what_its_rows_are_worth(bicore, place):
     words = ["select", "data.npz", "--size", "8", "--kernel", "rbf", "--inner-reg", "0.1"]
-    result = bicore(*words, "--worth", "--out", "found.npz", cwd=place)
+    judged = ["--worth", "--judge", "ridge"]
+    result = bicore(*words, *judged, "--out", "found.npz", cwd=place)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("8 of 90 points (bilevel")
@@ -92,13 +93,23 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
     assert "on 10 cuts" in lines[-1]
     assert "worth: about 110 fits and 10 selections, some " in result.stderr
     assert len(Coreset.load(place / "found.npz")) == 8
-    answer = json.loads(bicore(*words, "--worth", "--json", cwd=place).stdout)
+    answer = json.loads(bicore(*words, *judged, "--json", cwd=place).stdout)
     assert answer["worth"]["sentence"] == lines[-2]
     assert "worth" not in json.loads(bicore(*words, "--json", cwd=place).stdout)
 
 
 def test_random_is_enough_in_those_words(bicore, place):
-    words = ["select", "data.npz", "--size", "8", "--method", "uniform", "--worth"]
+    words = [
+        "select",
+        "data.npz",
+        "--size",
+        "8",
+        "--method",
+        "uniform",
+        "--worth",
+        "--judge",
+        "ridge",
+    ]
     result = bicore(*words, cwd=place)
     assert result.returncode == 0, result.stderr
     assert ": random is enough here" in result.stdout.splitlines()[-2]
@@ -118,6 +129,7 @@ def test_random_is_enough_in_those_words(bicore, place):
             ["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"],
             "leave one of them out",
         ),
+        (["select", "data.npz", "--size", "8", "--judge", "ridge"], "goes with --worth"),
         (["select", "data.npz", "--size", "80", "--worth"], "80 rows are chosen, and 68 can"),
     ],
 )

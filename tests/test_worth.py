@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
@@ -204,17 +205,40 @@ def test_random_picks_of_real_data_and_the_words():
     assert str(found).endswith(": random is enough here")
 
 
-def test_a_selection_that_is_worth_it_and_determinism():
-    x, y = digits()
-    data = Dataset(x[:500], y[:500])
-    options = {"judge": "ridge", "seeds": 7, "kernel": "rbf", "inner_reg": 0.02}
-    found = bicore.worth(data, 20, **options)
+class Nearest(Judge):
+    """The class of the nearest row."""
+
+    name = "nearest"
+
+    def predictions(self, selections, test, outputs, seed):
+        raise NotImplementedError
+
+    def scores(self, selections, test, outputs, seed):
+        found = [sample.y[torch.cdist(test.x, sample.x).argmin(1)] for sample in selections]
+        return [float((guess == test.y).double().mean()) for guess in found]
+
+
+def test_a_selection_that_is_worth_more():
+    """Twenty clusters of two classes: one row of each is enough, if each has one."""
+    rng = np.random.default_rng(0)
+    cluster = rng.integers(20, size=400)
+    x = 50 * rng.normal(size=(20, 2))[cluster] + rng.normal(size=(400, 2))
+    options = {"judge": Nearest(), "method": "k-center-features", "seeds": 5}
+    found = bicore.worth(x, cluster % 2, 20, **options)
     assert found.verdict is Verdict.MORE
-    assert found.low > 20
+    assert found.low > 30
+    assert found.score > 0.98
+    assert ":" not in str(found)
+
+
+def test_the_same_seeds_give_the_same_answer_by_any_name():
+    data = blobs(120)
+    named = Dataset(data.x, np.array(["ant", "bee", "cow"])[data.y])
+    options = {"judge": "ridge", "seeds": 3, "kernel": "rbf", "inner_reg": 0.1}
+    found = bicore.worth(data, 8, **options)
     assert [rival.rival for rival in found.rivals] == ["uniform", "class-balanced"]
-    named = Dataset(data.x, np.array(list("abcdefghij"))[data.y])
-    assert bicore.worth(named, 20, **options) == found
-    assert bicore.worth(data, 20, seed=4, **options) != found
+    assert bicore.worth(named, 8, **options) == found
+    assert bicore.worth(data, 8, seed=4, **options) != found
 
 
 def test_a_price_is_no_part_of_the_answer():
@@ -241,6 +265,12 @@ def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
         bicore.worth(data, coreset, method="uniform")
 
 
+def test_logistic_regression_judges_unless_another_is_named():
+    found = bicore.worth(blobs(80), 6, method="uniform", seeds=2)
+    assert found.judge == "logistic"
+    assert "of the logistic judge on 2 cuts" in found.how()
+
+
 def test_targets_have_one_rival_and_a_score_of_their_own():
     found = bicore.worth(line(160), 12, kernel="rbf", seeds=4, judge="ridge")
     assert found.metric == "R²"
@@ -257,7 +287,7 @@ def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     ]
     assert answers[0] == answers[1]
     method = Watched()
-    Appraisal(stretched, 8, seeds=2, method=method, standardise=True).worth()
+    Appraisal(stretched, 8, seeds=2, method=method, judge="ridge", standardise=True).worth()
     assert np.allclose([seen.mean(0) for seen in method.seen], 0)
 
 

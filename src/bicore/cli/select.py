@@ -34,6 +34,7 @@ from bicore.cli.options import (
 )
 from bicore.cli.progress import bar
 from bicore.cli.worth import appraise, report, told
+from bicore.comparison.judges import JUDGES
 from bicore.comparison.worth import Appraisal, Worth
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
@@ -154,6 +155,12 @@ def select(
         bool,
         typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
     ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"With --worth, the model that is trained: {', '.join(JUDGES)}."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and select nothing.")
     ] = False,
@@ -196,6 +203,7 @@ def select(
     )
     wanted = Large.EXACT if exact else as_option("--large", large, Large)
     _check_options(method, given)
+    _check_worth(worth, judge, initial)
     outputs = Outputs(out, picture, as_json, quiet)
     outputs.check(force)
     count = read_size(size)
@@ -223,15 +231,15 @@ def select(
         print(_expected(decision.estimate, as_json))
         return
     begun = _initial(initial, opened)
-    appraisal = None
+    appraiser = None
     if worth:
-        _check_worth(initial)
-        appraisal = _Appraiser(opened, open_test(source, data, scale), runtime, plain, task, wanted)
-        appraisal.check(count)
+        tested = open_test(source, data, scale)
+        appraiser = _Appraiser(opened, tested, runtime, plain, task, wanted, judge)
+        appraiser.check(count)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = _selected(selector, opened.data, count, share, begun, seed, context)
-    _finish(opened, coreset, notes, outputs, appraisal)
+    _finish(opened, coreset, notes, outputs, appraiser)
 
 
 @dataclass(frozen=True)
@@ -244,6 +252,7 @@ class _Appraiser:
     selector: Selector
     task: str | None
     large: Large
+    judge: str | None
 
     def check(self, size: int | float | str) -> None:
         """Refuse what cannot be judged before any work."""
@@ -266,11 +275,14 @@ class _Appraiser:
             self.selector,
             task=self.task or "auto",
             large=self.large,
+            judge=self.judge,
         )
 
 
-def _check_worth(initial: Path | None) -> None:
-    if initial is not None:
+def _check_worth(worth: bool, judge: str | None, initial: Path | None) -> None:
+    if judge is not None and not worth:
+        raise InputError(f"--judge {judge} goes with --worth; add it, or leave --judge out.")
+    if worth and initial is not None:
         raise InputError(
             f"--worth repeats the selection on a part of the rows, and --initial {initial} cannot "
             "be repeated there; leave one of them out."

@@ -29,6 +29,7 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.comparison.judges import JUDGES
 from bicore.comparison.worth import MOST, SEEDS, Appraisal, Worth
 from bicore.coreset import Coreset
 from bicore.errors import InputError
@@ -75,7 +76,7 @@ def worth(
     kernel: KernelName = "ntk",
     judge: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The model trained on the rows; see bicore compare."),
+        typer.Option(metavar="NAME", help=f"The model that is trained: {', '.join(JUDGES)}."),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Repetitions, at least 2.")] = SEEDS,
     seed: Annotated[int, typer.Option(help="The number of the first repetition.")] = 0,

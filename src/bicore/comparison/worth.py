@@ -243,7 +243,7 @@ class Appraisal:
     Examples
     --------
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> appraisal = Appraisal(Dataset(x, x[:, 0] > 0), 10, seeds=3, kernel="rbf")
+    >>> appraisal = Appraisal(Dataset(x, x[:, 0] > 0), 10, judge="knn", seeds=3, kernel="rbf")
     >>> appraisal.price().selections
     3
     >>> appraisal.worth().size
@@ -459,7 +459,8 @@ def worth(
         Rows (x, y) that the selection did not see. Row numbers alone need it: how they were chosen
         is not known, and cannot be repeated.
     judge : str or Judge, optional
-        The model trained on the rows: a name of ``bicore.comparison.as_judge``, or a judge.
+        The model trained on the rows: a name of ``bicore.comparison.JUDGES``, or a judge; by
+        default logistic regression, ridge regression for targets.
     seeds, seed : int
         How many repetitions, and the number of the first.
     most : int
@@ -488,7 +489,8 @@ def worth(
     >>> import bicore
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
     >>> y = x[:, 0] > 0
-    >>> found = bicore.worth(x[:150], y[:150], range(10), test=(x[150:], y[150:]), seeds=4)
+    >>> test = (x[150:], y[150:])
+    >>> found = bicore.worth(x[:150], y[:150], range(10), test=test, judge="ridge", seeds=4)
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
