@@ -11,7 +11,14 @@ import torch
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
 from bicore.comparison import Judge, RidgeJudge, Row
-from bicore.comparison.equivalence import Curve, Verdict, judged_sizes, search, worth_of_rows
+from bicore.comparison.equivalence import (
+    Curve,
+    Equivalent,
+    Verdict,
+    judged_sizes,
+    search,
+    worth_of_rows,
+)
 from bicore.comparison.worth import Appraisal
 from bicore.numerics.monotone import falling
 from bicore.sources import digits
@@ -54,6 +61,28 @@ def test_the_nearest_series_that_never_rises():
     for seed in range(20):
         values = np.random.default_rng(seed).normal(size=12)
         assert np.allclose(falling(values), isotonic_regression(values, increasing=False).x)
+
+
+def test_a_bump_is_noise():
+    """Of differences that cross zero three times the middle crossing counts."""
+    chosen = np.array([0.5, 0.75, 1.0])
+    leads = {10: 0.125, 20: -0.0625, 40: 0.0625, 80: -0.125}  # no rounding anywhere
+    curve = Curve(chosen, scores={size: chosen - lead for size, lead in leads.items()})
+    assert curve.crossings() == pytest.approx((20, math.sqrt(20 * 40), 40))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (50, 90, Verdict.ENOUGH),
+        (51, 90, Verdict.MORE),
+        (20, 50, Verdict.ENOUGH),
+        (20, 49, Verdict.LESS),
+        (0, math.inf, Verdict.ENOUGH),
+    ],
+)
+def test_an_interval_includes_its_ends(low, high, verdict):
+    assert Equivalent("uniform", 50, 50, low, high, (), (), ()).verdict is verdict
 
 
 @pytest.mark.parametrize("worth", [17, 50, 64, 333, 1900])

@@ -103,6 +103,18 @@ class Equivalent:
         kind = "random" if self.rival == "uniform" else self.rival
         return f"{self._told(self.rows)} {kind} ones ({self._interval()})"
 
+    def short(self) -> str:
+        """The rows as a cell of a table has them.
+
+        Returns
+        -------
+        str
+            A number, or that it is above the largest or below the smallest size judged.
+        """
+        if self.beyond:
+            return f">{self.sizes[-1]}"
+        return f"{self.rows:.0f}" if self.rows else f"<{self.sizes[0]}"
+
     def _told(self, rows: float) -> str:
         if math.isinf(rows):
             return f"at least {self.sizes[-1]}"
@@ -117,20 +129,31 @@ class Equivalent:
         high = f"{self.high:.0f}" if math.isfinite(self.high) else f"{self.sizes[-1]} or more"
         return f"{low} to {high}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The same for a JSON file, which knows no infinity.
+    def ends(self) -> dict[str, Any]:
+        """The rows, their interval and the verdict for a JSON file, which knows no infinity.
 
         Returns
         -------
         dict
-            Numbers by name; None stands for more than the largest of ``sizes``.
+            By name; None stands for more than the largest of ``sizes``, 0 for fewer than the
+            smallest.
+        """
+        numbers = {"rows": self.rows, "low": self.low, "high": self.high}
+        return {name: finite(value) for name, value in numbers.items()} | {
+            "verdict": self.verdict.value
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for a JSON file.
+
+        Returns
+        -------
+        dict
+            What :meth:`ends` gives, and the curve.
         """
         return {
             "rival": self.rival,
-            "rows": finite(self.rows),
-            "low": finite(self.low),
-            "high": finite(self.high),
-            "verdict": self.verdict.value,
+            **self.ends(),
             "sizes": list(self.sizes),
             "means": list(self.means),
             "spreads": list(self.spreads),

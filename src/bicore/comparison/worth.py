@@ -7,6 +7,7 @@ cut does not test on.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -15,18 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from bicore.api import select
 from bicore.comparison.equivalence import Equivalent, Verdict, search
 from bicore.comparison.judges import Judge, as_judge, as_sample
 from bicore.comparison.pools import TEST_SHARE, labels_of
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, Targets, read_targets
-from bicore.errors import InputError
+from bicore.errors import InputError, LargeDataWarning, as_option
 from bicore.picking import as_size, as_start, whole_number
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.pointwise import ClassBalanced, Uniform
-from bicore.selectors.large import human_seconds
+from bicore.selectors.large import Large, decided, human_seconds, trivial
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import scaling
 
@@ -237,8 +237,12 @@ class Appraisal:
         Whether each cut scales features by the numbers of the rows it does not test on.
     keep : array of bool, optional
         Columns that scaling leaves alone.
+    method : str or Selector
+        What selects.
+    large : "approximate" or "exact"
+        As :func:`bicore.select` has it.
     **options
-        Of :func:`bicore.select`.
+        Parameters of the method.
 
     Examples
     --------
@@ -264,6 +268,8 @@ class Appraisal:
         runtime: Runtime | None = None,
         standardise: bool = False,
         keep: Array | None = None,
+        method: str | Selector = "bilevel",
+        large: str = "approximate",
         **options: Any,
     ) -> None:
         whole_number(seeds, 2, f"seeds={seeds!r} gives no interval; give a whole number >= 2.")
@@ -274,10 +280,11 @@ class Appraisal:
         self.runtime = runtime or Runtime()
         self.judge = _judge(judge)
         self.judge.check(tuple(data.x.shape[1:]), self.targets.outputs)
-        self.options = options
+        self.selector = as_selector(method, **options)
+        self.large = as_option("large", large, Large)
         self.seeds = range(seed, seed + seeds)
         self.standardise, self.keep = standardise, keep
-        self.coreset = _finished(chosen, data, self.test, options)
+        self.coreset = _finished(chosen, data, self.test, self.selector)
         self.size = as_size(_wanted(chosen), len(data)) if self.coreset is None else len(chosen)
         self.cuts = [self._cut(one) for one in self.seeds]
         drawable = [int((cut.pool.data.weights[cut.pool.places] > 0).sum()) for cut in self.cuts]
@@ -386,11 +393,24 @@ class Appraisal:
         """Once a cut; with a test set all of them have the same rows to choose from."""
         seed = self.seeds[0] if self.test is not None else cut.seed
         if seed not in self.selections:
-            found = select(cut.pool[:], None, self.size, seed=seed, runtime=runtime, **self.options)
+            pool = cut.pool[:]
+            context = Context(runtime=runtime)
+            if not self.selections:
+                self._decide(pool, context)
+            found = self.selector.select(pool, self.size, rng=seed, context=context)
             if found.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a part of a selection is not what was to be judged
             self.selections[seed] = found
         return self.selections[seed]
+
+    def _decide(self, pool: Dataset, context: Context) -> None:
+        """Before the first selection: what stands in for too much work does so in every cut."""
+        if trivial(pool, None, context.runtime):
+            return
+        decision = decided(self.selector, pool, self.size, None, context, self.large)
+        self.selector = decision.selector
+        for note in decision.notes:
+            warnings.warn(note, LargeDataWarning, stacklevel=2)
 
     def _random(self, name: str, size: int, cut: Cut) -> float:
         """Of the first rows in one random order a seed: a larger sample holds the smaller ones."""
@@ -438,6 +458,8 @@ def worth(
     weight: Any = None,
     task: str = "auto",
     runtime: Runtime | None = None,
+    method: str | Selector = "bilevel",
+    large: str = "approximate",
     **options: Any,
 ) -> Worth:
     """How many random rows give the same test score as the chosen ones, with an interval.
@@ -471,8 +493,12 @@ def worth(
         How labels are read.
     runtime : Runtime, optional
         Device, progress, and the limits of each selection.
+    method : str or Selector
+        What selects, as :func:`bicore.select` has it; one that needs no model.
+    large : "approximate" or "exact"
+        As :func:`bicore.select` has it.
     **options
-        Of :func:`bicore.select`: method, kernel, loss and so on.
+        Parameters of the method: kernel, loss and so on.
 
     Returns
     -------
@@ -516,6 +542,8 @@ def worth(
         most=most,
         task=task,
         runtime=runtime,
+        method=method,
+        large=large,
         **options,
     )
     return appraisal.worth()
@@ -570,7 +598,7 @@ def _wanted(chosen: Any) -> Any:
 
 
 def _finished(
-    chosen: Any, data: Dataset, test: Dataset | None, options: dict[str, Any]
+    chosen: Any, data: Dataset, test: Dataset | None, selector: Selector
 ) -> Coreset | None:
     """The chosen rows where they are given; None for a size."""
     if chosen is None or isinstance(chosen, (Real, str)):
@@ -585,20 +613,13 @@ def _finished(
             "chosen holds row numbers, and without a test set the selection must be repeated on "
             "other rows; give test=(x, y), or a size and the options of select."
         )
-    named = options.get("method", "bilevel")
-    others = {key: value for key, value in options.items() if key not in _OF_SELECT}
-    method = as_selector(named, **others).name
-    if start.coreset.provenance.method not in ("", method):
+    if start.coreset.provenance.method not in ("", selector.name):
         raise InputError(
             f"chosen was selected by {start.coreset.provenance.method!r}, and without a test set "
-            f"it would be repeated by {method!r}; give the same method and options, or "
+            f"it would be repeated by {selector.name!r}; give the same method and options, or "
             "test=(x, y)."
         )
     return start.coreset
-
-
-#: Arguments of select that are none of a selector's.
-_OF_SELECT = ("method", "large", "model", "outer", "tolerance")
 
 
 def _largest(most: int, size: int, drawable: int, tested: bool) -> int:
