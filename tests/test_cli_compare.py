@@ -42,6 +42,8 @@ def test_json_rows_summary_and_continuation(bicore, table):
         assert 0 <= row["accuracy"] <= 1
     assert sum(entry["best"] for entry in answer["summary"]) == 2
     assert set(answer["smallest_detectable"]) == {"5", "12"}
+    priced = [(one["method"], one["size"]) for one in answer["worth"]]
+    assert priced == [(name, size) for name in ("bilevel", "k-center-features") for size in (5, 12)]
     more = bicore(
         "compare", "data.npz", *FAST[:-4], "--sizes", "5,12", "--seeds", "4", "--json", cwd=table
     )
@@ -65,6 +67,11 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert sum(line.count("★") for line in lines[2:5]) == 2
     assert [line[:14] for line in lines[5:7]] == ["all data (68) ", "majority class"]
     assert "smallest difference these seeds would find" in result.stdout
+    assert lines[1].endswith("  worth")
+    assert (
+        sum(line.count(" / ") for line in lines[2:5]) == 2
+    )  # uniform rows have no worth in others
+    assert "worth: uniform rows of the same mean score" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out at random for each seed)" in result.stderr
     assert "scaled to mean 0 and variance 1, by each pool's own numbers" in result.stderr

@@ -17,6 +17,7 @@ from bicore.cli.kernel import kernel
 from bicore.cli.select import select
 from bicore.cli.show import show
 from bicore.cli.stream import stream
+from bicore.cli.worth import worth
 from bicore.errors import BicoreError, InputError, MemoryLimitError
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
     help="Pick the few points of a data set that train a model almost as well as all of it.",
     epilog="Example: bicore select digits --size 50 --out picks.npz",
 )
-for verb in (select, compare, stream, kernel, show, doctor):
+for verb in (select, worth, compare, stream, kernel, show, doctor):
     app.command()(verb)
 
 

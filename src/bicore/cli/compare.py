@@ -408,6 +408,10 @@ def _view(found: Findings) -> dict[str, Any]:
     return {
         "summary": [entry.as_json() for entry in found.summary.entries],
         "smallest_detectable": {str(size): finite(value) for size, value in detectable.items()},
+        "worth": [
+            {"method": method, "size": size, **equivalent.ends()}
+            for (method, size), equivalent in found.worth.items()
+        ],
     }
 
 

@@ -22,11 +22,11 @@ def table(run: Comparison, found: Findings) -> list[str]:
     lines = [
         f"{found.measure.title} of the {found.judge.title(run.pools.classification)} judge, mean ± "
         "standard error over seeds",
-        f"{'':<{width}}{head}{'seconds':>12}",
-        *(f"{name:<{width}}{_cells(summary, name, sizes)}" for name in names),
+        f"{'':<{width}}{head}{'seconds':>12}{'  worth' if found.worth else ''}",
+        *(f"{name:<{width}}{_cells(summary, name, sizes)}{_worth(found, name)}" for name in names),
         *(f"{name:<{width}}{_value(entry):>18}" for name, entry in references.items()),
     ]
-    return [*lines, "", *_legend(summary, sizes)]
+    return [*lines, "", *_legend(summary, sizes), *_worth_legend(found)]
 
 
 def _references(run: Comparison, found: Findings) -> dict[str, Entry]:
@@ -55,6 +55,23 @@ def _cells(summary: Summary, name: str, sizes: list[int]) -> str:
     last = next(entry for entry in reversed(entries) if entry is not None)
     model = f" + {last.model_seconds:.1f}" if last.model_seconds else ""
     return "".join(f"{_cell(entry):>20}" for entry in entries) + f"{last.seconds:>12.3g}{model}"
+
+
+def _worth(found: Findings, name: str) -> str:
+    """Uniform rows of the same mean score, size by size."""
+    parts = [
+        equivalent.short() for (method, _), equivalent in found.worth.items() if method == name
+    ]
+    return f"  {' / '.join(parts)}" if parts else ""
+
+
+def _worth_legend(found: Findings) -> list[str]:
+    if not found.worth:
+        return []
+    return [
+        "worth: uniform rows of the same mean score, a number a size, as far as the sizes compared "
+        "tell (bicore worth judges more of them, and gives an interval)"
+    ]
 
 
 def _cell(entry: Entry | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,9 +33,12 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.cli.worth import appraise, report, told
+from bicore.comparison.judges import JUDGES
+from bicore.comparison.worth import Appraisal, Worth
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, as_option, unknown_name
+from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
@@ -45,7 +49,7 @@ from bicore.selectors.quality_curve import check_tolerance, select_sized
 from bicore.selectors.reconstruction import Reconstruction
 from bicore.selectors.registry import METHODS, as_selector, parameters_of
 from bicore.sources.base import Source
-from bicore.sources.opening import open_source
+from bicore.sources.opening import open_source, open_test
 from bicore.sources.tables import write_rows
 
 #: Methods that need no network: the command has none to give them.
@@ -55,6 +59,8 @@ TOLERANCE = 0.02
 #: How many classes and rows a report lists.
 MOST_CLASSES = 20
 MOST_ROWS = 15
+#: What an answer holds where the rows were not judged to the end.
+UNJUDGED: dict[str, Any] = {"worth": None}
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,16 @@ def select(
         ),
     ] = "approximate",
     exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
+    worth: Annotated[
+        bool,
+        typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
+    ] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"With --worth, the model that is trained: {', '.join(JUDGES)}."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and select nothing.")
     ] = False,
@@ -187,6 +203,7 @@ def select(
     )
     wanted = Large.EXACT if exact else as_option("--large", large, Large)
     _check_options(method, given)
+    _check_worth(worth, judge, initial)
     outputs = Outputs(out, picture, as_json, quiet)
     outputs.check(force)
     count = read_size(size)
@@ -214,10 +231,62 @@ def select(
     if dry_run:
         print(_expected(decision.estimate, as_json))
         return
+    appraiser = None
+    if worth:
+        tested = open_test(source, data, scale)
+        appraiser = _Appraiser(opened, tested, runtime, plain, task, wanted, judge)
+        appraiser.check(count)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = _selected(selector, opened.data, count, share, begun, seed, context)
-    _finish(opened, coreset, notes, outputs)
+    _finish(opened, coreset, notes, outputs, appraiser)
+
+
+@dataclass(frozen=True)
+class _Appraiser:
+    """What the chosen rows are worth: checked before the selection, found after it."""
+
+    source: Source
+    own_test: Source | None
+    runtime: Runtime
+    selector: Selector
+    task: str | None
+    large: Large
+    judge: str | None
+
+    def check(self, size: int | float | str) -> None:
+        """Refuse what cannot be judged before any work."""
+        self._of(1 if size == "auto" else size)
+
+    def find(self, coreset: Coreset, outputs: Outputs) -> Worth | None:
+        """Judge; None where it was interrupted. What stands in for too much work is known."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LargeDataWarning)
+            return told(self._of(coreset), outputs.quiet, outputs.as_json)
+
+    def _of(self, chosen: Any) -> Appraisal:
+        # Standardised rows no longer tell by which numbers a test set would have to be scaled.
+        test = None if self.source.scale == "standard" else self.own_test
+        return appraise(
+            self.source,
+            test,
+            chosen,
+            self.runtime,
+            self.selector,
+            task=self.task or "auto",
+            large=self.large,
+            judge=self.judge,
+        )
+
+
+def _check_worth(worth: bool, judge: str | None, initial: Path | None) -> None:
+    if judge is not None and not worth:
+        raise InputError(f"--judge {judge} goes with --worth; add it, or leave --judge out.")
+    if worth and initial is not None:
+        raise InputError(
+            f"--worth repeats the selection on a part of the rows, and --initial {initial} cannot "
+            "be repeated there; leave one of them out."
+        )
 
 
 def _check_method(method: str) -> None:
@@ -341,8 +410,14 @@ def _selected(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs) -> None:
-    """Write files first, words after.
+def _finish(
+    source: Source,
+    coreset: Coreset,
+    notes: list[str],
+    outputs: Outputs,
+    appraiser: _Appraiser | None,
+) -> None:
+    """Write files first, words after, and what the rows are worth last.
 
     An interrupted run keeps its prefix even when no file was asked for.
     """
@@ -354,11 +429,15 @@ def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs
         _keep(source, coreset, notes, kept)
     if outputs.picture is not None:
         draw(source, coreset, outputs.picture)
-    if outputs.as_json:
-        print(json.dumps(_answer(coreset)))
-    elif not outputs.quiet or outputs.out is None:
+    if not outputs.as_json and (not outputs.quiet or outputs.out is None):
         written = [path for path in (kept, outputs.picture) if path is not None]
-        print("\n".join(_report(source, coreset, written)))
+        print("\n".join(_report(source, coreset, written)), flush=True)
+    judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
+    if outputs.as_json:
+        print(json.dumps({**_answer(coreset), **judged}))
+    if judged == UNJUDGED:
+        print("bicore: interrupted while judging; the selection is whole.", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if stopped and kept is not None:
         print(
             f"bicore: {coreset.message}; kept in {kept}. To go on: {_continuation(kept)} (with "
@@ -366,6 +445,16 @@ def _finish(source: Source, coreset: Coreset, notes: list[str], outputs: Outputs
             file=sys.stderr,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _judged(appraiser: _Appraiser, coreset: Coreset, outputs: Outputs) -> dict[str, Any]:
+    """What the rows are worth, printed unless it is to be JSON."""
+    found = appraiser.find(coreset, outputs)
+    if found is None:
+        return UNJUDGED
+    if not outputs.as_json:
+        print("\n".join(report(found)))
+    return {"worth": found.as_dict()}
 
 
 def _free(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """Selection methods side by side: the same pools, one judge, tests on data no method saw."""
 
+from bicore.comparison.equivalence import Curve, Equivalent, Verdict, search, worth_of_rows
 from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
     JUDGES,
@@ -28,14 +29,18 @@ from bicore.comparison.statistics import (
     smallest_detectable,
     summarise,
 )
+from bicore.comparison.worth import Appraisal, Price, Worth
 
 __all__ = [
     "JUDGES",
     "MAJORITY",
     "WHOLE",
+    "Appraisal",
     "BoostingJudge",
     "Comparison",
+    "Curve",
     "Entry",
+    "Equivalent",
     "ForestJudge",
     "Grid",
     "Judge",
@@ -45,12 +50,15 @@ __all__ = [
     "NearestJudge",
     "NetworkJudge",
     "Pools",
+    "Price",
     "Records",
     "RidgeJudge",
     "Row",
     "Sample",
     "Stage",
     "Summary",
+    "Verdict",
+    "Worth",
     "as_judge",
     "as_sample",
     "convolutional",
@@ -59,6 +67,8 @@ __all__ = [
     "paired_difference",
     "perceptron",
     "scored",
+    "search",
     "smallest_detectable",
     "summarise",
+    "worth_of_rows",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bicore.comparison.equivalence import Equivalent, worth_of_rows
 from bicore.comparison.grid import MAJORITY, WHOLE, Comparison
 from bicore.comparison.judges.base import Judge
 from bicore.comparison.judges.measures import Measure, measures_of
@@ -28,6 +29,9 @@ class Findings:
         pool, and of the judge trained on all of it. Empty where they have no row.
     note : str
         Why the judge is not to be believed here; empty where nothing speaks against it.
+    worth : dict
+        By method and size the uniform rows of the same score; empty where there is no curve of
+        them.
 
     Examples
     --------
@@ -40,6 +44,7 @@ class Findings:
     majority: dict[str, Entry]
     whole: dict[str, Entry]
     note: str
+    worth: dict[tuple[str, int], Equivalent]
 
 
 def findings_of(run: Comparison, measure: Measure) -> list[Findings]:
@@ -85,7 +90,11 @@ def _of_judge(run: Comparison, judge: Judge, measure: Measure) -> Findings:
     rows = _rows(run, judge, measure)
     summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
-    return Findings(judge, measure, summary, majority, whole, _note(run, judge, majority, whole))
+    note = _note(run, judge, majority, whole)
+    # the curve of random scores is one that rises
+    rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
+    worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
+    return Findings(judge, measure, summary, majority, whole, note, worth)
 
 
 def _rows(run: Comparison, judge: Judge, measure: Measure) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -238,7 +239,7 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
     if len(common) < 2:
         return mean, float("inf"), float("nan")
     spread = float(differences.std(ddof=1))
-    half_width = _quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common))
+    half_width = t_quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common))
     return mean, half_width, spread
 
 
@@ -265,7 +266,7 @@ def smallest_detectable(spread: float, seeds: int) -> float:
     if seeds < 2:
         return float("nan")
     # to be found, the mean must pass the interval's bound, and lie above it in most experiments
-    bound = _quantile(0.5 + CONFIDENCE / 2, seeds) + _quantile(POWER, seeds)
+    bound = t_quantile(0.5 + CONFIDENCE / 2, seeds) + t_quantile(POWER, seeds)
     return bound * spread / float(np.sqrt(seeds))
 
 
@@ -302,7 +303,9 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _quantile(level: float, seeds: int) -> float:
+@cache
+def t_quantile(level: float, seeds: int) -> float:
+    """Of Student's distribution for the mean of so many seeds."""
     from scipy.stats import t  # here: importing bicore stays light
 
     return float(t.ppf(level, seeds - 1))

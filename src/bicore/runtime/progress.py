@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 from bicore.runtime.clock import Clock
@@ -60,7 +61,7 @@ class ProgressLine:
         done : int
             Points so far.
         objective : float
-            The outer objective with them.
+            The outer objective with them; nan where there is none.
         """
         step = Step(done, self.total, objective, self.clock.seconds)
         if self.clock.listener is not None:  # from here on points are told of
@@ -70,9 +71,9 @@ class ProgressLine:
             self.callback(step)
             return
         if self._due(step.seconds):
+            value = "" if math.isnan(objective) else f"  objective {objective:.6g}"
             self._write(
-                f"{self.label} {done}/{self.total}  objective {objective:.6g}  about "
-                f"{step.seconds_left:.0f} s left"
+                f"{self.label} {done}/{self.total}{value}  about {step.seconds_left:.0f} s left"
             )
 
     def prepare(self, share: float | None = None) -> None:

@@ -1,0 +1,140 @@
+"""``bicore worth`` and ``bicore select --worth`` through the real entry point."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from bicore import Coreset
+from tests.helpers import blobs
+
+FAST = ["--kernel", "rbf", "--judge", "ridge", "--seeds", "3"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    data, test = blobs(90), blobs(60, seed=1)
+    np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
+    np.savez(tmp_path / "test.npz", x=test.x, y=np.array(["a", "b", "c"])[test.y])
+    np.savez(tmp_path / "targets.npz", x=data.x, y=data.x @ np.array([1.0, -2.0, 0.5, 0.0]))
+    Coreset(np.arange(8)).save(tmp_path / "picks.npz")
+    return tmp_path
+
+
+def test_the_price_comes_first_and_the_sentence_last(bicore, place):
+    result = bicore("worth", "data.npz", "--size", "8", *FAST, "--picture", "worth.png", cwd=place)
+    assert result.returncode == 0, result.stderr
+    sentence, how, written = result.stdout.splitlines()
+    assert sentence.startswith("8 rows are worth ")
+    assert " random ones (" in sentence
+    assert " class-balanced ones (" in sentence
+    assert "of the ridge judge on 3 cuts, each with 22 rows held out" in how
+    assert written == "written: worth.png"
+    assert (place / "worth.png").read_bytes().startswith(b"\x89PNG")
+    price = result.stderr.splitlines()[-1]
+    assert price.startswith("worth: about 33 fits and 3 selections, some ")
+
+
+def test_json_is_the_answer_and_nothing_else(bicore, place):
+    words = ["worth", "targets.npz", "--size", "8", *FAST, "--json"]
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["metric"] == "R²"
+    assert answer["size"] == 8
+    assert answer["sentence"].startswith("8 rows are worth ")
+    assert {"rows", "low", "high", "verdict", "judge", "seeds", "fits"} <= set(answer)
+    (rival,) = answer["rivals"]
+    assert len(rival["sizes"]) == len(rival["means"]) == len(rival["spreads"])
+    assert bicore(*words, "--quiet", cwd=place).stdout == result.stdout
+    assert bicore(*words, "--quiet", cwd=place).stderr == ""
+
+
+def test_picks_are_judged_on_a_test_file(bicore, place):
+    words = ["worth", "data.npz", "--picks", "picks.npz", *FAST]
+    result = bicore(*words, "--test", "test.npz", cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("8 rows are worth ")
+    assert "on the 60 test rows, drawn anew with replacement 3 times" in result.stdout
+    assert "selections" not in result.stderr
+    refused = bicore(*words, cwd=place)
+    assert refused.returncode == 2
+    assert "give --test FILE, or --size M" in refused.stderr
+
+
+def test_two_tables_share_their_columns(bicore, place):
+    """A city that the test file lacks still has its column there."""
+    data = blobs(90)
+    for name, rows, cities in (
+        ("train.csv", range(70), ["Bern", "Rome"]),
+        ("test.csv", range(70, 90), ["Bern"]),
+    ):
+        with open(place / name, "w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["age", "size", "city", "label"])
+            for row in rows:
+                city = cities[row % len(cities)]
+                table.writerow([*data.x[row, :2], city, "abc"[data.y[row]]])
+    words = ["--target", "label", "--size", "8", *FAST, "--method", "uniform"]
+    result = bicore("worth", "train.csv", "--test", "test.csv", *words, cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert "on the 20 test rows" in result.stdout
+
+
+def test_select_says_what_its_rows_are_worth(bicore, place):
+    words = ["select", "data.npz", "--size", "8", "--kernel", "rbf", "--inner-reg", "0.1"]
+    judged = ["--worth", "--judge", "ridge"]
+    result = bicore(*words, *judged, "--out", "found.npz", cwd=place)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("8 of 90 points (bilevel")
+    assert lines[-2].startswith("8 rows are worth ")
+    assert "on 10 cuts" in lines[-1]
+    assert "worth: about 110 fits and 10 selections, some " in result.stderr
+    assert len(Coreset.load(place / "found.npz")) == 8
+    answer = json.loads(bicore(*words, *judged, "--json", cwd=place).stdout)
+    assert answer["worth"]["sentence"] == lines[-2]
+    assert "worth" not in json.loads(bicore(*words, "--json", cwd=place).stdout)
+
+
+def test_random_is_enough_in_those_words(bicore, place):
+    words = [
+        "select",
+        "data.npz",
+        "--size",
+        "8",
+        "--method",
+        "uniform",
+        "--worth",
+        "--judge",
+        "ridge",
+    ]
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert ": random is enough here" in result.stdout.splitlines()[-2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["worth", "data.npz"], "give --size M, or --picks FILE.npz"),
+        (["worth", "data.npz", "--size", "8", "--picks", "picks.npz"], "not both"),
+        (["worth", "data.npz", "--picks", "no.npz"], "--picks no.npz does not exist"),
+        (["worth", "data.npz", "--size", "8", "--seeds", "1"], "seeds=1 gives no interval"),
+        (["worth", "data.npz", "--size", "80"], "80 rows are chosen, and 68 can be drawn"),
+        (["worth", "data.npz", "--size", "8", "--judge", "rigde"], "Did you mean 'ridge'"),
+        (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
+        (
+            ["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"],
+            "leave one of them out",
+        ),
+        (["select", "data.npz", "--size", "8", "--judge", "ridge"], "goes with --worth"),
+        (["select", "data.npz", "--size", "80", "--worth"], "80 rows are chosen, and 68 can"),
+    ],
+)
+def test_a_request_that_cannot_be_right(bicore, place, words, message):
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""

@@ -1,0 +1,436 @@
+"""What chosen rows are worth in random ones: closed cases first, then real judges."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import bicore
+from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
+from bicore.comparison import Judge, RidgeJudge, Row
+from bicore.comparison.equivalence import (
+    Curve,
+    Equivalent,
+    Verdict,
+    judged_sizes,
+    search,
+    worth_of_rows,
+)
+from bicore.comparison.worth import Appraisal
+from bicore.numerics.monotone import falling
+from bicore.sources import digits
+from tests.helpers import blobs, line
+
+REPEATS = 150
+SEEDS = 10
+
+
+class Experiment:
+    """Scores a − b/√rows with noise that falls alike, and a part that a seed's scores share."""
+
+    def __init__(self, worth: int, repeat: int, one: bool = False, noise: float = 0.15) -> None:
+        self.repeat, self.noise = repeat, noise
+        rng = np.random.default_rng((repeat, 0))
+        self.shared = 0.01 * rng.normal(size=SEEDS)
+        luck = rng.normal() if one else rng.normal(size=SEEDS)
+        self.chosen = self.mean(worth) + self.shared + noise / math.sqrt(worth) * luck
+        self.judged: list[int] = []
+
+    @staticmethod
+    def mean(rows: int) -> float:
+        return 1 - 1 / math.sqrt(rows)
+
+    def random(self, rows: int):
+        self.judged.append(rows)
+        luck = np.random.default_rng((self.repeat, rows)).normal(size=SEEDS)
+        return self.mean(rows) + self.shared + self.noise / math.sqrt(rows) * luck
+
+
+def searched(worth: int, size: int = 50, most: int = 2000, one: bool = False, **options):
+    for repeat in range(REPEATS):
+        experiment = Experiment(worth, repeat, one, **options)
+        yield search(size, most, experiment.chosen, experiment.random, one=one)
+
+
+def test_the_nearest_series_that_never_rises():
+    from scipy.optimize import isotonic_regression
+
+    for seed in range(20):
+        values = np.random.default_rng(seed).normal(size=12)
+        assert np.allclose(falling(values), isotonic_regression(values, increasing=False).x)
+
+
+def test_a_bump_is_noise():
+    """Of differences that cross zero three times the middle crossing counts."""
+    chosen = np.array([0.5, 0.75, 1.0])
+    leads = {10: 0.125, 20: -0.0625, 40: 0.0625, 80: -0.125}  # no rounding anywhere
+    curve = Curve(chosen, scores={size: chosen - lead for size, lead in leads.items()})
+    assert curve.crossings() == pytest.approx((20, math.sqrt(20 * 40), 40))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (50, 90, Verdict.ENOUGH),
+        (51, 90, Verdict.MORE),
+        (20, 50, Verdict.ENOUGH),
+        (20, 49, Verdict.LESS),
+        (0, math.inf, Verdict.ENOUGH),
+    ],
+)
+def test_an_interval_includes_its_ends(low, high, verdict):
+    assert Equivalent("uniform", 50, 50, low, high, (), (), ()).verdict is verdict
+
+
+@pytest.mark.parametrize("worth", [17, 50, 64, 333, 1900])
+def test_without_noise_the_worth_is_exact(worth):
+    experiment = Experiment(worth, 0, noise=0.0)
+    found = search(50, 2000, experiment.chosen, experiment.random)
+    assert found.rows == pytest.approx(worth, rel=0.01, abs=1)
+    assert found.low == pytest.approx(found.high, abs=1)
+
+
+@pytest.mark.parametrize("one", [False, True])
+@pytest.mark.parametrize("worth", [120, 480])
+def test_the_interval_covers_the_worth(worth, one):
+    """Nineteen times in twenty, and it is no wider than it must be."""
+    found = list(searched(worth, one=one))
+    covered = sum(each.low <= worth <= each.high for each in found)
+    assert covered >= 0.92 * REPEATS
+    assert np.median([each.rows for each in found]) == pytest.approx(worth, rel=0.08)
+    widths = [each.high / each.low for each in found]
+    assert np.median(widths) < (5 if one else 2)
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_a_random_sample_is_worth_itself(one):
+    verdicts = Counter(each.verdict for each in searched(50, one=one))
+    assert verdicts[Verdict.ENOUGH] >= 0.92 * REPEATS
+    assert verdicts[Verdict.MORE] <= 0.06 * REPEATS
+
+
+def test_what_is_worth_more_or_less_is_told_apart():
+    assert {each.verdict for each in searched(480)} == {Verdict.MORE}
+    assert {each.verdict for each in searched(16)} == {Verdict.LESS}
+
+
+def test_more_than_all_rows():
+    experiment = Experiment(10**6, 0)
+    found = search(50, 2000, experiment.chosen, experiment.random)
+    assert found.beyond
+    assert found.verdict is Verdict.MORE
+    assert str(found).startswith("at least 2000 random ones")
+    assert found.as_dict()["rows"] is None
+
+
+def test_less_than_the_smallest_sample():
+    experiment = Experiment(3, 0)
+    found = search(50, 2000, experiment.chosen, experiment.random)
+    assert (found.rows, found.verdict) == (0, Verdict.LESS)
+    assert str(found).startswith("at most 12 random ones")
+
+
+def test_an_interval_may_be_open():
+    found = [each for each in searched(1900) if math.isinf(each.high) and not each.beyond]
+    assert found
+    assert str(found[0]).endswith(" to 2000 or more)")
+
+
+def test_only_sizes_near_the_crossing_are_judged():
+    experiment = Experiment(200, 0)
+    found = search(50, 10**6, experiment.chosen, experiment.random)
+    assert len(judged_sizes(50, 10**6)) > 30
+    assert len(experiment.judged) <= 8
+    assert len(set(experiment.judged)) == len(experiment.judged)  # none twice
+    assert max(experiment.judged) <= 2 * found.high
+
+
+def test_scores_that_never_move_are_no_advantage():
+    found = search(10, 300, np.ones(5), lambda rows: np.ones(5))
+    assert found.verdict is Verdict.ENOUGH
+    assert found.low <= found.rows <= found.high == 300
+
+
+class Spy(Judge):
+    """A ridge judge that remembers what it was given."""
+
+    name = "spy"
+
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def predictions(self, selections, test, outputs, seed):
+        return RidgeJudge().predictions(selections, test, outputs, seed)
+
+    def scores(self, selections, test, outputs, seed):
+        self.seen.append((selections[0], test, seed))
+        return RidgeJudge().scores(selections, test, outputs, seed)
+
+
+class Watched(Selector):
+    """A bilevel selector that remembers the rows it could see."""
+
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def select(self, data, size, **options):
+        self.seen.append(data.x)
+        return BilevelSelector("rbf", inner_reg=0.1).select(data, size, **options)
+
+
+def rows_of(x) -> set[bytes]:
+    return {row.tobytes() for row in np.asarray(x, np.float32)}
+
+
+def test_no_selection_sees_what_it_is_tested_on():
+    data = blobs(120)
+    judge, method = Spy(), Watched()
+    found = bicore.worth(data, 10, judge=judge, seeds=3, method=method)
+    assert len(method.seen) == 3
+    tests = {seed: test.x for _, test, seed in judge.seen}
+    for seed, seen in enumerate(method.seen):
+        assert len(seen) == 90
+        assert not rows_of(seen) & rows_of(tests[seed])
+    for sample, test, _ in judge.seen:
+        assert not rows_of(sample.x) & rows_of(test.x)
+    assert "3 cuts, each with 30 rows held out and the selection repeated on the other 90" in (
+        found.how()
+    )
+
+
+def test_with_a_test_set_the_very_rows_are_judged_with_their_weights():
+    data, test = blobs(120), blobs(70, seed=1)
+    coreset = Coreset(np.array([5, 17, 40, 41, 88]), np.array([1.0, 2, 3, 4, 5]))
+    judge = Spy()
+    bicore.worth(data, coreset, test=test, judge=judge, seeds=3)
+    sample, resampled, _ = judge.seen[0]
+    assert np.allclose(sample.x, data.x[coreset.indices], atol=1e-6)
+    assert np.allclose(sample.weight, np.arange(1, 6) / 3)
+    assert len(resampled) == 70
+    assert rows_of(resampled.x) < rows_of(test.x)  # drawn with replacement
+
+
+def test_a_larger_random_sample_holds_the_smaller_ones():
+    judge = Spy()
+    data, test = line(120), line(70, seed=1)
+    bicore.worth(data, list(range(8)), test=test, judge=judge, seeds=2)
+    chosen, *random = [sample for sample, _, seed in judge.seen if seed == 0]
+    assert len(chosen) == 8
+    assert len(random) > 2
+    for smaller, larger in pairwise(sorted(random, key=len)):
+        assert rows_of(smaller.x) < rows_of(larger.x)
+
+
+def test_random_picks_of_real_data_and_the_words():
+    x, y = digits()
+    picks = np.random.default_rng(3).choice(500, 30, replace=False)
+    test = (x[500:700], y[500:700])
+    found = bicore.worth(x[:500], y[:500], picks, test=test, judge="ridge", seeds=6)
+    assert found.verdict is Verdict.ENOUGH
+    assert str(found).startswith(f"30 rows are worth {found.rows} random ones ({found.low}–")
+    assert str(found).endswith(": random is enough here")
+
+
+class Nearest(Judge):
+    """The class of the nearest row."""
+
+    name = "nearest"
+
+    def predictions(self, selections, test, outputs, seed):
+        raise NotImplementedError
+
+    def scores(self, selections, test, outputs, seed):
+        found = [sample.y[torch.cdist(test.x, sample.x).argmin(1)] for sample in selections]
+        return [float((guess == test.y).double().mean()) for guess in found]
+
+
+def test_a_selection_that_is_worth_more():
+    """Twenty clusters of two classes: one row of each is enough, if each has one."""
+    rng = np.random.default_rng(0)
+    cluster = rng.integers(20, size=400)
+    x = 50 * rng.normal(size=(20, 2))[cluster] + rng.normal(size=(400, 2))
+    options = {"judge": Nearest(), "method": "k-center-features", "seeds": 5}
+    found = bicore.worth(x, cluster % 2, 20, **options)
+    assert found.verdict is Verdict.MORE
+    assert found.low > 30
+    assert found.score > 0.98
+    assert ":" not in str(found)
+
+
+def test_the_same_seeds_give_the_same_answer_by_any_name():
+    data = blobs(120)
+    named = Dataset(data.x, np.array(["ant", "bee", "cow"])[data.y])
+    options = {"judge": "ridge", "seeds": 3, "kernel": "rbf", "inner_reg": 0.1}
+    found = bicore.worth(data, 8, **options)
+    assert [rival.rival for rival in found.rivals] == ["uniform", "class-balanced"]
+    assert bicore.worth(named, 8, **options) == found
+    assert bicore.worth(data, 8, seed=4, **options) != found
+
+
+def test_a_price_is_no_part_of_the_answer():
+    data = blobs(120)
+    plain = Appraisal(data, 8, seeds=3, kernel="rbf", judge="ridge")
+    judge = Spy()
+    priced = Appraisal(data, 8, seeds=3, kernel="rbf", judge=judge)
+    price = priced.price()
+    assert price.selections == 3
+    assert price.fits >= 3
+    assert price.seconds > 0
+    before, after = plain.worth(), priced.worth()
+    assert before.rivals == after.rivals
+    assert after.fits - before.fits <= 3
+    assert len(judge.seen) == after.fits  # what was timed is not done again
+
+
+def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
+    data = blobs(120)
+    coreset = bicore.select(data, 8, kernel="rbf", inner_reg=0.1)
+    options = {"kernel": "rbf", "inner_reg": 0.1, "seeds": 3, "judge": "ridge"}
+    assert bicore.worth(data, coreset, **options) == bicore.worth(data, 8, **options)
+    with pytest.raises(InputError, match=r"was selected by 'bilevel'.*give the same method"):
+        bicore.worth(data, coreset, method="uniform")
+
+
+def test_logistic_regression_judges_unless_another_is_named():
+    found = bicore.worth(blobs(80), 6, method="uniform", seeds=2)
+    assert found.judge == "logistic"
+    assert "of the logistic judge on 2 cuts" in found.how()
+
+
+def test_targets_have_one_rival_and_a_score_of_their_own():
+    found = bicore.worth(line(160), 12, kernel="rbf", seeds=4, judge="ridge")
+    assert found.metric == "R²"
+    assert [rival.rival for rival in found.rivals] == ["uniform"]
+    assert found.rivals[0].means[0] < found.rivals[0].means[-1]
+
+
+def test_cuts_standardise_by_the_rows_they_do_not_test_on():
+    data = blobs(120)
+    stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)
+    answers = [
+        Appraisal(one, 8, seeds=3, kernel="rbf", judge="ridge", standardise=True).worth()
+        for one in (data, stretched)
+    ]
+    assert answers[0] == answers[1]
+    method = Watched()
+    Appraisal(stretched, 8, seeds=2, method=method, judge="ridge", standardise=True).worth()
+    assert np.allclose([seen.mean(0) for seen in method.seen], 0)
+
+
+def test_rows_of_no_weight_are_not_drawn():
+    data = blobs(120)
+    weighted = Dataset(data.x, data.y, np.repeat([1.0, 0.0], 60))
+    judge = Spy()
+    bicore.worth(weighted, list(range(5)), test=blobs(50, seed=1), judge=judge, seeds=2)
+    allowed = rows_of(data.x[:60])
+    assert all(rows_of(sample.x) <= allowed for sample, _, _ in judge.seen)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "options", "words"),
+    [
+        (None, {}, "chosen is missing; give the chosen rows, or how many"),
+        ("auto", {}, "chosen='auto' leaves the size open; select with size='auto' first"),
+        ([1, 2, 3], {}, "chosen holds row numbers.*give test="),
+        ([], {"test": "same"}, "chosen holds no rows"),
+        ([1, 1], {"test": "same"}, "chosen holds a row twice"),
+        ([999], {"test": "same"}, "chosen holds row 999, outside 0 … 59"),
+        (50, {}, "50 rows are chosen, and 45 can be drawn .* or give test="),
+        (5, {"seeds": 1}, "seeds=1 gives no interval; give a whole number >= 2"),
+        (5, {"most": 4}, "most=4 is below the 5 rows chosen; give at least 5"),
+        (5, {"judge": "rigde"}, "judge='rigde' is not known.*Did you mean 'ridge'"),
+        (5, {"method": "unifrom"}, "Did you mean 'uniform'"),
+        (5, {"test": (np.zeros((4, 3)), [0, 1, 2, 0])}, r"test has rows of shape \(3,\)"),
+        (5, {"test": (np.zeros((2, 4)), [0, 9])}, "y holds the class"),
+    ],
+)
+def test_errors_name_the_mend(chosen, options, words):
+    data = blobs(60)
+    if options.get("test") == "same":
+        options = {**options, "test": data}
+    with pytest.raises(InputError, match=words):
+        bicore.worth(data.x, data.y, chosen, **options)
+
+
+def test_labels_are_needed():
+    x = blobs(60).x
+    with pytest.raises(InputError, match="y is missing"):
+        bicore.worth(x, None, 5)
+    with pytest.raises(InputError, match="y holds a single class"):
+        bicore.worth(x, np.zeros(60, int), 5)
+
+
+def test_a_judge_of_ones_own():
+    class Count(Judge):
+        """Scores the rows it is given: half the size is worth half the size."""
+
+        name = "count"
+
+        def predictions(self, selections, test, outputs, seed):
+            raise NotImplementedError
+
+        def scores(self, selections, test, outputs, seed):
+            return [float(len(sample)) for sample in selections]
+
+    found = bicore.worth(blobs(120), 12, judge=Count(), method="uniform", seeds=3)
+    assert (found.low, found.rows, found.high) == (12, 12, 12)
+    assert found.judge == "count"
+
+
+def test_one_set_of_rows_is_compared_with_one_random_sample():
+    """A lucky sample stays one of many: its luck is no worth."""
+
+    class Luck(Judge):
+        """Scores the number of rows, and which they are."""
+
+        name = "luck"
+
+        def predictions(self, selections, test, outputs, seed):
+            raise NotImplementedError
+
+        def scores(self, selections, test, outputs, seed):
+            return [float(sample.x.mean()) - len(sample) ** -0.5 for sample in selections]
+
+    rng = np.random.default_rng(0)
+    data, test = line(200), line(20, seed=1)
+    verdicts = Counter(
+        bicore.worth(data, rng.choice(200, 10, replace=False), test=test, judge=Luck()).verdict
+        for _ in range(40)
+    )
+    assert verdicts[Verdict.ENOUGH] >= 36
+
+
+def test_worth_from_the_rows_of_a_comparison():
+    scores = {("uniform", 10): 0.6, ("uniform", 40): 0.8, ("uniform", 160): 0.9}
+    scores |= {("ours", 10): 0.8, ("ours", 40): 0.95, ("worse", 10): 0.5}
+    rows = [
+        Row(method, size, seed, score + seed / 100, 0.1)
+        for (method, size), score in scores.items()
+        for seed in range(4)
+    ]
+    found = worth_of_rows(rows, ["ours", "worse", "uniform"], [10, 40, 160])
+    assert found["ours", 10].rows == 40
+    assert found["ours", 40].beyond
+    assert found["worse", 10].rows == 0
+    assert set(found) == {("ours", 10), ("ours", 40), ("worse", 10)}
+    assert worth_of_rows(rows, ["ours"], [10]) == {}  # one size is no curve
+    others = [row for row in rows if row.method != "uniform"]
+    assert worth_of_rows(others, ["ours"], [10, 40]) == {}
+
+
+def test_a_seed_that_is_not_there_is_not_compared():
+    rows = [Row("uniform", size, seed, size / 100, 0.1) for size in (10, 40) for seed in range(3)]
+    rows += [Row("ours", 10, seed, 0.25, 0.1) for seed in (0, 1, 7)]
+    assert len(worth_of_rows(rows, ["ours"], [10, 40])) == 1
+    assert worth_of_rows(rows[:-2], ["ours"], [10, 40]) == {}
+
+
+def test_the_ends_keep_their_sides():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        scores = {size: rng.normal(size=4) for size in (5, 10, 20, 40)}
+        low, rows, high = Curve(rng.normal(size=4), scores=scores).crossings()
+        assert low <= rows <= high
