@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining
+from bicore.bilevel.strategies.pool import Pool
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
 from bicore.errors import InputError
-from bicore.picking import whole_number
+from bicore.picking import TIE, whole_number
 
 STOPPED = Ending(
     Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
 )
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
+#: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
+SHORTLIST = 64
 IMPRECISE = (
     "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
     "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
@@ -68,37 +74,83 @@ class Exchange(Refining):
             )
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
-        swaps = 0
-        free = assembly.open
-        ranks = assembly.ranks
-        chosen = Chosen(assembly.problem, points)
-        begin = chosen.objective
-        barred: set[tuple[int, int]] = set()  # swaps of the set as it stands that were no gain
+        work = _Exchanges(assembly, points, self)
         try:
-            while swaps < (assembly.size if self.rounds is None else self.rounds):
-                if assembly.clock.over:
-                    return points, STOPPED
-                place, joining, gain = chosen.best_exchange(free, ranks, assembly.fixed, barred)
-                if not gain > self.tolerance * chosen.objective:
-                    break
-                swapped = chosen.exchanged(place, joining)
-                if not chosen.objective - swapped.objective > self.tolerance * chosen.objective:
-                    barred.add((place, joining))
-                    if len(barred) < BROKEN_PROMISES:
-                        continue
-                    break
-                chosen = swapped
-                free[points[place]] = True
-                free[joining] = False
-                points[place] = joining
-                barred.clear()
-                swaps += 1
-            return points, Ending()
+            return points, work.run()
         finally:  # an interrupt keeps the swaps that were made
-            lowered = begin - chosen.objective
-            assembly.details |= {"exchanges": swaps, "exchange_gain": lowered}
+            lowered = work.begin - work.objective
+            assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
             assembly.notes.append(
-                f"exchanges: {swaps}, which lowered the objective by {lowered:.4g}"
+                f"exchanges: {work.swaps}, which lowered the objective by {lowered:.4g}"
             )
-            if len(barred) == BROKEN_PROMISES:
+            if len(work.barred) == BROKEN_PROMISES:
                 assembly.notes.append(IMPRECISE)
+
+
+class _Exchanges:
+    """One run of exchanges: passes over all pairs, and the swaps among the best of each pass."""
+
+    def __init__(self, assembly: Assembly, points: list[int], settings: Exchange) -> None:
+        self.assembly = assembly
+        self.points = points
+        self.tolerance = settings.tolerance
+        self.most = assembly.size if settings.rounds is None else settings.rounds
+        self.ranks = assembly.ranks
+        self.rank_list = self.ranks.tolist()
+        self.free = assembly.open
+        self.chosen = Chosen(assembly.problem, points)
+        self.begin = self.objective = self.chosen.objective
+        self.swaps = 0
+        #: Swaps of the set as it stands, by their points, that were no gain.
+        self.barred: set[tuple[int, int]] = set()
+
+    def run(self) -> Ending:
+        while self.swaps < self.most:
+            if self.assembly.clock.over:
+                return STOPPED
+            promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred)
+            if not bool(promises.max() > self.tolerance * self.objective):
+                break
+            import os
+            if os.environ.get("DBG"): print("scan", self.swaps, self.objective, float(promises.max()), int((promises>self.tolerance*self.objective).sum()), self.assembly.clock.seconds)
+            before = self.swaps, len(self.barred)
+            self._exhaust(Pool(self.chosen, self._shortlist(promises)))
+            if len(self.barred) == BROKEN_PROMISES or (self.swaps, len(self.barred)) == before:
+                break
+            self.chosen = self.chosen.moved_to(self.points)
+        return Ending()
+
+    def _shortlist(self, promises: Tensor) -> Tensor:
+        """The points of the best promises; of equal ones those of the lowest ranks."""
+        count = min(max(SHORTLIST, len(self.points)), int(self.free.sum()))
+        least = promises.topk(count).values[-1]
+        tie = TIE * self.objective
+        better = promises > least + tie
+        equal = ((promises >= least - tie) & ~better).nonzero()[:, 0]
+        order = self.ranks[equal].argsort()
+        left = count - int(better.sum())
+        return torch.cat([better.nonzero()[:, 0], equal[order[:left]]])
+
+    def _exhaust(self, pool: Pool) -> None:
+        """The best swaps of a pool, until none is left or they came to no good."""
+        while self.swaps < self.most and not self.assembly.clock.over:
+            swap = pool.best(self.rank_list, self.assembly.fixed, self.barred)
+            least = self.tolerance * self.objective
+            if not swap.gain > least:
+                return
+            leaves, joins = pool.points[swap.place], pool.points[swap.row]
+            pool.swap(swap.place, swap.row)
+            if not self.objective - pool.objective > least:
+                self.barred.add((leaves, joins))
+                if len(self.barred) == BROKEN_PROMISES:
+                    return
+                pool.swap(swap.place, swap.row)
+                continue
+            self.points[swap.place] = joins
+            self.free[leaves] = True
+            self.free[joins] = False
+            self.objective = pool.objective
+            self.barred.clear()
+            self.swaps += 1
+            if not pool.drift <= self.chosen.allowed:
+                return
