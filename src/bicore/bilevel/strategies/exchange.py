@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,8 @@ STOPPED = Ending(
 BROKEN_PROMISES = 5
 #: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
 SHORTLIST = 64
+#: … as many as there are chosen, and one of so many points.
+SHARE = 150
 IMPRECISE = (
     "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
     "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
@@ -94,7 +97,7 @@ class _Exchanges:
         self.assembly = assembly
         self.points = points
         self.tolerance = settings.tolerance
-        self.most = assembly.size if settings.rounds is None else settings.rounds
+        self.most = math.inf if settings.rounds is None else settings.rounds
         self.ranks = assembly.ranks
         self.rank_list = self.ranks.tolist()
         self.free = assembly.open
@@ -122,7 +125,8 @@ class _Exchanges:
 
     def _shortlist(self, promises: Tensor) -> Tensor:
         """The points of the best promises; of equal ones those of the lowest ranks."""
-        count = min(max(SHORTLIST, len(self.points)), int(self.free.sum()))
+        count = max(SHORTLIST, len(self.points), len(self.free) // SHARE)
+        count = min(count, int(self.free.sum()))
         least = promises.topk(count).values[-1]
         tie = TIE * self.objective
         better = promises > least + tie

@@ -17,7 +17,7 @@ from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.bilevel.strategies.gains import plain, where
-from bicore.bilevel.strategies.swaps import columns_of
+from bicore.bilevel.strategies.swaps import columns_of, outer_columns_of
 from bicore.numerics.tiles import height, summed_over_rows
 from bicore.picking import TIE
 from bicore.runtime import checkpoint
@@ -29,8 +29,8 @@ def greedy_order(
     """The points as exact gains take them, the first ``fixed`` as they are, and the objective after
     each of them. Of equal ones that of the lowest rank goes first."""
     index = torch.tensor(list(points), device=ranks.device)
-    columns, outer = columns_of(problem, index)
-    kernel = columns[index]
+    outer = outer_columns_of(problem, index)
+    kernel = (outer if problem.same else columns_of(problem, index))[index]
     kernel.diagonal().add_(problem.regulariser.rho(1))
     targets = problem.inner_targets.double()[index]
     weights = problem.outer_weights.double()

@@ -9,9 +9,9 @@ two of them a column for every place of S:
     of the chosen          −Q_i         (UᵀD U)_i       α_i      (UᵀDr)_i
 
 One and the same step changes both kinds of rows when a point leaves, and another when one joins
-(they are the sweeps of K + ρI, carried to everything that follows from K'): no fit and no pass over
-the kernel matrix. The outer set is met in one product for the point that joins, and in the
-objective, which is that of the coefficients as they stand.
+(they are the sweeps of K + ρI, carried to everything that follows from K'): no fit, and no pass over
+the kernel matrix. K and KᵀDK of the pool are all that a step needs; the outer set is met in the
+objective alone, which is that of the coefficients as they stand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.strategies.gains import Leaving, Standing, plain, where
-from bicore.bilevel.strategies.swaps import Chosen, columns_of
+from bicore.bilevel.strategies.swaps import Chosen, columns_of, outer_columns_of
 from bicore.numerics.tiles import height
 from bicore.picking import TIE
 from bicore.runtime import checkpoint, wide
@@ -48,14 +48,15 @@ class Pool:
         index = torch.cat([own, shortlist])
         standing = chosen.standing(shortlist)
         unused = chosen.weights.new_zeros(len(own))
-        outer, kernel = _pooled(chosen, index, shortlist)
+        self.problem = problem
         self.points: list[int] = index.tolist()
         self.size = len(own)
         self.rho = chosen.rho
         self.objective = chosen.objective
         self.weights = plain(chosen.weights)
-        self.outer = plain(outer)
-        self.kernel = plain(kernel)
+        self.outer = plain(chosen.outer_columns.T.clone(memory_format=torch.contiguous_format))
+        self.kernel = plain(_kernel(chosen, index, shortlist))
+        self.moment = plain(_moment(chosen, shortlist))
         self.outer_targets = plain(problem.outer_targets.double().T.contiguous())
         self.targets = plain(problem.inner_targets.double()[index])
         self.back = plain(torch.cat([-chosen.inverse, standing.back]))
@@ -116,11 +117,14 @@ class Pool:
         self._leave(place)
         self._join(place, row)
         tables = (self.back, self.image, self.residual, self.pull, self.targets)
-        for table in (*tables, self.outer, self.kernel, self.kernel.T):
+        squares = (self.kernel, self.kernel.T, self.moment, self.moment.T)
+        for table in (*tables, *squares):
             _exchange(table, place, row)
         self.variance[row] = self.variance[place]
         self.energy[row] = self.energy[place]
         self.points[place], self.points[row] = self.points[row], self.points[place]
+        joined = torch.tensor([self.points[place]], device=self.problem.train.like.device)
+        self.outer[place] = plain(outer_columns_of(self.problem, joined)[:, 0])
         self.objective = self._objective()
 
     def _leave(self, place: int) -> None:
@@ -167,9 +171,8 @@ class Pool:
         """K' and K'DK' of the point that joins with the others, and what the steps of the chosen
         need in their rows."""
         chosen = slice(0, self.size)
-        weighted = self.weights * self.outer[row]
         column = 1 * self.kernel[row]
-        image = self._product(weighted)
+        image = 1 * self.moment[row]
         own, moment = 1 * column[chosen], 1 * image[chosen]
         column[chosen] = image[chosen] = 0
         column[place], image[place] = own[place], moment[place]  # that place is empty
@@ -177,16 +180,6 @@ class Pool:
         image -= self.back @ moment
         image -= self.image @ own
         return column, image
-
-    def _product(self, weighted: Any) -> Any:
-        """K[pool, outer set] times a row, some points at a time."""
-        result = 1 * self.residual[:, 0]
-        step = height(len(weighted))
-        with wide(len(result) * len(weighted)):
-            for top in range(0, len(result), step):
-                checkpoint()
-                result[top : top + step] = self.outer[top : top + step] @ weighted
-        return result
 
     def _step(
         self, column: Any, image: Any, residual: Any, pulled: Any, line: Any, spread: Any
@@ -224,13 +217,18 @@ class Pool:
         return total
 
 
-def _pooled(chosen: Chosen, index: Tensor, shortlist: Tensor) -> tuple[Tensor, Tensor]:
-    """K of the outer set and the pool, a row a point of the pool, and K of the pool."""
-    columns, outer_columns = columns_of(chosen.problem, shortlist)
-    outer = torch.cat([chosen.outer_columns.T, outer_columns.T])
-    if chosen.problem.same:
-        return outer, outer[:, index]
-    return outer, torch.cat([chosen.columns[index], columns[index]], 1)
+def _kernel(chosen: Chosen, index: Tensor, shortlist: Tensor) -> Tensor:
+    """K of the pool."""
+    beside = columns_of(chosen.problem, shortlist)[index]
+    return torch.cat([chosen.columns[index], beside], 1)
+
+
+def _moment(chosen: Chosen, shortlist: Tensor) -> Tensor:
+    """KᵀDK of the pool."""
+    own, _ = chosen.inside
+    across = chosen.products[shortlist]
+    among = chosen.common.between(shortlist)
+    return torch.cat([torch.cat([own, across.T], 1), torch.cat([across, among], 1)])
 
 
 def _exchange(rows: Any, one: int, other: int) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,20 +37,51 @@ WORSE = 100
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """What no exchange changes: Kᵀ D Y and Σ_o D_o K_ok² of the outer set, one pass over K each."""
+    """What no exchange changes: Kᵀ D Y, Σ_o D_o K_ok² and K_kk; with features Φᵀ D Φ, from which
+    products with KᵀDK follow without the outer set."""
 
+    problem: Problem
+    weights: Tensor
     pulled: Tensor
     norms: Tensor
     variance: Tensor
+    moment: Tensor | None
 
     @classmethod
     def of(cls, problem: Problem) -> Common:
         weights = problem.outer_weights.double()
-        pulled = double.transposed_matmul(
-            problem.cross, weights[:, None] * problem.outer_targets.double()
-        )
-        norms = double.weighted_column_norms(problem.cross, weights)
-        return cls(pulled, norms, double.diagonal(problem.train))
+        weighted = weights[:, None] * problem.outer_targets.double()
+        pulled = double.transposed_matmul(problem.cross, weighted)
+        variance = double.diagonal(problem.train)
+        if problem.cross.feature_rows is None:
+            norms = double.weighted_column_norms(problem.cross, weights)
+            return cls(problem, weights, pulled, norms, variance, None)
+        rows, cols = (part.double() for part in problem.cross.feature_rows)
+        moment = summed_over_rows(rows, rows, weights)
+        norms = (row_by_row(cols, moment) * cols).sum(1)
+        return cls(problem, weights, pulled, norms, variance, moment)
+
+    def products(self, index: Tensor, columns: Tensor) -> Tensor:
+        """Kᵀ D K[:, index], where K[:, index] is known."""
+        if self.moment is None:
+            weighted = self.weights[:, None] * columns
+            return double.transposed_matmul(self.problem.cross, weighted)
+        cols = self._cols
+        return row_by_row(cols, self.moment @ cols[index].T)
+
+    def between(self, index: Tensor) -> Tensor:
+        """Kᵀ D K among some points."""
+        if self.moment is None:
+            columns = outer_columns_of(self.problem, index)
+            return summed_over_rows(columns, columns, self.weights)
+        some = self._cols[index]
+        return some @ self.moment @ some.T
+
+    @property
+    def _cols(self) -> Tensor:
+        features = self.problem.cross.feature_rows
+        assert features is not None
+        return features[1].double()
 
 
 class Chosen:
@@ -64,7 +96,7 @@ class Chosen:
         self.points = list(points)
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)
-        self.columns, self.outer_columns = columns_of(problem, index) if columns is None else columns
+        self.columns, self.outer_columns = _both(problem, index) if columns is None else columns
         self.shifted = self.columns[index]
         self.shifted.diagonal().add_(self.rho)
         self.targets = problem.inner_targets.double()[index]
@@ -77,9 +109,6 @@ class Chosen:
         self.sandwich = summed_over_rows(functions, functions, self.weights)
         self.pulled = summed_over_rows(functions, self.residual, self.weights)
         self.objective = float(self.weights @ self.residual.square().sum(1))
-        self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
-        self.common: Common | None = None
-        self.inside: tuple[Tensor, Tensor] | None = None  # OᵀDO and OᵀDr, of the first pass
         self.allowed = max(DRIFT, WORSE * self.drift)
 
     @property
@@ -97,21 +126,38 @@ class Chosen:
         return self if self.drift <= self.allowed else Chosen(self.problem, self.points)
 
     def moved_to(self, points: Sequence[int]) -> Chosen:
-        """The fit of other points in the same places; columns and products of those that stayed
-        are kept, and those of the others made together."""
+        """The fit of other points in the same places. Columns and products of those that stayed
+        are kept, and those of the others made together, in place: this set is no more."""
         places = [place for place, k in enumerate(points) if k != self.points[place]]
-        index = torch.tensor([points[place] for place in places], device=self.weights.device)
-        columns, outer = columns_of(self.problem, index)
-        if places and self.products is not None:
-            self.products[:, places] = _product(self.problem, self.weights, outer)
         if places:
+            index = torch.tensor([points[place] for place in places], device=self.weights.device)
+            columns, outer = _both(self.problem, index)
+            self.products[:, places] = self.common.products(index, outer)
             self.columns[:, places] = columns
-            if self.outer_columns is not self.columns:
+            if outer is not columns:
                 self.outer_columns[:, places] = outer
         found = Chosen(self.problem, points, (self.columns, self.outer_columns))
         found.products = self.products
         found.common = self.common
         return found
+
+    @cached_property
+    def common(self) -> Common:
+        """What every set has; kept from one to the next."""
+        return Common.of(self.problem)
+
+    @cached_property
+    def products(self) -> Tensor:
+        """Kᵀ D K[:, S]."""
+        index = torch.tensor(self.points, device=self.weights.device)
+        return self.common.products(index, self.outer_columns)
+
+    @cached_property
+    def inside(self) -> tuple[Tensor, Tensor]:
+        """OᵀDO and OᵀDr, with O the columns of the outer set."""
+        outer = self.outer_columns
+        pulled = summed_over_rows(outer, self.residual, self.weights)
+        return summed_over_rows(outer, outer, self.weights), pulled
 
     @property
     def leaving(self) -> Leaving:
@@ -152,24 +198,13 @@ class Chosen:
 
     def standing(self, rows: Tensor | slice) -> Standing:
         """Some points beside the set."""
-        problem = self.problem
-        if self.common is None:
-            self.common = Common.of(problem)
-        if self.products is None:
-            self.products = _product(problem, self.weights, self.outer_columns)
-        if self.inside is None:
-            outer = self.outer_columns
-            self.inside = (
-                summed_over_rows(outer, outer, self.weights),
-                summed_over_rows(outer, self.residual, self.weights),
-            )
         moment, pulled = self.inside
         columns = self.columns[rows]
         products = self.products[rows]
         half = row_by_row(columns, self.inverse)
         moved = products - row_by_row(half, moment)  # K'ᵀD O
         pull = self.common.pulled[rows] - products @ self.alpha - half @ pulled
-        residual = problem.inner_targets.double()[rows] - columns @ self.alpha
+        residual = self.problem.inner_targets[rows].double() - columns @ self.alpha
         variance = self.common.variance[rows] - (half * columns).sum(1)
         energy = self.common.norms[rows] - (half * (products + moved)).sum(1)
         image = row_by_row(moved, self.inverse)
@@ -204,11 +239,16 @@ class Chosen:
         return int(own.masked_fill(rises > rises.min() + TIE * self.objective, -1).argmax())
 
 
-def columns_of(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
-    columns = double.columns(problem.train, index)
-    return columns, columns if problem.same else double.columns(problem.cross, index)
+def columns_of(problem: Problem, index: Tensor) -> Tensor:
+    """K[:, index] of the training points."""
+    return double.columns(problem.train, index)
 
 
-def _product(problem: Problem, weights: Tensor, columns: Tensor) -> Tensor:
-    """Kᵀ D columns."""
-    return double.transposed_matmul(problem.cross, weights[:, None] * columns)
+def outer_columns_of(problem: Problem, index: Tensor) -> Tensor:
+    """K[:, index] of the outer set."""
+    return double.columns(problem.cross, index)
+
+
+def _both(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
+    columns = columns_of(problem, index)
+    return columns, columns if problem.same else outer_columns_of(problem, index)
