@@ -24,7 +24,9 @@ BROKEN_PROMISES = 5
 #: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
 SHORTLIST = 64
 #: … as many as there are chosen, and one of so many points.
-SHARE = 150
+SHARE = 50
+#: Passes go over one of so many points, those of the best promises, until they are exhausted.
+WIDER = 4
 IMPRECISE = (
     "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
     "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
@@ -108,25 +110,32 @@ class _Exchanges:
         self.barred: set[tuple[int, int]] = set()
 
     def run(self) -> Ending:
+        some: Tensor | None = None  # the points of the best promises; None for all of them
         while self.swaps < self.most:
             if self.assembly.clock.over:
                 return STOPPED
-            promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred)
-            if not bool(promises.max() > self.tolerance * self.objective):
+            promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred, some)
+            made = False
+            if bool(promises.max() > self.tolerance * self.objective):
+                made = self._exhaust(Pool(self.chosen, self._best(promises, self._width)))
+            if len(self.barred) == BROKEN_PROMISES or not (made or some is not None):
                 break
-            import os
-            if os.environ.get("DBG"): print("scan", self.swaps, self.objective, float(promises.max()), int((promises>self.tolerance*self.objective).sum()), self.assembly.clock.seconds)
-            before = self.swaps, len(self.barred)
-            self._exhaust(Pool(self.chosen, self._shortlist(promises)))
-            if len(self.barred) == BROKEN_PROMISES or (self.swaps, len(self.barred)) == before:
-                break
+            if not made:
+                some = None
+            elif some is None and len(self.free) > WIDER**2 * self._width:
+                own = torch.tensor(self.points, device=self.free.device)
+                some = torch.cat([self._best(promises, len(self.free) // WIDER), own]).unique()
             self.chosen = self.chosen.moved_to(self.points)
         return Ending()
 
-    def _shortlist(self, promises: Tensor) -> Tensor:
+    @property
+    def _width(self) -> int:
+        """Of a shortlist."""
+        return max(SHORTLIST, len(self.points), len(self.free) // SHARE)
+
+    def _best(self, promises: Tensor, count: int) -> Tensor:
         """The points of the best promises; of equal ones those of the lowest ranks."""
-        count = max(SHORTLIST, len(self.points), len(self.free) // SHARE)
-        count = min(count, int(self.free.sum()))
+        count = min(count, int((promises > -torch.inf).sum()))
         least = promises.topk(count).values[-1]
         tie = TIE * self.objective
         better = promises > least + tie
@@ -135,19 +144,21 @@ class _Exchanges:
         left = count - int(better.sum())
         return torch.cat([better.nonzero()[:, 0], equal[order[:left]]])
 
-    def _exhaust(self, pool: Pool) -> None:
-        """The best swaps of a pool, until none is left or they came to no good."""
+    def _exhaust(self, pool: Pool) -> bool:
+        """The best swaps of a pool, until none is left or they came to no good; whether anything
+        is known that was not."""
+        before = self.swaps, len(self.barred)
         while self.swaps < self.most and not self.assembly.clock.over:
             swap = pool.best(self.rank_list, self.assembly.fixed, self.barred)
             least = self.tolerance * self.objective
             if not swap.gain > least:
-                return
+                break
             leaves, joins = pool.points[swap.place], pool.points[swap.row]
             pool.swap(swap.place, swap.row)
             if not self.objective - pool.objective > least:
                 self.barred.add((leaves, joins))
                 if len(self.barred) == BROKEN_PROMISES:
-                    return
+                    break
                 pool.swap(swap.place, swap.row)
                 continue
             self.points[swap.place] = joins
@@ -157,4 +168,5 @@ class _Exchanges:
             self.barred.clear()
             self.swaps += 1
             if not pool.drift <= self.chosen.allowed:
-                return
+                break
+        return (self.swaps, len(self.barred)) != before

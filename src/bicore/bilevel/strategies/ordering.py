@@ -22,6 +22,9 @@ from bicore.numerics.tiles import height, summed_over_rows
 from bicore.picking import TIE
 from bicore.runtime import checkpoint
 
+#: Residuals followed together: what stays in a core's cache.
+RESIDUALS = 1 << 15
+
 
 def greedy_order(
     problem: Problem, points: Sequence[int], fixed: int, ranks: Tensor
@@ -108,7 +111,7 @@ def _along(problem: Problem, shifted: Tensor, outer: Tensor, targets: Tensor) ->
     steps = torch.linalg.solve_triangular(lower, targets, upper=False)
     weights = problem.outer_weights.double()
     total = weights.new_zeros(len(steps))
-    rows = height(len(steps) ** 2)
+    rows = min(height(len(steps) ** 2), 1 + RESIDUALS // steps.shape[1])
     for top in range(0, len(weights), rows):
         some = slice(top, top + rows)
         checkpoint()

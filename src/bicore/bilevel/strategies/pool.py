@@ -23,8 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bicore.bilevel.strategies.double import columns
 from bicore.bilevel.strategies.gains import Leaving, Standing, plain, where
-from bicore.bilevel.strategies.swaps import Chosen, columns_of, outer_columns_of
+from bicore.bilevel.strategies.swaps import Chosen, outer_columns_of
+from bicore.kernels.operators import SomeRows
 from bicore.numerics.tiles import height
 from bicore.picking import TIE
 from bicore.runtime import checkpoint, wide
@@ -219,8 +221,11 @@ class Pool:
 
 def _kernel(chosen: Chosen, index: Tensor, shortlist: Tensor) -> Tensor:
     """K of the pool."""
-    beside = columns_of(chosen.problem, shortlist)[index]
-    return torch.cat([chosen.columns[index], beside], 1)
+    beside = columns(SomeRows.of(chosen.problem.train, index), shortlist)
+    found = torch.cat([chosen.columns[index], beside], 1)
+    # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+    found.diagonal().copy_(chosen.common.variance[index])
+    return found
 
 
 def _moment(chosen: Chosen, shortlist: Tensor) -> Tensor:

@@ -13,10 +13,12 @@ joined is new.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +30,7 @@ from bicore.numerics.tiles import row_by_row, summed_over_rows
 from bicore.picking import TIE
 
 #: Numbers of one block of the matrix of all exchanges.
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 #: Removals go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
 DRIFT = 1e-9
 #: … or to so many times the share it held to when the set was fitted.
@@ -205,30 +207,42 @@ class Chosen:
         moved = products - row_by_row(half, moment)  # K'ᵀD O
         pull = self.common.pulled[rows] - products @ self.alpha - half @ pulled
         residual = self.problem.inner_targets[rows].double() - columns @ self.alpha
-        variance = self.common.variance[rows] - (half * columns).sum(1)
-        energy = self.common.norms[rows] - (half * (products + moved)).sum(1)
+        variance = self.common.variance[rows] - _row_products(half, columns)
+        energy = self.common.norms[rows] - _row_products(half, products)
+        energy -= _row_products(half, moved)
         image = row_by_row(moved, self.inverse)
         return Standing(residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
 
     def promises(
-        self, open_points: Tensor, fixed: int = 0, barred: Collection[tuple[int, int]] = ()
+        self,
+        open_points: Tensor,
+        fixed: int = 0,
+        barred: Collection[tuple[int, int]] = (),
+        some: Tensor | None = None,
     ) -> Tensor:
-        """By how much the best exchange for each point would lower the objective: a pass over all
-        pairs. The first ``fixed`` places stay, and pairs of a leaving and a joining point that are
-        ``barred`` are none."""
+        """By how much the best exchange for each point, or for ``some``, would lower the objective:
+        a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of a
+        leaving and a joining point that are ``barred`` are none."""
         leaving = self.leaving.plain()
         best = torch.full_like(self.weights.new_empty(len(open_points)), -torch.inf)
         if fixed >= len(self.points):
             return best
-        tops = [k for k in range(0, len(best), max(1, BLOCK // len(self.points)))]
-        for top, end in zip(tops, [*tops[1:], len(best)], strict=True):
-            standing = self.standing(slice(top, end))
+        rows = torch.arange(len(best), device=best.device) if some is None else some
+        for part in rows.split(max(1, BLOCK // len(self.points))):
+            standing = self.standing(part if some is not None else slice(part[0], part[-1] + 1))
             nets = leaving.nets(standing.plain(), plain(torch.empty_like(standing.back)))
-            for leaves, joins in barred:
-                if top <= joins < end and leaves in self.points:
-                    nets[joins - top, self.points.index(leaves)] = -torch.inf
-            best[top:end] = torch.as_tensor(nets)[:, fixed:].amax(1)
+            best[part] = torch.as_tensor(nets)[:, fixed:].amax(1)
+        for joins in {joins for _, joins in barred}:  # few, and looked at once more
+            best[joins] = self._promise(joins, fixed, {a for a, b in barred if b == joins})
         return best.masked_fill(~open_points, -torch.inf)
+
+    def _promise(self, joins: int, fixed: int, staying: Collection[int]) -> float:
+        """Of one point, where some of the chosen stay."""
+        standing = self.standing(slice(joins, joins + 1))
+        nets = torch.as_tensor(self.leaving.nets(standing, torch.empty_like(standing.back)))[0]
+        places = range(fixed, len(self.points))
+        left = [place for place in places if self.points[place] not in staying]
+        return float(nets[left].max()) if left else -math.inf
 
     def cheapest(self, ranks: Tensor, fixed: int = 0) -> int:
         """The place whose point costs least to lose; of equal ones that of the highest rank. The
@@ -247,6 +261,14 @@ def columns_of(problem: Problem, index: Tensor) -> Tensor:
 def outer_columns_of(problem: Problem, index: Tensor) -> Tensor:
     """K[:, index] of the outer set."""
     return double.columns(problem.cross, index)
+
+
+def _row_products(left: Tensor, right: Tensor) -> Tensor:
+    """⟨a_i, b_i⟩ for every row."""
+    if left.is_cuda:
+        return (left * right).sum(1)
+    # one pass and no matrix of products
+    return torch.from_numpy(np.einsum("nc,nc->n", left.numpy(), right.numpy()))
 
 
 def _both(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
