@@ -9,7 +9,9 @@ from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint,
 from bicore.bilevel.contract import Quantity, Turn
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
-from bicore.bilevel.strategies import swaps
+from bicore.bilevel.strategies import exchange, gains
+from bicore.bilevel.strategies.ordering import greedy_order
+from bicore.bilevel.strategies.pool import Pool
 from bicore.bilevel.strategies.sparse_weights import SparseWeights
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
@@ -64,21 +66,104 @@ def test_removals_and_exchanges_are_exact(kernel, separate):
             refitted(problem, rest) - chosen.objective, rel=1e-7, abs=1e-10
         )
     free = _long([k not in chosen.points for k in range(24)]).bool()
-    place, joining, gain = chosen.best_exchange(free, _long(range(24)))
-    values = {
-        (i, k): refitted(problem, [*chosen.points[:i], k, *chosen.points[i + 1 :]])
+    others = [k for k in range(24) if free[k]]
+    gains = {
+        (i, k): chosen.objective
+        - refitted(problem, [*chosen.points[:i], k, *chosen.points[i + 1 :]])
         for i in range(5)
-        for k in range(24)
-        if k not in chosen.points
+        for k in others
     }
-    assert (place, joining) == min(values, key=values.get)
-    assert gain == pytest.approx(chosen.objective - min(values.values()), rel=1e-7)
-    assert chosen.best_exchange(free, _long(range(24)), fixed=3)[0] >= 3
+    for fixed in (0, 3):
+        promises = chosen.promises(free, fixed)
+        for k in others:
+            most = max(gains[i, k] for i in range(fixed, 5))
+            assert float(promises[k]) == pytest.approx(most, rel=1e-7, abs=1e-10)
+        assert promises[chosen.points].tolist() == [-np.inf] * 5
+    best = max(gains, key=gains.get)
+    leaves = chosen.points[best[0]]
+    rest = max(value for (i, k), value in gains.items() if k == best[1] and i != best[0])
+    barred = chosen.promises(free, 0, {(leaves, best[1])})
+    assert float(barred[best[1]]) == pytest.approx(rest, rel=1e-7, abs=1e-10)
+    pool = Pool(chosen, _long(others))
+    swap = pool.best(list(range(24)), 0)
+    assert (swap.place, pool.points[swap.row]) == best
+    assert swap.gain == pytest.approx(gains[best], rel=1e-7)
+    assert pool.best(list(range(24)), 3).place >= 3
+    second = pool.best(list(range(24)), 0, {(leaves, best[1])})
+    assert second.gain == pytest.approx(sorted(gains.values())[-2], rel=1e-7)
     points = chosen.points.copy()
     chosen.drop(2)
     fresh = Chosen(problem, [*points[:2], *points[3:]])
     np.testing.assert_allclose(chosen.rises(), fresh.rises(), rtol=1e-8)
     np.testing.assert_allclose(chosen.inverse, fresh.inverse, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), "linear"])
+@pytest.mark.parametrize("separate", [False, True])
+def test_many_swaps_by_rank_one_terms_are_what_a_fit_has(kernel, separate):
+    given = data()
+    problem = problem_of(given, data(15, seed=3) if separate else None, kernel)
+    rest = [k for k in range(24) if k not in (1, 5, 8, 13, 20)]
+    pool = Pool(Chosen(problem, [1, 5, 8, 13, 20]), _long(rest))
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        pool.swap(int(rng.integers(5)), int(rng.integers(5, 24)))
+        fresh = Chosen(problem, pool.points[:5])
+        beside = fresh.standing(_long(pool.points[5:]))
+        assert pool.objective == pytest.approx(fresh.objective, rel=1e-9)
+        pairs = {
+            "back": (-fresh.inverse, beside.back),
+            "image": (fresh.sandwich, beside.image),
+            "residual": (fresh.alpha, beside.residual),
+            "pull": (fresh.pulled, beside.pull),
+        }
+        for name, parts in pairs.items():
+            np.testing.assert_allclose(getattr(pool, name), np.concatenate(parts), atol=1e-9)
+        np.testing.assert_allclose(pool.variance[5:], beside.variance, atol=1e-9)
+        np.testing.assert_allclose(pool.energy[5:], beside.energy, atol=1e-9)
+    assert sorted(pool.points) == list(range(24))
+    assert pool.drift < 1e-9
+    before = pool.points.copy(), pool.objective
+    pool.swap(2, 17)
+    assert pool.objective != before[1]
+    pool.swap(2, 17)
+    assert pool.points == before[0]
+    assert pool.objective == pytest.approx(before[1], rel=1e-9)
+    pool.residual[:5] *= 1 + 1e-3
+    assert pool.drift == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_points_are_put_into_the_order_of_exact_gains(separate):
+    given = data()
+    problem = problem_of(given, data(15, seed=3) if separate else None)
+    points = [3, 20, 7, 11, 1, 16, 9]
+    order, objectives = greedy_order(problem, points, 2, _long(range(24)))
+    assert order[:2] == [3, 20]
+    left = points[2:]
+    taken = points[:2]
+    while left:
+        taken.append(min(left, key=lambda k: refitted(problem, [*taken, k])))
+        left.remove(taken[-1])
+    assert order == taken
+    for count, value in enumerate(objectives, 1):
+        assert value == pytest.approx(refitted(problem, order[:count]), rel=1e-9)
+
+
+def test_of_equal_points_the_lowest_ids_are_exchanged_and_come_first(monkeypatch):
+    monkeypatch.setattr(exchange, "SHORTLIST", 4)
+    plain = data(20)
+    twice = [np.concatenate([part, part]) for part in (plain.x, plain.y, plain.weights)]
+    chooser = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
+    found = chooser.select(Dataset(*twice), 5)
+    order = np.random.default_rng(1).permutation(40)
+    mixed = Dataset(*(part[order] for part in twice), ids=order)
+    assert found.details["exchanges"] > 0
+    assert chooser.select(mixed, 5).ids.tolist() == found.ids.tolist()
+    first = {}
+    for k in found.indices.tolist():  # of two equal points the second only joins after the first
+        assert k < 20 or k - 20 in first
+        first[k] = True
 
 
 def test_exchanges_never_end_above_greedy_and_leave_no_better_swap():
@@ -138,24 +223,26 @@ def test_a_swap_that_does_not_keep_its_promise_is_undone(monkeypatch):
     few are tried, and the coreset says why they ended."""
     given = data(40)
     tried = []
-    plain = Chosen.exchanged
+    plain = Pool.swap
 
-    def exchanged(self, place, joining):
-        tried.append((self.points[place], joining))
-        return plain(self, place, joining)
+    def swap(self, place, row):
+        tried.append((self.points[place], self.points[row]))
+        return plain(self, place, row)
 
     chooser = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     honest = chooser.select(given, 5)
     again = chooser.select(given, 5, initial=honest.indices[:1].tolist())
-    monkeypatch.setattr(swaps._Exchanges, "gains", lambda self, places: 1 + self.back[:, places].T)
-    monkeypatch.setattr(Chosen, "exchanged", exchanged)
+    monkeypatch.setattr(gains._Steps, "of", lambda self, some: 1 + some.back)
+    monkeypatch.setattr(Pool, "swap", swap)
     found = chooser.select(given, 5, initial=honest.indices[:1].tolist())
     greedy = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO).select(
         given, 5, initial=honest.indices[:1].tolist()
     )
     assert again.provenance.notes[-1].startswith("exchanges: ")
     assert "rounding" in found.provenance.notes[-1]
-    assert len(set(tried[-5:])) == 5  # a pair is tried once
+    # what is tried and no good is taken back, and not tried again; the last one is left lying
+    assert tried[-8::2] == [(joins, leaves) for leaves, joins in tried[-9:-1:2]]
+    assert len(set(tried[-9::2])) == 5
     assert found.objective <= greedy.objective * (1 + 1e-12)
     assert found.details["exchange_gain"] == pytest.approx(
         greedy.objective - found.objective, abs=1e-12
@@ -335,7 +422,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
     exchange = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, strategy="exchange")
     whole = exchange.select(data(60, 1), 8)
     assert whole.details["exchanges"] > 1
-    plain = Chosen.best_exchange
+    plain = Pool.best
 
     def second(self, *arguments):
         if second.calls:
@@ -344,7 +431,7 @@ def test_what_growing_took_and_swaps_that_were_made_are_told(monkeypatch):
         return plain(self, *arguments)
 
     second.calls = 0
-    monkeypatch.setattr(Chosen, "best_exchange", second)
+    monkeypatch.setattr(Pool, "best", second)
     cut = exchange.select(data(60, 1), 8)
     assert cut.status is Status.INTERRUPTED
     assert cut.details["exchanges"] == 1

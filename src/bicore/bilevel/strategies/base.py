@@ -15,7 +15,8 @@ from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, reweighable
 from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.rules import Gain, Gradient, Rule
+from bicore.bilevel.rules import Gradient, Rule
+from bicore.bilevel.strategies.ordering import greedy_order
 from bicore.coreset import Status, ended
 from bicore.data import Array
 from bicore.errors import TimeLimitError
@@ -71,15 +72,19 @@ class Assembly:
         needs = frozenset({Quantity.GRADIENT})
         return reweighable(self.problem, replace(self.demand, capacity=capacity, needs=needs))
 
-    def ordered(self, points: Sequence[int], rule: Rule) -> Status:
-        """Put the points into the order in which the rule takes them; the given ones stay first.
+    def ordered(self, points: Sequence[int], exact: bool) -> Status:
+        """Put the points into greedy order, the given ones first: by exact gains, or by the
+        gradient.
 
         The run is theirs if that could be finished: within the time, and a little more.
         """
         clock = self.clock.closing()
         try:
             with clock.running():
-                again = self._again(np.array(points, dtype=np.int64), rule, clock)
+                if exact:
+                    self._by_gains(points)
+                    return Status.COMPLETE
+                again = self._again(np.array(points, dtype=np.int64), Gradient(), clock)
                 fixed = list(range(self.fixed))
                 status = again.complete(Start(fixed, [1.0] * len(fixed))).status
         except TimeLimitError:
@@ -90,6 +95,12 @@ class Assembly:
             again.indices = np.array(points, dtype=np.int64)[again.indices]
             self.run = again
         return status
+
+    def _by_gains(self, points: Sequence[int]) -> None:
+        order, objectives = greedy_order(self.problem, points, self.fixed, self.ranks)
+        self.run.indices = np.array(order, dtype=np.int64)
+        self.run.weights = np.ones(len(order))
+        self.run.objectives = objectives
 
     def _again(self, points: Array, rule: Rule, clock: Clock) -> Run:
         """A run among these points alone, numbered from 0."""
@@ -185,8 +196,7 @@ class Refining(Strategy):
                 Status.LESS_REFINED,
                 "stopped by max_seconds while the points were refined: all points, less refined",
             )
-        rule: Rule = Gain() if self.exact else Gradient()
-        status = assembly.ordered(points[: assembly.size], rule)
+        status = assembly.ordered(points[: assembly.size], self.exact)
         if status is Status.COMPLETE:
             return ending
         # Better points without an order are no coreset: those stand that growing took.

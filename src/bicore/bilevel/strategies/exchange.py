@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining
+from bicore.bilevel.strategies.pool import Pool
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
 from bicore.errors import InputError
-from bicore.picking import whole_number
+from bicore.picking import TIE, whole_number
 
 STOPPED = Ending(
     Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
 )
 #: Swaps in a row whose promised gain did not come about before the exchanges end.
 BROKEN_PROMISES = 5
+#: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
+SHORTLIST = 64
+#: … as many as there are chosen, and one of so many points.
+SHARE = 50
+#: Passes go over one of so many points, those of the best promises, until they are exhausted.
+WIDER = 4
 IMPRECISE = (
     "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
     "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
@@ -68,37 +79,94 @@ class Exchange(Refining):
             )
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
-        swaps = 0
-        free = assembly.open
-        ranks = assembly.ranks
-        chosen = Chosen(assembly.problem, points)
-        begin = chosen.objective
-        barred: set[tuple[int, int]] = set()  # swaps of the set as it stands that were no gain
+        work = _Exchanges(assembly, points, self)
         try:
-            while swaps < (assembly.size if self.rounds is None else self.rounds):
-                if assembly.clock.over:
-                    return points, STOPPED
-                place, joining, gain = chosen.best_exchange(free, ranks, assembly.fixed, barred)
-                if not gain > self.tolerance * chosen.objective:
-                    break
-                swapped = chosen.exchanged(place, joining)
-                if not chosen.objective - swapped.objective > self.tolerance * chosen.objective:
-                    barred.add((place, joining))
-                    if len(barred) < BROKEN_PROMISES:
-                        continue
-                    break
-                chosen = swapped
-                free[points[place]] = True
-                free[joining] = False
-                points[place] = joining
-                barred.clear()
-                swaps += 1
-            return points, Ending()
+            return points, work.run()
         finally:  # an interrupt keeps the swaps that were made
-            lowered = begin - chosen.objective
-            assembly.details |= {"exchanges": swaps, "exchange_gain": lowered}
+            lowered = work.begin - work.objective
+            assembly.details |= {"exchanges": work.swaps, "exchange_gain": lowered}
             assembly.notes.append(
-                f"exchanges: {swaps}, which lowered the objective by {lowered:.4g}"
+                f"exchanges: {work.swaps}, which lowered the objective by {lowered:.4g}"
             )
-            if len(barred) == BROKEN_PROMISES:
+            if len(work.barred) == BROKEN_PROMISES:
                 assembly.notes.append(IMPRECISE)
+
+
+class _Exchanges:
+    """One run of exchanges: passes over all pairs, and the swaps among the best of each pass."""
+
+    def __init__(self, assembly: Assembly, points: list[int], settings: Exchange) -> None:
+        self.assembly = assembly
+        self.points = points
+        self.tolerance = settings.tolerance
+        self.most = math.inf if settings.rounds is None else settings.rounds
+        self.ranks = assembly.ranks
+        self.rank_list = self.ranks.tolist()
+        self.free = assembly.open
+        self.chosen = Chosen(assembly.problem, points)
+        self.begin = self.objective = self.chosen.objective
+        self.swaps = 0
+        #: Swaps of the set as it stands, by their points, that were no gain.
+        self.barred: set[tuple[int, int]] = set()
+
+    def run(self) -> Ending:
+        some: Tensor | None = None  # the points of the best promises; None for all of them
+        while self.swaps < self.most:
+            if self.assembly.clock.over:
+                return STOPPED
+            promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred, some)
+            made = False
+            if bool(promises.max() > self.tolerance * self.objective):
+                made = self._exhaust(Pool(self.chosen, self._best(promises, self._width)))
+            if len(self.barred) == BROKEN_PROMISES or not (made or some is not None):
+                break
+            if not made:
+                some = None
+            elif some is None and len(self.free) > WIDER**2 * self._width:
+                own = torch.tensor(self.points, device=self.free.device)
+                some = torch.cat([self._best(promises, len(self.free) // WIDER), own]).unique()
+            self.chosen = self.chosen.moved_to(self.points)
+        return Ending()
+
+    @property
+    def _width(self) -> int:
+        """Of a shortlist."""
+        return max(SHORTLIST, len(self.points), len(self.free) // SHARE)
+
+    def _best(self, promises: Tensor, count: int) -> Tensor:
+        """The points of the best promises; of equal ones those of the lowest ranks."""
+        count = min(count, int((promises > -torch.inf).sum()))
+        least = promises.topk(count).values[-1]
+        tie = TIE * self.objective
+        better = promises > least + tie
+        equal = ((promises >= least - tie) & ~better).nonzero()[:, 0]
+        order = self.ranks[equal].argsort()
+        left = count - int(better.sum())
+        return torch.cat([better.nonzero()[:, 0], equal[order[:left]]])
+
+    def _exhaust(self, pool: Pool) -> bool:
+        """The best swaps of a pool, until none is left or they came to no good; whether anything
+        is known that was not."""
+        before = self.swaps, len(self.barred)
+        while self.swaps < self.most and not self.assembly.clock.over:
+            swap = pool.best(self.rank_list, self.assembly.fixed, self.barred)
+            least = self.tolerance * self.objective
+            if not swap.gain > least:
+                break
+            leaves, joins = pool.points[swap.place], pool.points[swap.row]
+            pool.swap(swap.place, swap.row)
+            if not self.objective - pool.objective > least:
+                self.barred.add((leaves, joins))
+                if len(self.barred) == BROKEN_PROMISES:
+                    break
+                pool.swap(swap.place, swap.row)
+                continue
+            self.points[swap.place] = joins
+            self.free[leaves] = True
+            self.free[joins] = False
+            self.objective = pool.objective
+            self.barred.clear()
+            self.swaps += 1
+            if not pool.drift <= self.chosen.allowed:
+                break
+        return (self.swaps, len(self.barred)) != before

@@ -13,22 +13,24 @@ joined is new.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.posterior import exact_gain
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers.factors import lower_factor
 from bicore.bilevel.strategies import double
+from bicore.bilevel.strategies.gains import Leaving, Standing, plain
 from bicore.numerics.tiles import row_by_row, summed_over_rows
 from bicore.picking import TIE
-from bicore.runtime import checkpoint
 
 #: Numbers of one block of the matrix of all exchanges.
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 #: Removals go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
 DRIFT = 1e-9
 #: … or to so many times the share it held to when the set was fitted.
@@ -36,19 +38,52 @@ WORSE = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
-    """What no exchange changes: Kᵀ D Y and Σ_o D_o K_ok² of the outer set, one pass over K each."""
+class Common:
+    """What no exchange changes: Kᵀ D Y, Σ_o D_o K_ok² and K_kk; with features Φᵀ D Φ, from which
+    products with KᵀDK follow without the outer set."""
 
+    problem: Problem
+    weights: Tensor
     pulled: Tensor
     norms: Tensor
+    variance: Tensor
+    moment: Tensor | None
 
     @classmethod
-    def of(cls, problem: Problem) -> Fixed:
+    def of(cls, problem: Problem) -> Common:
         weights = problem.outer_weights.double()
-        pulled = double.transposed_matmul(
-            problem.cross, weights[:, None] * problem.outer_targets.double()
-        )
-        return cls(pulled, double.weighted_column_norms(problem.cross, weights))
+        weighted = weights[:, None] * problem.outer_targets.double()
+        pulled = double.transposed_matmul(problem.cross, weighted)
+        variance = double.diagonal(problem.train)
+        if problem.cross.feature_rows is None:
+            norms = double.weighted_column_norms(problem.cross, weights)
+            return cls(problem, weights, pulled, norms, variance, None)
+        rows, cols = (part.double() for part in problem.cross.feature_rows)
+        moment = summed_over_rows(rows, rows, weights)
+        norms = (row_by_row(cols, moment) * cols).sum(1)
+        return cls(problem, weights, pulled, norms, variance, moment)
+
+    def products(self, index: Tensor, columns: Tensor) -> Tensor:
+        """Kᵀ D K[:, index], where K[:, index] is known."""
+        if self.moment is None:
+            weighted = self.weights[:, None] * columns
+            return double.transposed_matmul(self.problem.cross, weighted)
+        cols = self._cols
+        return row_by_row(cols, self.moment @ cols[index].T)
+
+    def between(self, index: Tensor) -> Tensor:
+        """Kᵀ D K among some points."""
+        if self.moment is None:
+            columns = outer_columns_of(self.problem, index)
+            return summed_over_rows(columns, columns, self.weights)
+        some = self._cols[index]
+        return some @ self.moment @ some.T
+
+    @property
+    def _cols(self) -> Tensor:
+        features = self.problem.cross.feature_rows
+        assert features is not None
+        return features[1].double()
 
 
 class Chosen:
@@ -63,7 +98,7 @@ class Chosen:
         self.points = list(points)
         self.weights = problem.outer_weights.double()
         index = torch.tensor(self.points, device=self.weights.device)
-        self.columns, self.outer_columns = _columns(problem, index) if columns is None else columns
+        self.columns, self.outer_columns = _both(problem, index) if columns is None else columns
         self.shifted = self.columns[index]
         self.shifted.diagonal().add_(self.rho)
         self.targets = problem.inner_targets.double()[index]
@@ -76,8 +111,6 @@ class Chosen:
         self.sandwich = summed_over_rows(functions, functions, self.weights)
         self.pulled = summed_over_rows(functions, self.residual, self.weights)
         self.objective = float(self.weights @ self.residual.square().sum(1))
-        self.products: Tensor | None = None  # Kᵀ D K[:, S], kept from the first exchange on
-        self.fixed: Fixed | None = None
         self.allowed = max(DRIFT, WORSE * self.drift)
 
     @property
@@ -94,30 +127,50 @@ class Chosen:
         # Written so that a drift that is no number counts as one.
         return self if self.drift <= self.allowed else Chosen(self.problem, self.points)
 
-    def exchanged(self, place: int, joining: int) -> Chosen:
-        """The set with another point in this place; of what was computed only its column is made
-        anew."""
-        index = torch.tensor([joining], device=self.weights.device)
-        fresh = _columns(self.problem, index)
-        same = self.outer_columns is self.columns
-        columns = _replaced(self.columns, place, fresh[0])
-        outer = columns if same else _replaced(self.outer_columns, place, fresh[1])
-        points = [*self.points[:place], joining, *self.points[place + 1 :]]
-        found = Chosen(self.problem, points, (columns, outer))
-        found.fixed = self.fixed
-        if self.products is not None:
-            found.products = _replaced(
-                self.products, place, _product(self.problem, self.weights, fresh[1])
-            )
+    def moved_to(self, points: Sequence[int]) -> Chosen:
+        """The fit of other points in the same places. Columns and products of those that stayed
+        are kept, and those of the others made together, in place: this set is no more."""
+        places = [place for place, k in enumerate(points) if k != self.points[place]]
+        if places:
+            index = torch.tensor([points[place] for place in places], device=self.weights.device)
+            columns, outer = _both(self.problem, index)
+            self.products[:, places] = self.common.products(index, outer)
+            self.columns[:, places] = columns
+            if outer is not columns:
+                self.outer_columns[:, places] = outer
+        found = Chosen(self.problem, points, (self.columns, self.outer_columns))
+        found.products = self.products
+        found.common = self.common
         return found
+
+    @cached_property
+    def common(self) -> Common:
+        """What every set has; kept from one to the next."""
+        return Common.of(self.problem)
+
+    @cached_property
+    def products(self) -> Tensor:
+        """Kᵀ D K[:, S]."""
+        index = torch.tensor(self.points, device=self.weights.device)
+        return self.common.products(index, self.outer_columns)
+
+    @cached_property
+    def inside(self) -> tuple[Tensor, Tensor]:
+        """OᵀDO and OᵀDr, with O the columns of the outer set."""
+        outer = self.outer_columns
+        pulled = summed_over_rows(outer, self.residual, self.weights)
+        return summed_over_rows(outer, outer, self.weights), pulled
+
+    @property
+    def leaving(self) -> Leaving:
+        """What the leaving of each of them does."""
+        own = self.inverse.diagonal()
+        return Leaving(own, self.sandwich.diagonal(), self.alpha, self.pulled, self.rho)
 
     def rises(self) -> Tensor:
         """By how much the objective rises when a point leaves, for each of them."""
-        own = self.inverse.diagonal()
-        return (
-            2 * (self.pulled * self.alpha).sum(1) / own
-            + self.sandwich.diagonal() * self.alpha.square().sum(1) / own.square()
-        )
+        rises: Tensor = self.leaving.rises
+        return rises
 
     def drop(self, place: int) -> None:
         """Let the point at this place leave: rank-one terms of matrices of the set's size."""
@@ -145,45 +198,51 @@ class Chosen:
         self.pulled = self.pulled[kept]
         del self.points[place]
 
-    def best_exchange(
+    def standing(self, rows: Tensor | slice) -> Standing:
+        """Some points beside the set."""
+        moment, pulled = self.inside
+        columns = self.columns[rows]
+        products = self.products[rows]
+        half = row_by_row(columns, self.inverse)
+        moved = products - row_by_row(half, moment)  # K'ᵀD O
+        pull = self.common.pulled[rows] - products @ self.alpha - half @ pulled
+        residual = self.problem.inner_targets[rows].double() - columns @ self.alpha
+        variance = self.common.variance[rows] - _row_products(half, columns)
+        energy = self.common.norms[rows] - _row_products(half, products)
+        energy -= _row_products(half, moved)
+        image = row_by_row(moved, self.inverse)
+        return Standing(residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
+
+    def promises(
         self,
         open_points: Tensor,
-        ranks: Tensor,
         fixed: int = 0,
         barred: Collection[tuple[int, int]] = (),
-    ) -> tuple[int, int, float]:
-        """(the place that leaves, the point that joins, by how much the objective falls); the first
-        ``fixed`` places stay, and pairs of a place and a point that are ``barred`` are none.
+        some: Tensor | None = None,
+    ) -> Tensor:
+        """By how much the best exchange for each point, or for ``some``, would lower the objective:
+        a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of a
+        leaving and a joining point that are ``barred`` are none."""
+        leaving = self.leaving.plain()
+        best = torch.full_like(self.weights.new_empty(len(open_points)), -torch.inf)
+        if fixed >= len(self.points):
+            return best
+        rows = torch.arange(len(best), device=best.device) if some is None else some
+        for part in rows.split(max(1, BLOCK // len(self.points))):
+            standing = self.standing(part if some is not None else slice(part[0], part[-1] + 1))
+            nets = leaving.nets(standing.plain(), plain(torch.empty_like(standing.back)))
+            best[part] = torch.as_tensor(nets)[:, fixed:].amax(1)
+        for joins in {joins for _, joins in barred}:  # few, and looked at once more
+            best[joins] = self._promise(joins, fixed, {a for a, b in barred if b == joins})
+        return best.masked_fill(~open_points, -torch.inf)
 
-        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
-        leaving point has the highest.
-        """
-        step = _Exchanges(self)
-        rises = self.rises()
-        found: list[tuple[int, int, float]] = []
-        own = ranks[torch.tensor(self.points, device=ranks.device)]
-        height = max(1, BLOCK // len(open_points))
-        for top in range(fixed, len(self.points), height):
-            checkpoint()
-            places = torch.arange(top, min(top + height, len(self.points)), device=rises.device)
-            net = (step.gains(places) - rises[places, None]).masked_fill(
-                ~open_points[None], -torch.inf
-            )
-            for place, joining in barred:
-                if top <= place < top + height:
-                    net[place - top, joining] = -torch.inf
-            tied = net >= net.max() - TIE * self.objective
-            order = ranks[None] * len(ranks) + (len(ranks) - own[places, None])
-            flat = int(order.masked_fill(~tied, len(ranks) ** 2 * 2).argmin())
-            place, joining = divmod(flat, net.shape[1])
-            found.append((int(places[place]), joining, float(net[place, joining])))
-        most = max((value for _, _, value in found), default=-float("inf"))
-        equal = [one for one in found if one[2] >= most - TIE * self.objective]
-        return min(
-            equal,
-            key=lambda one: (int(ranks[one[1]]), -int(own[one[0]])),
-            default=(0, 0, -float("inf")),
-        )
+    def _promise(self, joins: int, fixed: int, staying: Collection[int]) -> float:
+        """Of one point, where some of the chosen stay."""
+        standing = self.standing(slice(joins, joins + 1))
+        nets = torch.as_tensor(self.leaving.nets(standing, torch.empty_like(standing.back)))[0]
+        places = range(fixed, len(self.points))
+        left = [place for place in places if self.points[place] not in staying]
+        return float(nets[left].max()) if left else -math.inf
 
     def cheapest(self, ranks: Tensor, fixed: int = 0) -> int:
         """The place whose point costs least to lose; of equal ones that of the highest rank. The
@@ -194,68 +253,24 @@ class Chosen:
         return int(own.masked_fill(rises > rises.min() + TIE * self.objective, -1).argmax())
 
 
-def _columns(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
-    columns = double.columns(problem.train, index)
-    return columns, columns if problem.same else double.columns(problem.cross, index)
+def columns_of(problem: Problem, index: Tensor) -> Tensor:
+    """K[:, index] of the training points."""
+    return double.columns(problem.train, index)
 
 
-def _product(problem: Problem, weights: Tensor, columns: Tensor) -> Tensor:
-    """Kᵀ D columns."""
-    return double.transposed_matmul(problem.cross, weights[:, None] * columns)
+def outer_columns_of(problem: Problem, index: Tensor) -> Tensor:
+    """K[:, index] of the outer set."""
+    return double.columns(problem.cross, index)
 
 
-def _replaced(matrix: Tensor, place: int, column: Tensor) -> Tensor:
-    matrix = matrix.clone()
-    matrix[:, place] = column[:, 0]
-    return matrix
+def _row_products(left: Tensor, right: Tensor) -> Tensor:
+    """⟨a_i, b_i⟩ for every row."""
+    if left.is_cuda:
+        return (left * right).sum(1)
+    # one pass and no matrix of products
+    return torch.from_numpy(np.einsum("nc,nc->n", left.numpy(), right.numpy()))
 
 
-class _Exchanges:
-    """Gains of all points after one of the set has left."""
-
-    def __init__(self, chosen: Chosen) -> None:
-        problem = chosen.problem
-        weights = chosen.weights
-        if chosen.fixed is None:
-            chosen.fixed = Fixed.of(problem)
-        if chosen.products is None:
-            chosen.products = _product(problem, weights, chosen.outer_columns)
-        root = chosen.inverse.diagonal().sqrt()
-        half = row_by_row(chosen.columns, chosen.inverse)
-        outer = chosen.outer_columns
-        # K'ᵀD O, columns of the outer set at the points chosen
-        moved = chosen.products - row_by_row(half, summed_over_rows(outer, outer, weights))
-        self.rho = chosen.rho
-        plain = chosen.fixed.pulled - chosen.products @ chosen.alpha  # Kᵀ D r
-        self.pull = plain - half @ (chosen.outer_columns.T @ (weights[:, None] * chosen.residual))
-        self.residual = problem.inner_targets.double() - chosen.columns @ chosen.alpha
-        self.variance = (double.diagonal(problem.train) - (half * chosen.columns).sum(1)).clamp_min(
-            0
-        )
-        self.energy = (chosen.fixed.norms - (half * (chosen.products + moved)).sum(1)).clamp_min(0)
-        self.back = half / root
-        self.image = row_by_row(moved, chosen.inverse) / root
-        self.factor = chosen.alpha / root[:, None]
-        self.spread = chosen.sandwich.diagonal() / root.square()
-        self.shift = chosen.pulled / root[:, None] + self.spread[:, None] * self.factor
-
-    def gains(self, places: Tensor) -> Tensor:
-        """(places, points): the exact decrease by each point once the place's own is gone."""
-        u = self.back[:, places].T
-        image = self.image[:, places].T
-        a = self.factor[places]
-        b = self.shift[places]
-        along = a @ self.residual.T
-        size = a.square().sum(1)[:, None]
-        pulled = (
-            (self.pull * self.residual).sum(1)
-            + u * (a @ self.pull.T)
-            + image * (along + u * size)
-            + u * (b @ self.residual.T)
-            + u.square() * (a * b).sum(1)[:, None]
-        )
-        norm = self.residual.square().sum(1) + 2 * u * along + u.square() * size
-        energy = self.energy + 2 * u * image + u.square() * self.spread[places, None]
-        divisor = self.rho + self.variance + u.square()
-        gains: Tensor = exact_gain(pulled, energy, norm, divisor)
-        return gains
+def _both(problem: Problem, index: Tensor) -> tuple[Tensor, Tensor]:
+    columns = columns_of(problem, index)
+    return columns, columns if problem.same else outer_columns_of(problem, index)
