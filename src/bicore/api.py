@@ -18,7 +18,7 @@ from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Estimate, Large, decided, trivial
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
-from bicore.selectors.registry import as_selector
+from bicore.selectors.registry import OPEN, as_selector
 
 
 def select(
@@ -73,7 +73,8 @@ def select(
         computes all of it, however long it takes; :func:`estimate` says how long.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
-        rule, candidates and so on.
+        rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
+        said; ``method="paper"`` has the paper's.
 
     Returns
     -------
@@ -308,7 +309,7 @@ def _selector(options: dict[str, Any]) -> BilevelSelector:
     for name in options:
         if name not in known:
             raise unknown_name("the option", name, known)
-    return BilevelSelector(**options)
+    return BilevelSelector(**{**OPEN, **options})
 
 
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:

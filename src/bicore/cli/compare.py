@@ -129,7 +129,7 @@ def compare(
     limit: Limit = None,
     scale: Scale = None,
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
-    kernel: KernelName = "ntk",
+    kernel: KernelName = "auto",
     records: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")
     ] = None,
@@ -247,7 +247,9 @@ def _check_sizes(sizes: list[int], pools: Pools) -> None:
 
 def _selector(name: str, kernel: str, task: str) -> Selector:
     if METHODS[name][0] is BilevelSelector:
-        return as_selector(name, kernel=kernel, task=task)
+        # what a method is by its own table where nothing else is asked for
+        named = {} if kernel == "auto" else {"kernel": kernel}
+        return as_selector(name, task=task, **named)
     return as_selector(name)
 
 

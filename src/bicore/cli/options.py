@@ -47,7 +47,7 @@ KernelName = Annotated[
     typer.Option(
         "--kernel",
         metavar="NAME",
-        help="ntk, auto, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
+        help="auto, ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

@@ -111,7 +111,7 @@ def select(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="ntk (the default), auto, nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
+            help="auto (the default), ntk, nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
         ),
     ] = None,
     loss: Annotated[
@@ -121,7 +121,8 @@ def select(
         str | None, typer.Option(help="binary (the default), learnt or final.")
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help="gradient (the default), gain, first-order or reducible.")
+        str | None,
+        typer.Option(help="auto (the default), gradient, gain, first-order or reducible."),
     ] = None,
     inner_reg: Annotated[
         str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
@@ -131,7 +132,14 @@ def select(
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="greedy (the default), batches, exchange, elimination or simplex."),
+        typer.Option(help="auto (the default), greedy, batches, exchange, elimination or simplex."),
+    ] = None,
+    targets: Annotated[
+        str | None,
+        typer.Option(help="What is aimed at: auto (the default), given or smoothed labels."),
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="How much classes count: data (the default) or equal.")
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -197,6 +205,8 @@ def select(
         loss=loss,
         candidates=candidates,
         strategy=strategy,
+        targets=targets,
+        prior=prior,
         tolerance=tolerance,
         kernel=kernel,
         task=task,
@@ -320,7 +330,7 @@ def _check_options(method: str, given: dict[str, Any]) -> None:
         option = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
         if not _ours(method) or name not in known:
             raise InputError(f"{option} means nothing for --method {method}; leave it out.")
-        if fixed.get(name, value) != value:
+        if fixed.get(name, value) not in (value, "auto"):
             raise InputError(
                 f"{option} contradicts --method {method} ({name} {fixed[name]}); leave one of them "
                 "out."
@@ -332,7 +342,8 @@ def _options(method: str, given: dict[str, Any], regulariser: Any) -> dict[str, 
     if not _ours(method):
         return {}
     options = {name: value for name, value in given.items() if name != "tolerance"}
-    options["kernel"] = as_kernel(given.get("kernel", "ntk"))
+    if "kernel" in given:
+        options["kernel"] = as_kernel(given["kernel"])
     options["inner_reg"] = regulariser
     return options
 

@@ -73,7 +73,7 @@ def worth(
     method: Annotated[
         str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")
     ] = "bilevel",
-    kernel: KernelName = "ntk",
+    kernel: KernelName = "auto",
     judge: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"The model that is trained: {', '.join(JUDGES)}."),
@@ -203,7 +203,7 @@ def _chosen(size: str | None, picks: Path | None) -> Any:
 
 def _selector(method: str, kernel: str) -> Selector:
     if method in METHODS and METHODS[method][0] is BilevelSelector:
-        return as_selector(method, kernel=kernel)
+        return as_selector(method, **({} if kernel == "auto" else {"kernel": kernel}))
     selector = as_selector(method)
     if selector.needs_model:
         raise InputError(

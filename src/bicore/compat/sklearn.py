@@ -45,12 +45,13 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         The regulariser.
     weights : {"binary", "learnt", "final"}
         Whether points have weights other than 1, and when they are learnt.
-    rule : {"gradient", "gain", "first-order", "reducible"}
+    rule : {"auto", "gradient", "gain", "first-order", "reducible"}
         How points are scored.
     candidates : int, optional
         Score so many random points a step instead of all.
     strategy : str or Strategy
-        How the set is built: "greedy", "batches", "exchange", "elimination" or "simplex".
+        How the set is built: "auto", "greedy", "batches", "exchange", "elimination" or
+        "simplex".
     first : {"best", "random"}
         How the first point is chosen.
     tolerance : float
@@ -65,6 +66,10 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         Solves the linear systems of the implicit gradient.
     optimiser : WeightOptimiser, optional
         Learns the weights.
+    targets : {"auto", "given", "smoothed"} or Aims
+        What the objective compares predictions with.
+    prior : {"data", "equal"}
+        Whether classes count as often as they occur, or all the same.
     random_state : int, RandomState, Generator or None
         A seed, or what one is drawn from; None takes another one each time.
     runtime : Runtime, optional
@@ -94,14 +99,14 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         size: int | float | str | None = 0.1,
         *,
         sampling_strategy: Any = None,
-        kernel: Any = "ntk",
+        kernel: Any = "auto",
         loss: Any = "squared",
         outer_loss: Any = None,
         inner_reg: Any = "auto",
         weights: str = "binary",
-        rule: str = "gradient",
+        rule: Any = "auto",
         candidates: int | None = None,
-        strategy: Any = "greedy",
+        strategy: Any = "auto",
         first: str = "best",
         tolerance: float = 0.02,
         task: str = "auto",
@@ -109,6 +114,8 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         inner: InnerSolver | None = None,
         linear: LinearSolver | None = None,
         optimiser: WeightOptimiser | None = None,
+        targets: Any = "auto",
+        prior: str = "data",
         random_state: Any = 0,
         runtime: Runtime | None = None,
     ) -> None:
@@ -129,6 +136,8 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.inner = inner
         self.linear = linear
         self.optimiser = optimiser
+        self.targets = targets
+        self.prior = prior
         self.random_state = random_state
         self.runtime = runtime
 

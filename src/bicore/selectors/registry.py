@@ -24,11 +24,14 @@ from bicore.selectors.baselines.pointwise import (
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.reconstruction import Reconstruction
 
+#: What the doors leave to the data where nothing is said (docs/choosing.md).
+OPEN = {"kernel": "auto", "rule": "auto", "strategy": "auto", "targets": "auto"}
 #: The order in which tables show them: ours, chance, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
-    "bilevel": (BilevelSelector, {}),
-    "bilevel-cross-entropy": (BilevelSelector, {"loss": "cross-entropy"}),
-    "bilevel-weighted": (BilevelSelector, {"weights": "final"}),
+    "bilevel": (BilevelSelector, OPEN),
+    "bilevel-cross-entropy": (BilevelSelector, OPEN | {"loss": "cross-entropy"}),
+    "bilevel-weighted": (BilevelSelector, OPEN | {"weights": "final"}),
+    "paper": (BilevelSelector, {}),
     "uniform": (Uniform, {}),
     "class-balanced": (ClassBalanced, {}),
     "k-means-features": (KMeansPlusPlus, {"over": "features"}),

@@ -22,7 +22,7 @@ def npz(path: Path, weight_name: str | None = None) -> Source:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise unreadable(path, ".npz file", error) from error
     data = Dataset(x, y, weight[0] if weight else None)
-    return Source(path.name, data, "standard", images=_images(x))
+    return Source(path.name, data, _usual(x), images=_images(x))
 
 
 def _members(path: Path, names: list[str]) -> list[Array]:
@@ -47,7 +47,12 @@ def npy(path: Path, labels: Path | None) -> Source:
         raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
     x = _array(path)
     y = _array(labels)
-    return Source(path.name, Dataset(x, y), "standard", images=_images(x))
+    return Source(path.name, Dataset(x, y), _usual(x), images=_images(x))
+
+
+def _usual(x: Array) -> str:
+    """Vectors are as their maker had them, most often embeddings; pixels are brought to one scale."""
+    return "none" if x.ndim == 2 else "standard"
 
 
 def _array(path: Path) -> Array:
