@@ -30,6 +30,7 @@ NAMES = (
     "beyond",
     "training",
     "limits",
+    "battery",
     "page",
 )
 
@@ -66,6 +67,9 @@ def main() -> int:
         help="pooled_regression: folder for strips of the kernel",
     )
     parser.add_argument("--pool", type=int, help="pooled_regression: the largest pool")
+    parser.add_argument("--protocol", default="aside", help="battery: what is run")
+    parser.add_argument("--sets", default="battery-sets", help="battery: folder of its data sets")
+    parser.add_argument("--processes", type=int, default=2, help="battery: how many at a time")
     arguments = parser.parse_args()
     arguments.rows = arguments.rows or f"{arguments.name}-rows.jsonl"
     from pathlib import Path
@@ -79,7 +83,7 @@ def main() -> int:
         return 2
     record["command"] = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
     if arguments.record or arguments.out:
-        write_record(arguments.name, record, Path(arguments.out) if arguments.out else RECORDS)
+        write_record(record.pop("record", arguments.name), record, Path(arguments.out) if arguments.out else RECORDS)
     if arguments.json:
         print(json.dumps(record))
     return 0
@@ -94,6 +98,7 @@ def _public(words: list[str]) -> list[str]:
         "--cache": "FOLDER",
         "--picks": "PICKS.json,…",
         "--pools": "POOLS.npz",
+        "--sets": "SETS",
     }
     shown = []
     name = None

@@ -270,7 +270,9 @@ def write(sources: Sources, folder: Path) -> None:
     for name, one in SETS.items():
         x, y = one.read(sources)
         chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:MOST_ROWS])
-        np.savez_compressed(folder / f"{name}.npz", x=x[chosen].astype(np.float32), y=np.array(y[chosen].tolist()))
+        np.savez_compressed(
+            folder / f"{name}.npz", x=x[chosen].astype(np.float32), y=np.array(y[chosen].tolist())
+        )
         print(f"{name}: {x[chosen].shape}, {one.kind}")
 
 

@@ -1,0 +1,118 @@
+"""Which sets, sizes, methods and judges belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.battery.sets import SETS
+
+#: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
+#: given to it with standardised columns. What is left to itself sees the rows as they are.
+Method = tuple[str, dict[str, Any], bool]
+
+OURS: dict[str, Method] = {"default": ("bilevel", {}, False)}
+CHANCE: dict[str, Method] = {
+    "uniform": ("uniform", {}, True),
+    "class-balanced": ("class-balanced", {}, True),
+}
+RIVALS: dict[str, Method] = {
+    **CHANCE,
+    "paper": ("paper", {}, True),
+    "k-means": ("k-means-features", {}, True),
+    "facility location": ("facility-location", {}, True),
+    "herding": ("herding-features", {}, True),
+}
+#: One thing of the default changed at a time, and what the first table compared.
+VARIANTS: dict[str, Method] = {
+    **OURS,
+    **CHANCE,
+    "labels as given": ("bilevel", {"targets": "given"}, False),
+    "greedy": ("bilevel", {"strategy": "greedy"}, False),
+    "greedy, gain": ("bilevel", {"strategy": "greedy", "rule": "gain"}, False),
+    "elimination, gain": ("bilevel", {"strategy": "elimination", "rule": "gain"}, False),
+    "exchange": ("bilevel", {"strategy": "exchange"}, False),
+    "laplace, standardised": ("bilevel", {"kernel": "laplace"}, True),
+    "rbf, standardised": ("bilevel", {"kernel": "rbf"}, True),
+    "ntk, standardised": ("bilevel", {"kernel": "ntk"}, True),
+    "linear, standardised": ("bilevel", {"kernel": "linear"}, True),
+    "equal classes": ("bilevel", {"prior": "equal"}, False),
+    "final weights": ("bilevel", {"weights": "final"}, False),
+    "cross-entropy": ("bilevel", {"loss": "cross-entropy"}, False),
+}
+#: The columns of the table that asked for a better default.
+FIRST: dict[str, Method] = {
+    **CHANCE,
+    "paper": ("paper", {}, True),
+    "gain": ("paper", {"rule": "gain"}, True),
+    "normalised": ("paper", {"kernel": "normalised-ntk"}, True),
+    "elimination": ("paper", {"rule": "gain", "strategy": "elimination"}, True),
+    "exchange": ("paper", {"strategy": "exchange"}, True),
+    **OURS,
+}
+TABLE_JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp")
+QUICK_JUDGES = ("logistic", "forest", "knn")
+
+
+def _spread(classes: int, pool: int) -> list[int]:
+    """From one point a class (ten targets) to a fifth of the pool."""
+    least = classes or 10
+    wanted = {least, 3 * least, pool // 20, pool // 5}
+    return sorted(size for size in wanted if least <= size <= pool // 5) or [pool // 5]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is run."""
+
+    sets: tuple[str, ...]
+    methods: dict[str, Method]
+    judges: tuple[str, ...]
+    seeds: int = 10
+    #: The largest pool and test set.
+    pool: int = 1000
+    test: int = 1000
+    sizes: Callable[[int, int], list[int]] = _spread
+    #: Shares of labels that are made wrong.
+    flips: tuple[float, ...] = (0.0,)
+    #: Sizes by set, where they are given.
+    fixed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+_KEPT = tuple(name for name, one in SETS.items() if not one.aside)
+_ASIDE = tuple(name for name, one in SETS.items() if one.aside)
+_CLASSES = tuple(name for name in _KEPT if not SETS[name].regression)
+
+PROTOCOLS: dict[str, Protocol] = {
+    "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
+    "kept": Protocol(_KEPT, OURS | RIVALS, TABLE_JUDGES),
+    "aside": Protocol(_ASIDE, OURS | RIVALS, TABLE_JUDGES),
+    "images": Protocol(
+        ("mnist", "cifar10"), OURS | RIVALS, ("cnn",), fixed={"mnist": (20, 50, 100, 200)}
+    ),
+    "first": Protocol(
+        ("digits", "breast-cancer", "wine", "embedding"),
+        FIRST,
+        ("logistic", "forest"),
+        seeds=5,
+        pool=2400,
+        fixed={
+            "digits": (10, 20, 50),
+            "breast-cancer": (10,),
+            "wine": (10,),
+            "embedding": (10, 50),
+        },
+    ),
+    "first-images": Protocol(
+        ("mnist",), FIRST, ("cnn",), seeds=5, fixed={"mnist": (20, 50, 100, 250)}
+    ),
+    "wrong-labels": Protocol(
+        _CLASSES,
+        OURS | CHANCE | {"labels as given": VARIANTS["labels as given"]},
+        QUICK_JUDGES,
+        seeds=5,
+        sizes=lambda classes, pool: [pool // 10, pool // 5],
+        flips=(0.05, 0.1, 0.2),
+    ),
+}

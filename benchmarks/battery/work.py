@@ -1,0 +1,202 @@
+"""One protocol, in several processes: select, judge, keep a row for each selection."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
+from benchmarks.battery.sets import SETS, load
+from benchmarks.common import machine
+from bicore import Dataset, Runtime
+from bicore.comparison.judges import as_judge, as_sample
+from bicore.kernels.presets import fully_connected
+from bicore.kernels.scaling import Normalised
+from bicore.runtime import Context
+from bicore.selectors import as_selector
+
+#: Training steps of network judges.
+STEPS = 500
+#: A share of the rows that is at most taken as a pool.
+POOL_SHARE = 0.6
+#: Boosted trees are one a class and round: beyond so many classes they judge nothing.
+MOST_BOOSTED = 5
+#: Sets whose columns share a scale by nature; the others are tables.
+AS_THEY_ARE = ("digits", "mnist", "cifar10", "embedding", "reuters", "newsgroups")
+
+Job = tuple[str, str, int, float, str, str]
+
+
+def worked(arguments: Any) -> dict[str, Any]:
+    protocol = PROTOCOLS[arguments.protocol]
+    rows_path = Path(arguments.rows)
+    done = _done(rows_path)
+    folder = str(arguments.sets)
+    jobs = [
+        (arguments.protocol, name, seed, flips, folder, arguments.device)
+        for seed in range(protocol.seeds)
+        for flips in protocol.flips
+        for name in protocol.sets
+        if (name, seed, flips) not in done
+    ]
+    context = multiprocessing.get_context("spawn")
+    with rows_path.open("a") as out, context.Pool(arguments.processes, _alone) as pool:
+        for place, rows in enumerate(pool.imap_unordered(_rows, jobs)):
+            out.writelines(json.dumps(row) + "\n" for row in rows)
+            out.flush()
+            print(f"{place + 1} of {len(jobs)}: {jobs[place][1]}", flush=True)
+    rows = [json.loads(line) for line in rows_path.read_text().splitlines()]
+    return {
+        "record": f"battery_{arguments.protocol}",
+        "machine": machine(),
+        "protocol": arguments.protocol,
+        "rows": rows,
+    }
+
+
+def _done(path: Path) -> set[tuple[str, int, float]]:
+    if not path.exists():
+        return set()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(row["set"], row["seed"], row["flips"]) for row in rows}
+
+
+def _alone() -> None:
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+
+
+class _Split:
+    """A pool and a test set of one seed."""
+
+    def __init__(self, job: Job, protocol: Protocol) -> None:
+        _, name, seed, flips, folder, _ = job
+        self.name = name
+        self.seed = seed
+        self.regression = SETS[name].regression
+        x, y = load(name, Path(folder))
+        rng = np.random.default_rng((seed, 7))
+        order = rng.permutation(len(y))
+        count = min(protocol.pool, int(POOL_SHARE * len(y)))
+        own, other = order[:count], order[count : count + protocol.test]
+        self.raw, self.test_raw = x[own], x[other]
+        self.scaled, self.test_scaled = self.raw, self.test_raw
+        if name not in AS_THEY_ARE:
+            mean, spread = self.raw.mean(0), self.raw.std(0)
+            spread[spread == 0] = 1
+            self.scaled, self.test_scaled = ((part - mean) / spread for part in (x[own], x[other]))
+        self.y, self.test_y = y[own], y[other]
+        self.wrong = np.zeros(count, dtype=bool)
+        self.classes = 0
+        if not self.regression:
+            labels, codes = np.unique(y, return_inverse=True)
+            self.classes = len(labels)
+            self.y, self.test_y = codes[own], codes[other]
+            self.wrong = rng.random(count) < flips
+            shift = rng.integers(1, self.classes, count)
+            self.y = np.where(self.wrong, (self.y + shift) % self.classes, self.y)
+
+    def chosen(self, method: Method, size: int) -> tuple[Any, float]:
+        """The picks, and what choosing them took."""
+        name, options, scaled = method
+        x = self.scaled if scaled else self.raw
+        if name == "class-balanced" and self.regression:
+            return None, 0.0
+        if options.get("kernel") == "normalised-ntk":
+            options = options | {"kernel": Normalised(fully_connected())}
+        if self.regression and {"loss", "prior"} & set(options):
+            return None, 0.0
+        selector = as_selector(name, **options)
+        data = Dataset(x.reshape(len(x), -1), self.y)
+        runtime = Runtime(device="cpu", threads=1, progress=False)
+        begun = time.process_time()
+        found = selector.select(data, size, rng=self.seed, context=Context(runtime=runtime))
+        return found, time.process_time() - begun
+
+
+def _rows(job: Job) -> list[dict[str, Any]]:
+    protocol = PROTOCOLS[job[0]]
+    split = _Split(job, protocol)
+    sizes = protocol.fixed.get(split.name) or protocol.sizes(split.classes, len(split.y))
+    found: list[dict[str, Any]] = []
+    for size in sizes:
+        picks = {}
+        for name, method in protocol.methods.items():
+            coreset, seconds = split.chosen(method, size)
+            if coreset is not None:
+                picks[name] = coreset, seconds
+        scores = _judged(split, protocol.judges, [one for one, _ in picks.values()], job[5])
+        for (name, (coreset, seconds)), own in zip(picks.items(), scores, strict=True):
+            found.append(
+                _row(split, job, size, name, own)
+                | {
+                    "seconds": round(seconds, 3),
+                    "wrong": round(float(split.wrong[coreset.indices].mean()), 4),
+                    "kernel": coreset.provenance.kernel,
+                }
+            )
+    whole = _judged(split, protocol.judges, [None], job[5])[0]
+    found.append(_row(split, job, len(split.y), "all data", whole))
+    return found
+
+
+def _row(split: _Split, job: Job, size: int, method: str, scores: Any) -> dict[str, Any]:
+    return {
+        "set": split.name,
+        "seed": split.seed,
+        "flips": job[3],
+        "size": size,
+        "method": method,
+        "scores": scores,
+    }
+
+
+def _judged(
+    split: _Split, judges: Iterable[str], picks: list[Any], device: str
+) -> list[dict[str, list[float]]]:
+    """For every selection its scores by judge: accuracy and balanced accuracy, or R² and MAE."""
+    where = torch.device(device)
+    classification = not split.regression
+    y = split.y if classification else split.y[:, None]
+    test_y = split.test_y if classification else split.test_y[:, None]
+    outputs = split.classes if classification else 1
+    centre, spread = (0.0, 1.0) if classification else (split.y.mean(), split.y.std())
+    y, test_y = ((one - centre) / spread if split.regression else one for one in (y, test_y))
+
+    def sample(indices: Any, weights: Any, images: bool) -> Any:
+        x = split.scaled[indices]
+        return as_sample(
+            x if images else x.reshape(len(x), -1), y[indices], weights, where, classification
+        )
+
+    found: list[dict[str, list[float]]] = [{} for _ in picks]
+    for name in judges:
+        if name == "boosting" and split.classes > MOST_BOOSTED:
+            continue
+        judge = as_judge(name, STEPS)
+        images = name == "cnn"
+        groups: dict[int, list[int]] = {}
+        every = [
+            (np.arange(len(y)), np.ones(len(y))) if one is None else (one.indices, one.weights)
+            for one in picks
+        ]
+        for place, (indices, _) in enumerate(every):
+            groups.setdefault(len(indices), []).append(place)
+        test_x = split.test_scaled if images else split.test_scaled.reshape(len(test_y), -1)
+        test = as_sample(test_x, test_y, np.ones(len(test_y)), where, classification)
+        for places in groups.values():
+            samples = [sample(*every[place], images) for place in places]
+            measures = judge.measures(samples, test, outputs, split.seed)
+            for place, one in zip(places, measures, strict=True):
+                found[place][name] = [round(float(value), 5) for value in one.values.values()]
+    return found
