@@ -22,7 +22,7 @@ from bicore import (
     PerPoint,
     Runtime,
 )
-from bicore.bilevel import LBFGS, Newton, Ridge, certificate
+from bicore.bilevel import LBFGS, Newton, Ridge, last_digits
 from bicore.bilevel.certificate import FLOOR, TOLERANCE, Refit, certified, promised
 from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
@@ -451,7 +451,7 @@ def test_what_is_not_the_objective_is_an_error(points, loss, memory, monkeypatch
     data = scaled(1)
     judge = scaled(1, 30, seed=1)
     if memory is not None:
-        monkeypatch.setattr(certificate, "BLOCK_BYTES", 1000)
+        monkeypatch.setattr(last_digits, "BLOCK_BYTES", 1000)
     runtime = Runtime("cpu", memory=memory)
     selector = BilevelSelector(RBF(0.1), loss, inner_reg=0.1)
     for outer in (None, judge):

@@ -25,7 +25,7 @@ from bicore import (
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.coreset import Status
-from bicore.kernels import operators
+from bicore.kernels import building, operators
 from bicore.numerics import tiles
 from bicore.runtime import Clock, TimeOver, checkpoint
 from bicore.selectors import (
@@ -62,8 +62,9 @@ def network():
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Every product in many parts, as with many rows."""
-    monkeypatch.setattr(operators, "LARGEST_BLOCK", 60)
-    monkeypatch.setattr(operators, "BLOCK_BYTES", 1 << 15)
+    monkeypatch.setattr(building, "LARGEST_BLOCK", 60)
+    for module in (building, operators):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 15)
     monkeypatch.setattr(tiles, "PART", 1 << 10)
 
 

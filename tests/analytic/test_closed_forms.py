@@ -120,9 +120,10 @@ def test_blocked_products_change_nothing(loss, monkeypatch):
     outer = blobs(25, seed=3)
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=RHO)
     stored = selector.select(data, 12, outer=outer)
-    monkeypatch.setattr("bicore.kernels.operators.SMALLEST_BLOCK", 7)
-    monkeypatch.setattr("bicore.kernels.operators.BLOCK_BYTES", 4000)
-    monkeypatch.setattr("bicore.kernels.operators.Gram", None)  # a stored matrix would fail
+    monkeypatch.setattr("bicore.kernels.building.SMALLEST_BLOCK", 7)
+    for module in ("building", "operators"):
+        monkeypatch.setattr(f"bicore.kernels.{module}.BLOCK_BYTES", 4000)
+    monkeypatch.setattr("bicore.kernels.building.Gram", None)  # a stored matrix would fail
     from bicore import Context
 
     tight = Context(runtime=Runtime(memory=45_000))

@@ -33,13 +33,8 @@ from bicore.data import (
 )
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
-from bicore.kernels.operators import (
-    OperatorPlan,
-    Reserve,
-    SomeRows,
-    build_operators,
-    plan_operators,
-)
+from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
+from bicore.kernels.operators import SomeRows
 from bicore.losses import Loss
 from bicore.picking import in_id_order
 from bicore.runtime import Runtime

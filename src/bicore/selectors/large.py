@@ -28,16 +28,9 @@ from bicore.coreset import Coreset
 from bicore.data import Dataset, as_tensor
 from bicore.errors import MemoryLimitError
 from bicore.kernels.base import Kernel
+from bicore.kernels.building import TRIVIAL_BYTES, Held, OperatorPlan, Reserve, plan_operators
 from bicore.kernels.classical import Nystrom
-from bicore.kernels.operators import (
-    BLOCK_BYTES,
-    TRIVIAL_BYTES,
-    Features,
-    Held,
-    OperatorPlan,
-    Reserve,
-    plan_operators,
-)
+from bicore.kernels.operators import BLOCK_BYTES, Features
 from bicore.picking import as_size
 from bicore.runtime import Clock, Context, Runtime, human_bytes, wide
 from bicore.selectors.base import Selector

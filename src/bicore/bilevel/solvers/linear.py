@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.solvers.factors import Factor, factorised
-from bicore.bilevel.solvers.plain_softmax import SoftmaxSystem, Solution
 from bicore.bilevel.solvers.preconditioner import Carried, Preconditioner
+from bicore.bilevel.solvers.softmax_system import SoftmaxSystem, Solution
 from bicore.data import Array
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Curvature, Softmax

@@ -2,288 +2,30 @@
 
     minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
     r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
-    a step Δ solves (s I + A K) Δ = −r
+    a step Δ solves (s I + A K) Δ = −r       (:mod:`bicore.bilevel.solvers.softmax_system`)
 
-A fit of some hundred points is thousands of small operations: what counts is their number and what
-each call costs. For a few points a step is direct. Beyond, conjugate gradients run in float32 on
-the scaled system
-
-    (s I + Â K̂) u = D^−½ b,   z = D^½ u,   K̂ = D^½ K D^½,   Â = D^−½ A D^−½
-
-preconditioned by a stored N = (s₀ I + K̂)⁻¹, of which K̂ N r = r − s₀ N r needs no product. Their
-answer is put right in float64: the residual of z itself is computed, and solved for again until it
-is small enough.
+A fit is mostly of points that were fitted before and one that joined; that one first solves a
+problem of its own.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from bicore.bilevel.solvers.preconditioner import (
-    BORDER_FLOOR,
-    PRECONDITIONER_FLOOR,
-    REFRESH,
-    Carried,
-)
+from bicore.bilevel.solvers.preconditioner import Carried
+from bicore.bilevel.solvers.softmax_system import SoftmaxSystem, Solution, norm
 from bicore.data import Array
 from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
 
-#: Points up to which C inverses are quicker than iterations.
-DIRECT = 32
 #: Newton's method leaves to the general solver what it has not solved by then.
 ITERATIONS = 25
 #: Lengths of a step that are tried before that.
 ATTEMPTS = 8
-#: Curvature below this share of the largest is raised to it where a factor needs it positive.
-CURVATURE_FLOOR = 1e-12
 #: The fit of a single point: steps, how far one may move its predictions, and a move that ends it.
 SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
-#: The border of the last point is made anew when its root curvature is off by this factor.
-STALE = 1.25
-#: The relative residual that float32 is asked for at most in one go …
-SINGLE = 2e-6
-#: … which must at least halve the true one; after so many goes the general solver takes over.
-GOES = 16
-#: Iterations of one go.
-MOST = 500
-
-
-class HalfPreconditioner(Carried):
-    """N = (s₀ I + D^½ K D^½)⁻¹ in float32, with a bordering row for every point that joins.
-
-    The curvature of the point that joined last changes most, from a point that the model does not
-    know to one that it has fitted: its border is made anew while that lasts, from ``smaller``.
-    """
-
-    __slots__ = ("age", "inverse", "root", "shift", "smaller")
-
-    def __init__(
-        self,
-        root: Array,
-        inverse: Array,
-        shift: float,
-        smaller: HalfPreconditioner | None = None,
-    ) -> None:
-        self.root = root
-        self.inverse = inverse
-        self.shift = shift
-        self.smaller = smaller
-        self.age: int = 0 if smaller is None else smaller.age + 1
-
-    @classmethod
-    def fitting(
-        cls, carried: Carried | None, gram: Array, typical: Array, shift: float
-    ) -> HalfPreconditioner | None:
-        """The one carried along while it fits; with another border when a single point is new;
-        otherwise a fresh one. None where there is no inverse."""
-        size = len(gram)
-        floor = PRECONDITIONER_FLOOR * typical.max() + np.finfo(np.float64).tiny
-        if isinstance(carried, cls):
-            last = math.sqrt(max(typical[-1], floor))
-            if len(carried.root) == size:
-                smaller = carried.smaller
-                if smaller is None or 1 / STALE < carried.root[-1] / last < STALE:
-                    return carried
-                return smaller._bordered(gram[-1], last)
-            if len(carried.root) == size - 1 and carried.age < REFRESH:
-                carried.smaller = None
-                return carried._bordered(gram[-1], last)
-        root = np.sqrt(np.maximum(typical, floor))
-        inverse = _inverse(gram * root * root[:, None], shift)
-        return None if inverse is None else cls(root, inverse, shift)
-
-    def _bordered(self, row: Array, root: float) -> HalfPreconditioner:
-        """The inverse of one more row and column."""
-        m = len(self.root)
-        border = (row[:m] * self.root * root).astype(np.float32)
-        solved = self.inverse @ border
-        corner = self.shift + row[m] * root**2
-        # in exact arithmetic it is at least the shift
-        schur = max(corner - float(border @ solved), self.shift * BORDER_FLOOR)
-        inverse = np.empty((m + 1, m + 1), dtype=np.float32)
-        np.multiply(solved[:, None], solved / np.float32(schur), out=inverse[:m, :m])
-        inverse[:m, :m] += self.inverse
-        inverse[:m, m] = inverse[m, :m] = solved / np.float32(-schur)
-        inverse[m, m] = 1 / schur
-        return HalfPreconditioner(np.append(self.root, root), inverse, self.shift, self)
-
-
-def _inverse(matrix: Array, shift: float) -> Array | None:
-    """(matrix + s I)⁻¹ in float32, by way of float64; None where that is not positive."""
-    from scipy.linalg import lapack  # not before it is needed: importing it takes time
-
-    matrix.flat[:: len(matrix) + 1] += shift
-    lower, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1)
-    if failed:
-        return None
-    half, _ = lapack.dpotri(lower, lower=1, overwrite_c=1)
-    whole = np.tril(half) + np.tril(half, -1).T
-    return np.ascontiguousarray(whole, dtype=np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """z, K z, and what it took."""
-
-    z: Array
-    image: Array
-    residual: float
-    iterations: int
-    preconditioner: Carried | None
-
-
-@dataclass(frozen=True, eq=False)
-class SoftmaxSystem:
-    """(s I + A K) z = b, with probabilities p and weighted ones w p, a row for each class."""
-
-    gram: Array
-    probabilities: Array
-    weighted: Array
-    shift: float
-
-    def curved(self, rows: Array) -> Array:
-        """A · rows."""
-        mean = np.einsum("cm,cm->m", self.probabilities, rows)
-        result: Array = rows - mean
-        result *= self.weighted
-        return result
-
-    def solve(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
-        """z to a relative residual of ``tolerance``; None where this way does not get there."""
-        if len(self.gram) > DIRECT:
-            return self._iterated(right, tolerance, carried)
-        ranged = self.range(right @ self.gram)
-        if ranged is None:
-            return None
-        z = (right - ranged) / self.shift
-        return Solution(z, z @ self.gram, 0.0, 1, carried)
-
-    def solve_range(
-        self, values: Array, tolerance: float, carried: Carried | None
-    ) -> Solution | None:
-        """The same for b = A · values."""
-        if len(self.gram) > DIRECT:
-            return self._iterated(self.curved(values), tolerance, carried)
-        z = self.range(values)
-        return None if z is None else Solution(z, z @ self.gram, 0.0, 1, carried)
-
-    def range(self, values: Array) -> Array | None:
-        """(s I + A K)⁻¹ A · values, directly: algorithm 3.3 of Rasmussen & Williams (2006). None
-        where rounding has made it singular."""
-        floor = CURVATURE_FLOOR * self.weighted.max()
-        root = np.sqrt(np.maximum(self.weighted, floor))
-        pairs = root[:, :, None] * root[:, None, :]
-        system = self.gram * pairs
-        diagonal = np.arange(len(self.gram))
-        system[:, diagonal, diagonal] += self.shift
-        try:
-            parts = np.linalg.inv(system)
-            parts *= pairs
-            single = parts @ values[:, :, None]
-            total = parts.sum(0)
-            total[diagonal, diagonal] += total[diagonal, diagonal].max() * np.finfo(np.float64).eps
-            common = np.linalg.solve(total, single.sum(0))
-        except np.linalg.LinAlgError:
-            return None
-        result: Array = (single - parts @ common)[:, :, 0]
-        return result
-
-    def _iterated(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
-        typical = _typical(self.probabilities, self.weighted)
-        preconditioner = HalfPreconditioner.fitting(carried, self.gram, typical, self.shift)
-        if preconditioner is None:
-            return None
-        goal = _norm(right)
-        if goal == 0:
-            return Solution(np.zeros_like(right), np.zeros_like(right), 0.0, 0, preconditioner)
-        go = _SingleIterations(self, preconditioner)
-        z = np.zeros_like(right)
-        image = np.zeros_like(right)
-        residual = right
-        reached = 1.0
-        count = 0
-        for _ in range(GOES):
-            # a little more than is left to do: the norms of the two systems differ
-            change, iterations = go.run(residual, max(min(tolerance / reached, 0.5) / 2, SINGLE))
-            count += iterations
-            z += change
-            image += change @ self.gram
-            residual = right - self.shift * z - self.curved(image)
-            before = reached
-            reached = _norm(residual) / goal
-            if reached <= tolerance:
-                return Solution(z, image, reached, count, preconditioner)
-            if not reached <= before / 2:
-                return None
-        return None
-
-
-class _SingleIterations:
-    """Conjugate gradients in float32 on the scaled system, in arrays that are made once."""
-
-    def __init__(self, system: SoftmaxSystem, preconditioner: HalfPreconditioner) -> None:
-        single = np.float32
-        self.preconditioner = preconditioner
-        self.shift = system.shift
-        self.probabilities = system.probabilities.astype(single)
-        # A in the scaled variables: weighted probabilities over the typical curvature
-        self.weighted = (system.weighted / preconditioner.root**2).astype(single)
-        shape = system.probabilities.shape
-        self.steps = np.empty((2, *shape), dtype=single)  # N r and K̂ N r
-        self.directions = np.empty((2, *shape), dtype=single)
-        self.moved = np.empty(shape, dtype=single)
-        self.mean = np.empty(shape[1], dtype=single)
-
-    def run(self, right: Array, tolerance: float) -> tuple[Array, int]:
-        """z of right after enough iterations, and how many they were."""
-        from scipy.linalg.blas import saxpy, sdot, sscal
-
-        inverse = self.preconditioner.inverse
-        own = -self.preconditioner.shift
-        scaled = right / self.preconditioner.root
-        size = _norm(scaled)
-        residual = (scaled / size).astype(np.float32)
-        z = np.zeros_like(residual)
-        self.directions[:] = 0
-        step = self.steps[0]
-        # the same arrays as vectors, for which a call into BLAS is the shortest way
-        flat, flat_z, flat_moved = (one.reshape(-1) for one in (residual, z, self.moved))
-        flat_step, flat_image = (one.reshape(-1) for one in self.steps)
-        flat_steps, flat_directions = self.steps.reshape(-1), self.directions.reshape(-1)
-        flat_direction, flat_paired = (one.reshape(-1) for one in self.directions)
-        before = 1.0
-        count = 0
-        while count < MOST:
-            count += 1
-            np.matmul(residual, inverse, out=step)
-            flat_image[:] = flat
-            saxpy(flat_step, flat_image, a=own)
-            energy = sdot(flat, flat_image)
-            if not energy > 0:
-                break  # what is left is rounding; the caller sees how much
-            sscal(energy / before, flat_directions)
-            saxpy(flat_steps, flat_directions)
-            before = energy
-            self._move()
-            saxpy(flat_direction, flat_moved, a=self.shift)
-            length = energy / sdot(flat_paired, flat_moved)
-            saxpy(flat_direction, flat_z, a=length)
-            saxpy(flat_moved, flat, a=-length)
-            if sdot(flat, flat) <= tolerance**2:
-                break
-        return z * (size * self.preconditioner.root), count
-
-    def _move(self) -> None:
-        """A applied to the pair of the direction."""
-        paired = self.directions[1]
-        np.multiply(self.probabilities, paired, out=self.moved)
-        np.add.reduce(self.moved, axis=0, out=self.mean)
-        np.subtract(paired, self.mean, out=self.moved)
-        self.moved *= self.weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,22 +67,23 @@ class SoftmaxFit:
     ) -> Fitted | None:
         """From a start; None where a plain Newton method does not get there."""
         value, place = self._begun(alpha)
-        if (answer := self._answer(place, carried)) is not None:
-            joined = self._joined(place, answer)
-            if joined[0] < value:
+        if not alpha[:, -1].any() and alpha.any():  # the last point alone is new
+            joined = self._joined(place, carried)
+            if joined is not None and joined[0] < value:
                 value, place = joined
         products = 1
         for iteration in range(min(iterations, ITERATIONS)):
             pull = self.weights * (place.probabilities - self.targets)
             keep = 2 * self.rho * place.alpha
             r = pull + keep
-            scale = _norm(pull) + _norm(keep)
-            size = _norm(r) / scale if scale > 0 else 0.0
+            scale = norm(pull) + norm(keep)
+            size = norm(r) / scale if scale > 0 else 0.0
             if size <= tolerance:
                 return Fitted(place.alpha, place.predictions, size, iteration, products, carried)
             # The forcing term keeps Newton's fast convergence without solving early systems
             # further than they deserve.
-            step = self._step(place, -r, min(0.1, max(size, 0.1 * tolerance)), carried)
+            forcing = min(0.1, max(size, 0.1 * tolerance))
+            step = self._system(place).solve(-r, forcing, carried)
             if step is None:
                 return None
             carried = step.preconditioner
@@ -358,30 +101,15 @@ class SoftmaxFit:
         value, p = self._value(alpha, h)
         return value, _Place(alpha, h, p)
 
-    def _answer(self, place: _Place, carried: Carried | None) -> Array | None:
-        """How the other points answer to one that joined last, for each unit of its coefficients;
-        None where no single point is new."""
-        row = self.gram[-1, :-1]
-        if isinstance(carried, HalfPreconditioner):
-            if len(carried.root) != len(row):
-                return None
-            root = carried.root
-            return root * (carried.inverse @ (root * row).astype(np.float32))
-        if not 0 < len(row) < DIRECT or place.alpha[:, -1].any() or not place.alpha.any():
-            return None
-        p = place.probabilities[:, :-1]
-        weights = self.weights[:-1]
-        root = np.sqrt(_typical(p, weights * p))
-        system = self.gram[:-1, :-1] * root * root[:, None]
-        system.flat[:: len(row) + 1] += 2 * self.rho
-        return root * np.linalg.solve(system, root * row)
-
-    def _joined(self, place: _Place, answer: Array) -> tuple[float, _Place]:
+    def _joined(self, place: _Place, carried: Carried | None) -> tuple[float, _Place] | None:
         """Where a point that joined last would take the fit if all others answered linearly.
 
         What is far from linear is that point alone: its own coefficients a solve a problem of C
         numbers, w (p(h + κa) − y) + s a = 0, with κ its variance given the others.
         """
+        answer = self._system(place).answer(carried)
+        if answer is None:
+            return None
         row = self.gram[-1]
         variance = max(float(row[-1] - row[:-1] @ answer), 0.0)
         own = _single_point(
@@ -397,12 +125,9 @@ class SoftmaxFit:
         alpha[:, :-1] -= own[:, None] * answer
         return self._begun(alpha)
 
-    def _step(
-        self, place: _Place, right: Array, tolerance: float, carried: Carried | None
-    ) -> Solution | None:
+    def _system(self, place: _Place) -> SoftmaxSystem:
         p = place.probabilities
-        system = SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
-        return system.solve(right, tolerance, carried)
+        return SoftmaxSystem(self.gram, p, self.weights * p, 2 * self.rho)
 
     def _trials(self, start: _Place, step: Solution, r: Array) -> Iterator[Trial[_Place]]:
         slope = min(float(np.vdot(r, step.image)), 0.0)
@@ -421,13 +146,6 @@ class SoftmaxFit:
         losses = np.log(total) + top - np.einsum("cm,cm->m", h, self.targets)
         p /= total
         return float(np.vdot(self.weights, losses)) + self.rho * float(np.vdot(alpha, h)), p
-
-
-def _typical(probabilities: Array, weighted: Array) -> Array:
-    """The mean eigenvalue of each block of curvature, which sends the vector of ones to zero."""
-    trace = weighted.sum(0) - np.einsum("cm,cm->m", weighted, probabilities)
-    typical: Array = trace / max(len(weighted) - 1, 1)
-    return typical
 
 
 def _single_point(
@@ -451,7 +169,3 @@ def _single_point(
         if reach < SINGLE_POINT_GOAL:
             break
     return change
-
-
-def _norm(values: Array) -> float:
-    return math.sqrt(np.vdot(values, values))

@@ -23,14 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.certificate import (
-    DRAWS,
-    TOLERANCE,
-    Draws,
-    mend,
-    rounding_of,
-    spread_of,
-)
+from bicore.bilevel.certificate import TOLERANCE, mend
+from bicore.bilevel.last_digits import DRAWS, Draws, rounding_of, spread_of
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator

@@ -16,14 +16,9 @@ from torch import Tensor
 from bicore.data import as_tensor
 from bicore.errors import NumericalError, unknown_name
 from bicore.kernels.base import Kernel
+from bicore.kernels.building import Reserve, build_operators
 from bicore.kernels.distances import settled
-from bicore.kernels.operators import (
-    Features,
-    KernelOperator,
-    OuterProducts,
-    Reserve,
-    build_operators,
-)
+from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
 from bicore.selectors.baselines.base import Job, several_outputs
 

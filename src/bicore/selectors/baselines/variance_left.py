@@ -19,17 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.certificate import (
-    DRAWS,
-    TOLERANCE,
-    Draws,
-    blocks_of,
-    factor,
-    mend,
-    precision,
-    rounding_of,
-    spread_of,
-)
+from bicore.bilevel.certificate import TOLERANCE, factor, mend, precision
+from bicore.bilevel.last_digits import DRAWS, Draws, blocks_of, rounding_of, spread_of
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
 

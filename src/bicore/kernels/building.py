@@ -1,0 +1,290 @@
+"""How a kernel matrix is held within the memory limit, and making the operator for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.data import Array, as_tensor
+from bicore.errors import InputError, MemoryLimitError, NumericalError
+from bicore.kernels.base import Kernel
+from bicore.kernels.operators import (
+    BLOCK_BYTES,
+    CPU,
+    Blocked,
+    Features,
+    Gram,
+    KernelOperator,
+    parts,
+)
+from bicore.runtime import Runtime, checkpoint, human_bytes, wide
+
+#: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
+FEATURE_SHARE = 0.5
+#: What any machine has: requests far below it do not ask how much is free.
+TRIVIAL_BYTES = 256_000_000
+#: Data of more than this share of a GPU's memory limit are left with the host.
+DATA_SHARE = 0.25
+#: Copies of its features that a kernel makes on the way to them.
+FEATURE_COPIES = 3
+#: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
+SMALLEST_BLOCK = 32
+#: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
+LARGEST_BLOCK = 1024
+#: The same on a GPU.
+LARGEST_DEVICE_BLOCK = 8192
+#: A Gram matrix may be asymmetric up to this share of its largest diagonal entry.
+GRAM_TOLERANCE = 1e-6
+#: Rows of a given Gram matrix compared with their columns at a time, so that no second one is made.
+GRAM_ROWS = 1024
+#: An eigenvalue may be negative by this much times the largest diagonal entry and n: what float32
+#: rounding can do.
+PSD_TOLERANCE = 2e-7
+#: Up to this many rows a given Gram matrix is tested for positive semi-definiteness whole; beyond,
+#: on a sample this large.
+PSD_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Bytes the engine will allocate beside a matrix, stored or blocked, and beside features."""
+
+    beside_matrix: int
+    beside_features: int
+
+
+class Held(StrEnum):
+    """How a kernel matrix is held."""
+
+    GRAM = "gram"
+    FEATURES = "features"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """How the matrices of a call would be held, the side of a block, and bytes.
+
+    ``needed`` is what that takes with what the engine needs beside it, ``stored`` what the matrices
+    alone would take, ``limit`` what is allowed.
+    """
+
+    held: Held
+    block: int
+    needed: int
+    stored: int
+    limit: int
+    #: Of explicit features.
+    width: int = 0
+    #: Data that would crowd a GPU stay with the host and come by blocks.
+    crowded: bool = False
+
+
+def plan_operators(
+    kernel: Kernel, x: Array, rows: int, reserve: Reserve, runtime: Runtime
+) -> OperatorPlan:
+    """How :func:`build_operators` would hold the matrices of these points and of ``rows`` more.
+
+    Features or stored matrices while they fit the limit beside what the engine itself needs,
+    otherwise blocked products, otherwise an error that names the number.
+    """
+    n = len(x)
+    shape = tuple(x.shape[1:])
+    stored = n * (n + rows) * runtime.itemsize
+    limit = _limit(stored + reserve.beside_matrix, runtime)
+    data = (n + rows) * int(np.prod(shape)) * runtime.itemsize
+    crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
+    width = _width(kernel, x, runtime)
+    if width is not None and width <= FEATURE_SHARE * n and not crowded:
+        needed = (n + rows) * width * runtime.itemsize + reserve.beside_features
+        if needed <= limit:
+            return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
+    per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
+    per_point = kernel.bytes_per_point(runtime.itemsize, shape)
+    reserved = reserve.beside_matrix
+    largest = LARGEST_BLOCK if runtime.torch_device.type == "cpu" else LARGEST_DEVICE_BLOCK
+    block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
+    block = min(block, largest)
+    pairs = block * block * per_pair
+    whole = stored + pairs + (n + rows) * per_point + reserved
+    if whole <= limit and not crowded:
+        return OperatorPlan(Held.GRAM, block, whole, stored, limit)
+    blocked = pairs + 2 * block * per_point + reserved
+    if blocked <= limit:
+        return OperatorPlan(Held.BLOCKED, block, blocked, stored, limit, crowded=crowded)
+    raise MemoryLimitError(
+        f"selecting from {n} points needs at least {human_bytes(blocked)} beside the "
+        f"data, and the limit is {human_bytes(limit)} (a stored Gram matrix would take "
+        f"{human_bytes(stored)}); raise Runtime(memory=…), ask for fewer points, or use float32."
+    )
+
+
+def build_operators(
+    kernel: Kernel, x: Array, outer_x: Array | None, reserve: Reserve, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
+    """The training operator and the outer one (the same object when there is no outer set).
+
+    Bytes are predicted before anything is allocated: see :func:`plan_operators`.
+    """
+    if kernel.precomputed:
+        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
+    rows = 0 if outer_x is None else len(outer_x)
+    plan = plan_operators(kernel, x, rows, reserve, runtime)
+    device = runtime.torch_device
+    train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
+    outer = None if outer_x is None else as_tensor(outer_x).to(train)
+    if plan.held is Held.FEATURES:
+        return _features(kernel, train, outer)
+    if plan.held is Held.GRAM:
+        return _stored(kernel, train, outer, plan.block)
+    square = Blocked(kernel, train, train, plan.block, device, plan.limit - plan.needed)
+    if outer is None:
+        return square, square
+    return square, Blocked(kernel, outer, train, plan.block, device)
+
+
+def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
+    """Of the features of a kernel that has them."""
+    found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
+    return None if found is None else found.shape[1]
+
+
+def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
+    """The side of the largest block whose pairs and points fit the room.
+
+    It solves side² · per_pair + 2 · side · per_point = room.
+    """
+    side = (math.sqrt(per_point**2 + per_pair * max(room, 0)) - per_point) / per_pair
+    return min(n, max(SMALLEST_BLOCK, int(side)))
+
+
+def _limit(needed: int, runtime: Runtime) -> int:
+    """The memory limit.
+
+    Where none was given and little is needed, the system is not asked: streams select often.
+    """
+    if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES:
+        return TRIVIAL_BYTES
+    return runtime.memory_bytes()
+
+
+def _stored(
+    kernel: Kernel, train: Tensor, outer: Tensor | None, block: int
+) -> tuple[KernelOperator, KernelOperator]:
+    square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
+    if outer is None:
+        return square, square
+    return square, Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
+
+
+def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
+    result = rows.new_empty(len(rows), len(columns))
+    with wide(rows.numel() * len(columns)):
+        for top in range(0, len(rows), block):
+            for left in range(0, len(columns), block):
+                checkpoint(top / len(rows))
+                part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
+                result[top : top + block, left : left + block] = part
+    return result
+
+
+def _features(
+    kernel: Kernel, train: Tensor, outer: Tensor | None
+) -> tuple[KernelOperator, KernelOperator]:
+    own = _feature_rows(kernel, train)
+    square = Features(_finite(own, kernel), own)
+    if outer is None:
+        return square, square
+    return square, Features(_finite(_feature_rows(kernel, outer), kernel), own)
+
+
+def _feature_rows(kernel: Kernel, points: Tensor) -> Tensor:
+    """Φ of all points, some at a time."""
+    first = kernel.features(points[:1])
+    assert first is not None
+    height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
+    if len(points) <= height or first.data_ptr() == points.data_ptr():
+        found = kernel.features(points)  # few, or the points themselves, which costs nothing
+        assert found is not None
+        return found
+    result = first.new_empty(len(points), first.shape[1])
+    for part in parts(torch.arange(len(points)), height):
+        rows = slice(int(part[0]), int(part[-1]) + 1)
+        found = kernel.features(points[rows])
+        assert found is not None
+        result[rows] = found
+    return result
+
+
+def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
+    if not torch.isfinite(matrix.sum()):
+        raise NumericalError(
+            f"kernel={kernel.name} returned values that are not finite; scale x, or use float64."
+        )
+    return matrix
+
+
+def _precomputed(
+    x: Array, outer_x: Array | None, reserved: int, runtime: Runtime
+) -> tuple[KernelOperator, KernelOperator]:
+    rows = len(x) + (0 if outer_x is None else len(outer_x))
+    moved = runtime.torch_device.type != "cpu" or x.dtype != np.dtype(runtime.dtype)
+    needed = reserved + (len(x) * rows * runtime.itemsize if moved else 0)
+    if needed > (limit := _limit(needed, runtime)):
+        raise MemoryLimitError(
+            f"selecting from a stored {len(x)} × {len(x)} matrix needs {human_bytes(needed)} "
+            f"beside it, and the limit is {human_bytes(limit)}; raise Runtime(memory=…), ask for "
+            "fewer points, or use float32."
+        )
+    check_gram(x)
+    square = Gram(as_tensor(x).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
+    if outer_x is None:
+        return square, square
+    if outer_x.shape[1] != len(x):
+        raise InputError(
+            f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of "
+            f"the {len(x)} points is needed."
+        )
+    return square, Gram(as_tensor(outer_x).to(square.matrix))
+
+
+def check_gram(matrix: Array) -> None:
+    """Square, symmetric and positive semi-definite, or an error with the number that says not."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(
+            f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}."
+        )
+    scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
+    gap = max(
+        float(np.abs(matrix[top : top + GRAM_ROWS] - matrix[:, top : top + GRAM_ROWS].T).max())
+        for top in range(0, len(matrix), GRAM_ROWS)
+    )
+    if gap > GRAM_TOLERANCE * scale:
+        raise InputError(
+            f"the Gram matrix is not symmetric: K and Kᵀ differ by {gap:.3g}; pass (K + K.T) / 2 "
+            "if that is rounding."
+        )
+    sample = matrix
+    if len(matrix) > PSD_ROWS:
+        rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
+        sample = matrix[np.ix_(rows, rows)]
+    smallest = _smallest_eigenvalue(sample.astype(np.float64), PSD_TOLERANCE * scale * len(sample))
+    if smallest < 0:
+        raise InputError(
+            "the Gram matrix is not positive semi-definite: its smallest eigenvalue is "
+            f"{smallest:.6g}; use a kernel that is, or add that much to the diagonal."
+        )
+
+
+def _smallest_eigenvalue(matrix: Array, allowed: float) -> float:
+    """Zero where a Cholesky factor proves that none is below −allowed, else the smallest."""
+    try:
+        np.linalg.cholesky(matrix + allowed * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return float(np.linalg.eigvalsh(matrix)[0])
+    return 0.0
