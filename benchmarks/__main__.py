@@ -23,6 +23,7 @@ NAMES = (
     "gpu",
     "pooled_regression",
     "strategies",
+    "exchange",
     "noise",
     "automatic",
     "active",

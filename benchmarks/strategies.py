@@ -19,14 +19,14 @@ import torch
 from benchmarks.common import data_folder, machine
 from bicore import BilevelSelector, Context, Coreset, Dataset, Runtime
 from bicore.kernels import fully_connected
-from bicore.selectors import Batches, Elimination, Exchange, Simplex, Strategy, Uniform
+from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
 from bicore.sources import mnist
 
 POOL = 10_000
 SIZES = (100, 500, 2000, 5000)
-#: The largest size that greedy selection is run at, and the most exchanges.
+#: The largest size that greedy selection is run at, and the most exchanges, where they are counted.
 GREEDY = 2000
-ROUNDS = {100: 100, 500: 60, 2000: 5}
+ROUNDS = {100: None, 500: None, 2000: 200}
 #: Sizes at which the weights of the simplex are tried.
 WEIGHED = (100, 500, 2000)
 
@@ -84,7 +84,7 @@ def _context() -> Context:
 def _strategies(size: int) -> list[Strategy | Uniform]:
     found: list[Strategy | Uniform] = [
         Uniform(),
-        *([Strategy()] if size <= GREEDY else []),
+        *([Greedy()] if size <= GREEDY else []),
         Batches(50),
     ]
     if size in ROUNDS:

@@ -387,8 +387,8 @@ class BilevelSelector(Selector):
         weighed = self.weights is not WeightMode.BINARY
         return Room(
             capacity,
-            # The columns of all points taken, and their products, where they are refined.
-            factors=(2 if weighed else 1) + 2 * self.strategy.refines,
+            # The columns of all points taken, twice, and their products, where they are refined.
+            factors=(2 if weighed else 1) + 3 * self.strategy.refines,
             reference=self.rule.compares,
             lean=rank_one_only,
         )

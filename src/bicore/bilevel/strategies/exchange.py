@@ -1,4 +1,4 @@
-"""Greedy selection, then the best swaps."""
+"""Greedy selection, then the best swaps: passes over all pairs, and a shortlist after each."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ IMPRECISE = (
 
 @dataclass(frozen=True)
 class Exchange(Refining):
-    """Greedy selection, then Fedorov exchanges: the best swap of all, again and again.
+    """Greedy selection, then exchanges: the best swap of all, again and again.
 
-    Of all pairs of a chosen and another point, swap the one that lowers the objective most, by the
-    exact gain. The objective of the swapped set itself has the last word: with binary weights it
-    never ends above greedy. The first round costs one product of the kernel matrix with the chosen
-    columns, each other one a pass. For the squared error.
+    A pass over all pairs of a chosen and another point says by how much each swap would lower the
+    objective, exactly. The points of the best ones are exchanged with, each swap by rank-one terms
+    and each the best at its moment, until none is left; then comes the next pass. The last one is
+    over all pairs: when it ends by itself, no swap at all lowers the objective by more than the
+    tolerance. The objective of the swapped set has the last word: with binary weights it never
+    ends above greedy. For the squared error.
 
     Parameters
     ----------
     rounds : int, optional
-        The most swaps; by default as many as the coreset has points.
+        The most swaps; by default as many as there are.
     tolerance : float
         A swap must lower the objective by more than this share of it.
 
@@ -124,8 +126,9 @@ class _Exchanges:
                 some = None
             elif some is None and len(self.free) > WIDER**2 * self._width:
                 own = torch.tensor(self.points, device=self.free.device)
-                some = torch.cat([self._best(promises, len(self.free) // WIDER), own]).unique()
-            self.chosen = self.chosen.moved_to(self.points)
+                some = torch.cat([self._best(promises, len(self.free) // WIDER), own])
+            if self.chosen.points != self.points:
+                self.chosen = self.chosen.moved_to(self.points)
         return Ending()
 
     @property

@@ -80,8 +80,10 @@ class Leaving:
 
     def plain(self) -> Leaving:
         """Arrays, where that is faster."""
-        parts = (self.own, self.spread, self.alpha, self.pulled)
-        return Leaving(*(plain(part) for part in parts), self.rho)
+        own, spread, alpha, pulled = (
+            plain(part) for part in (self.own, self.spread, self.alpha, self.pulled)
+        )
+        return Leaving(own, spread, alpha, pulled, self.rho)
 
     def nets(self, standing: Standing, result: Any) -> Any:
         """(points, places): by how much the objective falls when a point takes a place.

@@ -1,16 +1,16 @@
 """Exchanges with a few points, each by rank-one terms.
 
 The pool is the chosen points S and a shortlist of others, the chosen first: a swap exchanges two
-rows. With Q = (K_SS + ρI)⁻¹ and U = K[:, S] Q its tables have a row for every point of the pool, and
-two of them a column for every place of S:
+rows. With Q = (K_SS + ρI)⁻¹ and U = K[:, S] Q its tables have a row for every point of the pool,
+and two of them a column for every place of S:
 
                          back           image        residual      pull
     of the shortlist     K[k, S] Q      (K'D U)_k       r_k      (K'Dr)_k
     of the chosen          −Q_i         (UᵀD U)_i       α_i      (UᵀDr)_i
 
 One and the same step changes both kinds of rows when a point leaves, and another when one joins
-(they are the sweeps of K + ρI, carried to everything that follows from K'): no fit, and no pass over
-the kernel matrix. K and KᵀDK of the pool are all that a step needs; the outer set is met in the
+(they are the sweeps of K + ρI, carried to everything that follows from K'): no fit, and no pass
+over the kernel matrix. K and KᵀDK of the pool are all that a step needs; the outer set is met in the
 objective alone, which is that of the coefficients as they stand.
 """
 

@@ -228,7 +228,7 @@ class Chosen:
         if fixed >= len(self.points):
             return best
         rows = torch.arange(len(best), device=best.device) if some is None else some
-        for part in rows.split(max(1, BLOCK // len(self.points))):
+        for part in torch.split(rows, max(1, BLOCK // len(self.points))):
             standing = self.standing(part if some is not None else slice(part[0], part[-1] + 1))
             nets = leaving.nets(standing.plain(), plain(torch.empty_like(standing.back)))
             best[part] = torch.as_tensor(nets)[:, fixed:].amax(1)
