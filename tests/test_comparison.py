@@ -24,6 +24,7 @@ from bicore.comparison.judges import (
 )
 from bicore.comparison.judges.measures import measure_by, measured
 from bicore.comparison.judges.ridge import left_out_errors
+from bicore.comparison.judges.table import prepared
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import scored, smallest_detectable, summarise
@@ -235,6 +236,10 @@ def test_scaling_is_by_the_selection_and_its_weights():
     points = sample(data, slice(0, 40), weight)
     moved = Sample(points.x * scale + shift, points.y, weight)
     elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
+    scaled, _ = prepared(moved, elsewhere.x, scales=True)
+    share = weight.double() / weight.double().sum()
+    torch.testing.assert_close(share @ scaled.x, torch.zeros(4).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(share @ scaled.x.square(), torch.ones(4).double())
     for name in ("logistic", "knn"):
         judge = as_judge(name, 1)
         first = judge.scores([points], test, 3, seed=0)

@@ -285,6 +285,21 @@ def test_a_price_is_no_part_of_the_answer():
     assert len(judge.seen) == after.fits  # what was timed is not done again
 
 
+def test_a_price_counts_the_selections():
+    data, test = blobs(60), blobs(40, seed=1)
+    options = {"seeds": 2, "method": "uniform", "judge": "ridge"}
+    chosen = Coreset(np.arange(5))
+    prices = [
+        Appraisal(data, 5, **options).price(),
+        Appraisal(data, 5, test=test, **options).price(),
+        Appraisal(data, chosen, test=test, **options).price(),
+    ]
+    assert [price.selections for price in prices] == [2, 1, 0]
+    assert " and 2 selections, some " in str(prices[0])
+    assert " and 1 selection, some " in str(prices[1])
+    assert "fits, some " in str(prices[2])
+
+
 def test_a_coreset_without_a_test_set_is_repeated_by_its_own_method():
     data = blobs(120)
     coreset = bicore.select(data, 8, kernel="rbf", inner_reg=0.1)

@@ -67,7 +67,8 @@ class Price:
     seconds: float
 
     def __str__(self) -> str:
-        more = f" and {self.selections} selections" if self.selections else ""
+        plural = "" if self.selections == 1 else "s"
+        more = f" and {self.selections} selection{plural}" if self.selections else ""
         return f"about {self.fits} fits{more}, some {human_seconds(self.seconds)}"
 
 
@@ -316,11 +317,11 @@ class Appraisal:
             clock = Clock()
             self._random("uniform", size, second)
             times.append(clock.seconds)
-        repeated = self.test is None
-        selecting = len(self.cuts) * self._selection_seconds() if repeated else 0.0
+        selections = len(self.cuts) if self.test is None else int(self.coreset is None)
+        selecting = selections * self._selection_seconds() if selections else 0.0
         random = len(self.rivals) * TYPICAL_SIZES * len(self.cuts)
         seconds = selecting + len(self.cuts) * times[0] + random * sum(times) / 2
-        return Price(len(self.cuts) + random, len(self.cuts) if repeated else 0, seconds)
+        return Price(len(self.cuts) + random, selections, seconds)
 
     def _selection_seconds(self) -> float:
         """Of one selection: as long as the one that is there took, or the first one."""

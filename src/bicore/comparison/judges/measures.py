@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from bicore.comparison.judges.sample import Sample
@@ -31,7 +32,7 @@ class Measure:
 
     Examples
     --------
-    >>> CLASSES[0].of(np.array([0, 1]), np.array([0, 0]))
+    >>> CLASSES[0].of(torch.tensor([0, 1]), torch.tensor([0, 0]))
     0.5
     """
 
@@ -39,7 +40,7 @@ class Measure:
     word: str
     title: str
     larger: bool
-    of: Callable[[np.ndarray, np.ndarray], float]
+    of: Callable[[Tensor, Tensor], float]
 
 
 @dataclass(frozen=True)
@@ -142,45 +143,46 @@ def measured(predicted: Tensor, test: Sample) -> Measures:
 
     Examples
     --------
-    >>> import torch
     >>> test = Sample(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.ones(4))
     >>> measured(torch.tensor([[1.0, 0.0]]).expand(4, 2), test).values
     {'accuracy': 0.75, 'balanced_accuracy': 0.5}
     """
-    values = predicted.double().cpu().numpy()
-    if not np.isfinite(values).all():
+    if not torch.isfinite(predicted).all():
         raise NumericalError(
             "a judge's predictions are not finite; scale the features, or use another judge."
         )
-    said = values.argmax(1) if test.classification else values
-    goal = test.y.cpu().numpy() if test.classification else test.y.double().cpu().numpy()
+    said = predicted.argmax(1) if test.classification else predicted.double()
+    goal = test.y if test.classification else test.y.double()
     return Measures({one.key: one.of(said, goal) for one in measures_of(test.classification)})
 
 
-def _accuracy(said: np.ndarray, goal: np.ndarray) -> float:
-    return float(np.mean(said == goal))
+def _accuracy(said: Tensor, goal: Tensor) -> float:
+    return float((said == goal).double().mean())
 
 
-def _balanced_accuracy(said: np.ndarray, goal: np.ndarray) -> float:
+def _balanced_accuracy(said: Tensor, goal: Tensor) -> float:
     """The mean, over the classes tested on, of the share of a class that is found."""
-    return float(np.mean([np.mean(said[goal == code] == code) for code in np.unique(goal)]))
+    right = (said == goal).double()
+    classes = int(goal.max()) + 1
+    found, there = (torch.bincount(goal, one, classes) for one in (right, torch.ones_like(right)))
+    return float((found[there > 0] / there[there > 0]).mean())
 
 
-def _explained(said: np.ndarray, goal: np.ndarray) -> float:
+def _explained(said: Tensor, goal: Tensor) -> float:
     """R² = 1 − Σ‖y − h‖²/Σ‖y − ȳ‖²."""
-    spread = float(np.square(goal - goal.mean(0)).sum())
+    spread = float((goal - goal.mean(0)).square().sum())
     if not spread > 0:
         raise NumericalError(
             "the targets tested on are all equal, so R² means nothing; test on more points."
         )
-    score = 1 - float(np.square(goal - said).sum()) / spread
-    if not np.isfinite(score):
+    score = 1 - float((goal - said).square().sum()) / spread
+    if not math.isfinite(score):
         raise NumericalError("R² is not finite; scale the targets.")
     return score
 
 
-def _absolute_error(said: np.ndarray, goal: np.ndarray) -> float:
-    return float(np.abs(goal - said).mean())
+def _absolute_error(said: Tensor, goal: Tensor) -> float:
+    return float((goal - said).abs().mean())
 
 
 CLASSES = (
