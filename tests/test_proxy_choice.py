@@ -21,7 +21,7 @@ from bicore import (
 )
 from bicore.active import query
 from bicore.bilevel import proxy_choice
-from bicore.bilevel.proxy_choice import CANDIDATES, AutomaticKernel, Chosen, choice_of
+from bicore.bilevel.proxy_choice import CANDIDATES, AutomaticKernel, Chosen, Trial, choice_of
 from bicore.data import read_targets
 from bicore.kernels import Standardised, UnitRows
 from bicore.selectors import JointSelector, Reconstruction, large, quality_curve, trusted
@@ -104,11 +104,26 @@ def test_the_simplest_within_a_standard_error_is_taken():
     x, y = linear_data()
     found = choice(x, y)
     order = list(CANDIDATES)
-    near = [one.name for one in found.trials if one.margin <= max(one.deviation, 1e-3)]
+    near = [one.name for one in found.trials if one.margin <= np.clip(one.deviation, 1e-3, 1e-2)]
     assert found.name == min(near, key=order.index)
     assert [one.error for one in found.trials] == sorted(one.error for one in found.trials)
     assert found.trials[0].margin == found.trials[0].deviation == 0
     assert all(one.accuracy is None for one in found.trials)  # targets are no classes
+
+
+@pytest.mark.parametrize(
+    ("margin", "deviation", "near"),
+    [
+        (0.004, 0.005, True),
+        (0.006, 0.005, False),
+        (0.0009, 0.0, True),
+        (0.0011, 0.0, False),
+        (0.009, 0.5, True),
+        (0.011, 0.5, False),
+    ],
+)
+def test_what_chance_may_and_may_not_excuse(margin, deviation, near):
+    assert Trial("linear", 0.5, margin, deviation).near is near
 
 
 def test_errors_next_to_nothing_are_equal():
