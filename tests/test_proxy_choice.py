@@ -15,8 +15,10 @@ from bicore import (
     Dataset,
     InputError,
     Linear,
+    MergeReduce,
     Normalised,
     Nystrom,
+    ReplayMemory,
     Runtime,
 )
 from bicore.active import query
@@ -88,7 +90,7 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
     lowest = np.inf
     for exponent in proxy_choice.EXPONENTS:
         errors = []
-        for chosen, rest in found.splits:
+        for chosen, rest in zip(found.chosen, found.rest, strict=True):
             assert not set(chosen) & set(rest)
             assert len(chosen) == 60
             inner = gram[np.ix_(chosen, chosen)] + 10.0**exponent * np.eye(60)
@@ -364,6 +366,18 @@ def test_every_door_settles_the_kernel():
     assert without.details["kernel_trials"]["name"] in CANDIDATES
     picked = query(x[:40], y[:40], x[40:], 3, selector=AUTO)
     assert len(picked) == 3
+
+
+def test_memories_choose_as_they_go():
+    x, y = radial_data()
+    buffer = MergeReduce(AUTO, 20, 2)
+    for top in range(0, 200, 50):
+        buffer.update(x[top : top + 50], y[top : top + 50])
+    assert 0 < len(buffer) <= 20
+    memory = ReplayMemory(AUTO, 12)
+    for top in (0, 100):
+        memory.add_task(x[top : top + 100], y[top : top + 100])
+    assert [len(rows) for rows in memory.tasks] == [6, 6]
 
 
 def test_standardised_is_measured_on_all_rows():
