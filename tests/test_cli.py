@@ -540,6 +540,21 @@ def test_what_ended_early_is_told_by_the_file_too(bicore, folder, tmp_path):
         assert line in shown
 
 
+def test_an_automatic_kernel_is_named_in_one_line(bicore, folder, tmp_path):
+    first = tmp_path / "first.npz"
+    words = ("select", "data.npz", "--kernel", "auto", "--inner-reg", "0.1")
+    result = bicore(*words, "--size", "5", "--out", first, cwd=folder)
+    lines = [line for line in result.stdout.splitlines() if line.startswith("kernel: ")]
+    record = Coreset.load(first).details["kernel_trials"]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"kernel: {record['name']}, by a held-out error of ")
+    again = bicore(*words, "--size", "9", "--initial", first, "--json", "--quiet", cwd=folder)
+    assert json.loads(again.stdout)["indices"][:5] == Coreset.load(first).indices.tolist()
+    refused = bicore("kernel", "data.npz", "--kernel", "auto", "--out", "K.npy", cwd=folder)
+    assert refused.returncode == 2
+    assert "name a kernel" in refused.stderr
+
+
 def test_kernel_matrix_on_disk_and_resumed(bicore, folder, tmp_path, monkeypatch):
     out = tmp_path / "K.npy"
     result = bicore("kernel", "data.npz", "--kernel", "rbf", "--out", out, cwd=folder)

@@ -15,13 +15,15 @@ from bicore import (
     Dataset,
     InputError,
     Linear,
+    MergeReduce,
     Normalised,
     Nystrom,
+    ReplayMemory,
     Runtime,
 )
 from bicore.active import query
 from bicore.bilevel import proxy_choice
-from bicore.bilevel.proxy_choice import CANDIDATES, AutomaticKernel, Chosen, choice_of
+from bicore.bilevel.proxy_choice import CANDIDATES, AutomaticKernel, Chosen, Trial, choice_of
 from bicore.data import read_targets
 from bicore.kernels import Standardised, UnitRows
 from bicore.selectors import JointSelector, Reconstruction, large, quality_curve, trusted
@@ -88,7 +90,7 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
     lowest = np.inf
     for exponent in proxy_choice.EXPONENTS:
         errors = []
-        for chosen, rest in found.splits:
+        for chosen, rest in zip(found.chosen, found.rest, strict=True):
             assert not set(chosen) & set(rest)
             assert len(chosen) == 60
             inner = gram[np.ix_(chosen, chosen)] + 10.0**exponent * np.eye(60)
@@ -104,11 +106,26 @@ def test_the_simplest_within_a_standard_error_is_taken():
     x, y = linear_data()
     found = choice(x, y)
     order = list(CANDIDATES)
-    near = [one.name for one in found.trials if one.margin <= max(one.deviation, 1e-3)]
+    near = [one.name for one in found.trials if one.margin <= np.clip(one.deviation, 1e-3, 1e-2)]
     assert found.name == min(near, key=order.index)
     assert [one.error for one in found.trials] == sorted(one.error for one in found.trials)
     assert found.trials[0].margin == found.trials[0].deviation == 0
     assert all(one.accuracy is None for one in found.trials)  # targets are no classes
+
+
+@pytest.mark.parametrize(
+    ("margin", "deviation", "near"),
+    [
+        (0.004, 0.005, True),
+        (0.006, 0.005, False),
+        (0.0009, 0.0, True),
+        (0.0011, 0.0, False),
+        (0.009, 0.5, True),
+        (0.011, 0.5, False),
+    ],
+)
+def test_what_chance_may_and_may_not_excuse(margin, deviation, near):
+    assert Trial("linear", 0.5, margin, deviation).near is near
 
 
 def test_errors_next_to_nothing_are_equal():
@@ -349,6 +366,18 @@ def test_every_door_settles_the_kernel():
     assert without.details["kernel_trials"]["name"] in CANDIDATES
     picked = query(x[:40], y[:40], x[40:], 3, selector=AUTO)
     assert len(picked) == 3
+
+
+def test_memories_choose_as_they_go():
+    x, y = radial_data()
+    buffer = MergeReduce(AUTO, 20, 2)
+    for top in range(0, 200, 50):
+        buffer.update(x[top : top + 50], y[top : top + 50])
+    assert 0 < len(buffer) <= 20
+    memory = ReplayMemory(AUTO, 12)
+    for top in (0, 100):
+        memory.add_task(x[top : top + 100], y[top : top + 100])
+    assert [len(rows) for rows in memory.tasks] == [6, 6]
 
 
 def test_standardised_is_measured_on_all_rows():
