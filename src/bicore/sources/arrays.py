@@ -51,7 +51,7 @@ def npy(path: Path, labels: Path | None) -> Source:
 
 
 def _usual(x: Array) -> str:
-    """Vectors are as their maker had them, most often embeddings; pixels are brought to one scale."""
+    """Vectors are as their maker had them, most often embeddings; pixels come to one scale."""
     return "none" if x.ndim == 2 else "standard"
 
 
