@@ -10,8 +10,8 @@ and two of them a column for every place of S:
 
 One and the same step changes both kinds of rows when a point leaves, and another when one joins
 (they are the sweeps of K + ρI, carried to everything that follows from K'): no fit, and no pass
-over the kernel matrix. K and KᵀDK of the pool are all that a step needs; the outer set is met in the
-objective alone, which is that of the coefficients as they stand.
+over the kernel matrix. K and KᵀDK of the pool are all that a step needs; the outer set is met in
+the objective alone, which is that of the coefficients as they stand.
 """
 
 from __future__ import annotations
