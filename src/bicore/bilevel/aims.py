@@ -27,10 +27,11 @@ from bicore.data import Array, Targets
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import encoded
+from bicore.numerics.tiles import row_by_row
 from bicore.runtime import checkpoint
 
 #: Points that the others are predicted from; the decomposition grows with the third power.
-REFERENCE = 800
+REFERENCE = 600
 #: The grid of ρ, as powers of ten times the mean of the kernel's diagonal.
 EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
 #: Components of the inputs, and the fewest reference points for each.
@@ -224,11 +225,19 @@ class _Reference:
     def __init__(self, operator: KernelOperator, points: Tensor) -> None:
         self.operator = operator
         self.points = points
-        parts = points.split(WIDTH)  # type: ignore[no-untyped-call]
-        square = torch.cat([self._part(operator, part)[points] for part in parts], 1)
+        square = self._square()
         values, self.vectors = torch.linalg.eigh((square + square.T) / 2)
         self.values = values.clamp_min(0)
         self.scale = float(square.diagonal().mean()) or 1.0
+
+    def _square(self) -> Tensor:
+        """The matrix of the points themselves."""
+        features = self.operator.feature_rows
+        if features is not None:
+            own = features[1][self.points].double()
+            return own @ own.T
+        parts = self.points.split(WIDTH)  # type: ignore[no-untyped-call]
+        return torch.cat([self._part(self.operator, part)[self.points] for part in parts], 1)
 
     @staticmethod
     def of(problem: Problem, eligible: Array, seed: int) -> _Reference:
@@ -246,6 +255,11 @@ class _Reference:
 
     def _applied(self, operator: KernelOperator, right: Tensor) -> Tensor:
         """K[:, points] @ right, some columns at a time."""
+        features = operator.feature_rows
+        if features is not None:
+            rows, columns = features
+            inside = (columns[self.points].double().T @ right).to(rows)
+            return row_by_row(rows, inside).double()
         total = right.new_zeros(operator.shape[0], right.shape[1])
         parts = zip(self.points.split(WIDTH), right.split(WIDTH), strict=True)  # type: ignore[no-untyped-call]
         for points, part in parts:
