@@ -84,7 +84,11 @@ def main() -> int:
         return 2
     record["command"] = "python -m benchmarks " + " ".join(_public(sys.argv[1:]))
     if arguments.record or arguments.out:
-        write_record(record.pop("record", arguments.name), record, Path(arguments.out) if arguments.out else RECORDS)
+        write_record(
+            record.pop("record", arguments.name),
+            record,
+            Path(arguments.out) if arguments.out else RECORDS,
+        )
     if arguments.json:
         print(json.dumps(record))
     return 0

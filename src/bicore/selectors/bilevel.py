@@ -15,7 +15,7 @@ from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import notes_of, trials_of
+from bicore.bilevel.proxy_choice import MANY, notes_of, trials_of
 from bicore.bilevel.quotas import QuotaRule
 from bicore.bilevel.rules import Gain, Gradient, OpenRule, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -37,6 +37,8 @@ from bicore.selectors.base import Selector, need_labels
 
 #: The weights of two paths whose objectives differ by less than this share are equally good.
 EQUAL = 1e-7
+#: Where rows are many, exchanges that nobody asked for end after so many passes over them.
+PASSES_OF_MANY = 3
 _FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
 #: What is said where only the path of unit weights came to its end.
 UNLEARNT = {
@@ -560,7 +562,8 @@ class BilevelSelector(Selector):
         if isinstance(found.targets, Open):
             found = found._allowed(targets=Smoothed()) or replace(found, targets=Given())
         if isinstance(found.strategy, OpenStrategy):
-            wanted = Exchange() if classes and self.candidates is None else Greedy()
+            passes = None if len(data) <= MANY else PASSES_OF_MANY
+            wanted = Exchange(passes=passes) if classes and self.candidates is None else Greedy()
             found = found._allowed(strategy=wanted) or replace(found, strategy=Greedy())
         if isinstance(found.rule, OpenRule):
             better: Rule = Gradient() if classes else Gain()

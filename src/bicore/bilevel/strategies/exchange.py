@@ -50,6 +50,8 @@ class Exchange(Refining):
         The most swaps; by default as many as there are.
     tolerance : float
         A swap must lower the objective by more than this share of it.
+    passes : int, optional
+        The most passes over all pairs; by default as many as it takes.
 
     Examples
     --------
@@ -63,17 +65,20 @@ class Exchange(Refining):
 
     rounds: int | None = None
     tolerance: float = 1e-6
+    passes: int | None = None
 
     name = "exchange"
     exact = True
 
     def __post_init__(self) -> None:
-        if self.rounds is not None:
-            whole_number(
-                self.rounds,
-                0,
-                f"rounds={self.rounds!r} is not a whole number >= 0; give the most swaps, or None.",
-            )
+        for name, value, words in (
+            ("rounds", self.rounds, "the most swaps"),
+            ("passes", self.passes, "the most passes"),
+        ):
+            if value is not None:
+                whole_number(
+                    value, 0, f"{name}={value!r} is not a whole number >= 0; give {words}, or None."
+                )
         if not 0 <= self.tolerance < 1:
             raise InputError(
                 f"tolerance={self.tolerance!r} is outside 0 … 1; give the share of the objective "
@@ -102,6 +107,7 @@ class _Exchanges:
         self.points = points
         self.tolerance = settings.tolerance
         self.most = math.inf if settings.rounds is None else settings.rounds
+        self.passes = math.inf if settings.passes is None else settings.passes
         self.ranks = assembly.ranks
         self.rank_list = self.ranks.tolist()
         self.free = assembly.open
@@ -113,9 +119,10 @@ class _Exchanges:
 
     def run(self) -> Ending:
         some: Tensor | None = None  # the points of the best promises; None for all of them
-        while self.swaps < self.most:
+        while self.swaps < self.most and self.passes > 0:
             if self.assembly.clock.over:
                 return STOPPED
+            self.passes -= 1
             promises = self.chosen.promises(self.free, self.assembly.fixed, self.barred, some)
             made = False
             if bool(promises.max() > self.tolerance * self.objective):
