@@ -25,7 +25,7 @@ from bicore.runtime import Context
 from bicore.selectors import as_selector
 
 #: Training steps of network judges.
-STEPS = 500
+STEPS = 300
 #: A share of the rows that is at most taken as a pool.
 POOL_SHARE = 0.6
 #: Boosted trees are one a class and round: beyond so many classes they judge nothing.
