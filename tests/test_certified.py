@@ -23,7 +23,7 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Newton, Ridge, last_digits
-from bicore.bilevel.certificate import FLOOR, TOLERANCE, Refit, certified, promised
+from bicore.bilevel.certificate import FLOOR, MOST_OPEN, TOLERANCE, Refit, certified, promised
 from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
@@ -302,6 +302,8 @@ def check(case):
         return str(error)
     value, empty = truth(case, coreset, x, y, weights, outer)
     allowed = TOLERANCE[getattr(torch, case.dtype)] * max(value, FLOOR * empty)
+    allowed += coreset.details.get("open_by", 0.0)  # what it says itself
+    assert allowed <= 1.1 * MOST_OPEN * max(value, FLOOR * empty)
     assert abs(coreset.objective - value) <= allowed, (coreset.objective, value, allowed)
     return None
 

@@ -74,7 +74,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert "worth: uniform rows of the same mean score" in result.stdout
     assert (table / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "tested on 22 points (held out at random for each seed)" in result.stderr
-    assert "scaled to mean 0 and variance 1, by each pool's own numbers" in result.stderr
+    assert "features: as they are, not scaled" in result.stderr
 
 
 def test_methods_with_a_model_and_a_network_judge(bicore, table):

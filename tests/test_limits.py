@@ -301,12 +301,12 @@ SCARCE = Runtime(device="cpu", memory=760_000)
 def test_landmarks_stand_in_for_a_matrix_that_would_take_too_long(dear):
     data = blobs()
     with pytest.warns(LargeDataWarning, match="60 Nyström landmarks stand in") as caught:
-        found = select(data, 5, kernel="rbf", runtime=SCARCE)
+        found = select(data, 5, kernel="rbf", method="paper", runtime=SCARCE)
     assert caught[0].filename == __file__
     assert found.provenance.kernel.startswith("nystrom(rbf")
     assert found.provenance.notes == (str(caught[0].message),)
     assert "large='exact'" in found.provenance.notes[0]
-    expected = bicore.estimate(data, 5, kernel="rbf", runtime=SCARCE)
+    expected = bicore.estimate(data, 5, kernel="rbf", method="paper", runtime=SCARCE)
     assert expected.operator == "features"
     assert expected.approximation == found.provenance.notes[0]
     assert expected.bytes <= 760_000
@@ -316,11 +316,11 @@ def test_exact_is_exact_and_says_how_long_it_takes(dear):
     data = blobs()
     plain = BilevelSelector("rbf").select(data, 5, context=Context(runtime=SCARCE))
     with pytest.warns(LargeDataWarning, match=r"block by block, which takes about \d+ h"):
-        found = select(data, 5, kernel="rbf", runtime=SCARCE, large="exact")
+        found = select(data, 5, kernel="rbf", method="paper", runtime=SCARCE, large="exact")
     assert found.indices.tolist() == plain.indices.tolist()
     assert found.provenance.kernel == plain.provenance.kernel
     assert found.details["operator"] == "blocked"
-    expected = bicore.estimate(data, 5, kernel="rbf", runtime=SCARCE, large="exact")
+    expected = bicore.estimate(data, 5, kernel="rbf", method="paper", runtime=SCARCE, large="exact")
     # over one half of the pairs: a pass to begin with, and one for five points looked ahead
     assert expected.seconds == pytest.approx(ROWS**2, rel=1e-3)
     with pytest.raises(InputError, match="large='exakt' is not known"):
@@ -330,7 +330,7 @@ def test_exact_is_exact_and_says_how_long_it_takes(dear):
 @pytest.mark.parametrize(
     ("given", "runtime"),
     [
-        ({"kernel": "linear"}, SCARCE),  # features of its own
+        ({"kernel": "linear", "method": "paper"}, SCARCE),  # features of its own
         ({"kernel": "rbf"}, Runtime(device="cpu", memory="1GB")),  # stored
         ({"method": KCenter(RBF(0.2))}, SCARCE),  # columns are all it needs
         ({"method": "uniform"}, SCARCE),
@@ -345,13 +345,13 @@ def test_nothing_stands_in_where_nothing_has_to(given, runtime, dear):
 def test_what_is_quick_in_blocks_is_exact(monkeypatch):
     monkeypatch.setattr(large, "probed", lambda evaluate, request: 1e-9)
     monkeypatch.setattr(large, "TRIVIAL_BYTES", 0)
-    found = select(blobs(), 5, kernel="rbf", runtime=SCARCE)
+    found = select(blobs(), 5, kernel="rbf", method="paper", runtime=SCARCE)
     assert found.details["operator"] == "blocked"
     # … and a time limit that it would not meet decides otherwise
     monkeypatch.setattr(large, "probed", lambda evaluate, request: 1e-3)
     limited = Runtime(device="cpu", memory=760_000, max_seconds=20)
     with pytest.warns(LargeDataWarning, match="would take about 58 s"):
-        found = select(blobs(), 5, kernel="rbf", runtime=limited)
+        found = select(blobs(), 5, kernel="rbf", method="paper", runtime=limited)
     assert found.provenance.kernel.startswith("nystrom")
 
 

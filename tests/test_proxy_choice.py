@@ -23,7 +23,13 @@ from bicore import (
 )
 from bicore.active import query
 from bicore.bilevel import proxy_choice
-from bicore.bilevel.proxy_choice import CANDIDATES, AutomaticKernel, Chosen, Trial, choice_of
+from bicore.bilevel.proxy_choice import (
+    CANDIDATES,
+    SCALINGS,
+    AutomaticKernel,
+    Chosen,
+    choice_of,
+)
 from bicore.data import read_targets
 from bicore.kernels import Standardised, UnitRows
 from bicore.selectors import JointSelector, Reconstruction, large, quality_curve, trusted
@@ -67,7 +73,7 @@ def directional_data(seed=0):
 @pytest.mark.parametrize(
     ("data", "kernels", "scalings"),
     [
-        (linear_data, {"linear"}, {"", "on standardised columns"}),
+        (linear_data, {"linear", "laplace"}, set(SCALINGS)),
         (radial_data, {"rbf", "laplace"}, {"", "on standardised columns"}),
         (scaled_data, {"rbf", "laplace", "ntk"}, {"on standardised columns"}),
         (directional_data, {"rbf", "laplace", "ntk"}, {"on unit rows"}),
@@ -113,27 +119,22 @@ def test_the_simplest_within_a_standard_error_is_taken():
     assert all(one.accuracy is None for one in found.trials)  # targets are no classes
 
 
-@pytest.mark.parametrize(
-    ("margin", "deviation", "near"),
-    [
-        (0.004, 0.005, True),
-        (0.006, 0.005, False),
-        (0.0009, 0.0, True),
-        (0.0011, 0.0, False),
-        (0.009, 0.5, True),
-        (0.011, 0.5, False),
-    ],
-)
-def test_what_chance_may_and_may_not_excuse(margin, deviation, near):
-    assert Trial("linear", 0.5, margin, deviation).near is near
+def test_the_laplace_kernel_is_taken_unless_another_is_better_by_a_fifth(monkeypatch):
+    x, y = linear_data()
+    found = choice(x, y, 100)
+    own = min(one.error for one in found.trials if one.name.startswith("laplace"))
+    better = found.trials[0].error
+    for share, expected in ((1 - 0.99 * better / own, False), (1 - better / own + 1e-9, True)):
+        monkeypatch.setattr(proxy_choice, "PREFERENCE", share if expected else share - 0.02)
+        assert choice(x, y, 100).name.startswith("laplace") is expected
 
 
-def test_errors_next_to_nothing_are_equal():
-    """Of kernels that all fit without a rest, the plainest is taken, whichever rounds best."""
-    x = np.arange(-20.0, 21)[:, None] + 0.1
-    found = choice(x, x[:, 0])
-    assert found.trials[0].name != "linear"
-    assert found.name == "linear"
+def test_of_many_rows_the_kernel_with_features_is_preferred(monkeypatch):
+    x, y = radial_data()
+    monkeypatch.setattr(proxy_choice, "PREFERENCE", 1.0)
+    assert choice(x, y, 20).name.startswith("laplace")
+    monkeypatch.setattr(proxy_choice, "MANY", 50)
+    assert choice(x, y, 20).name.startswith("linear")
 
 
 @pytest.mark.parametrize("data", [linear_data, radial_data])
@@ -335,12 +336,15 @@ def test_large_data_are_planned_with_the_kernel_that_is_chosen(monkeypatch):
     assert isinstance(decision.selector.kernel, Nystrom)
     assert isinstance(decision.selector.kernel.kernel, Chosen)
     with pytest.warns(bicore.LargeDataWarning) as told:
-        coreset = bicore.select(x, y, 20, kernel="auto", runtime=runtime)
+        coreset = bicore.select(x, y, 20, method="paper", kernel="auto", runtime=runtime)
     assert coreset.details["kernel_trials"]["name"] == choice(x, y, 20).name
     assert len(told) == 1  # of the landmarks; the choice of a kernel is no warning
     assert any(note.startswith("kernel: its matrix") for note in coreset.provenance.notes)
     assert choice(x, y, 20).note in coreset.provenance.notes
-    assert bicore.estimate(x, y, 20, kernel="auto", runtime=runtime).operator == "features"
+    assert (
+        bicore.estimate(x, y, 20, method="paper", kernel="auto", runtime=runtime).operator
+        == "features"
+    )
 
 
 def test_a_linear_choice_is_held_in_features():

@@ -13,6 +13,7 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
+from bicore.picking import continued
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -110,8 +111,7 @@ def select(
     context = Context(model, runtime or Runtime())
     notes: tuple[str, ...] = ()
     if not trivial(data, judge, context.runtime):
-        begun = initial if isinstance(initial, Coreset) else None
-        decision = decided(selector, data, size, judge, context, wanted, begun)
+        decision = decided(selector, data, size, judge, context, wanted, continued(initial))
         selector = decision.selector
         notes = decision.notes
     for note in notes:

@@ -91,6 +91,11 @@ class Start:
     coreset: Coreset | None = None
 
 
+def continued(initial: Coreset | Sequence[int]) -> Coreset | None:
+    """The coreset that is to be continued, where it is one and no list of points."""
+    return initial if isinstance(initial, Coreset) else None
+
+
 def as_start(
     initial: Coreset | Sequence[int],
     data: Dataset,
@@ -104,7 +109,7 @@ def as_start(
     may have other weights or labels beside them.
     """
     n = len(data)
-    coreset = initial if isinstance(initial, Coreset) else None
+    coreset = continued(initial)
     if coreset is not None:
         _check_origin(coreset, data, name, continues)
         points = coreset.indices

@@ -65,6 +65,10 @@ class Aims(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether it is decided when the data are seen.
+    open: ClassVar[bool] = False
+    #: Whether the labels are taken as they are, which any loss allows.
+    plain: ClassVar[bool] = False
 
     @abstractmethod
     def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
@@ -116,6 +120,7 @@ class Given(Aims):
     """
 
     name = "given"
+    plain = True
 
     def of(self, problem: Problem, targets: Targets, eligible: Array, seed: int) -> Aimed:
         return Aimed(problem, np.zeros(problem.size, dtype=bool))
@@ -132,6 +137,7 @@ class Open(Given):
     """
 
     name = "auto"
+    open = True
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class Rule(ABC):
     quantity: ClassVar[Quantity]
     #: Whether it compares with a model of all data.
     compares: ClassVar[bool] = False
+    #: Whether it is decided when the data are seen.
+    open: ClassVar[bool] = False
 
     @abstractmethod
     def scores(self, engine: Engine, columns: Tensor | None) -> Tensor:
@@ -90,6 +92,7 @@ class OpenRule(Gradient):
     """
 
     name = "auto"
+    open = True
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.aims import Aims, Given, Open, Smoothed
+from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
@@ -17,13 +17,13 @@ from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, target
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.proxy_choice import MANY, notes_of, trials_of
 from bicore.bilevel.quotas import QuotaRule
-from bicore.bilevel.rules import Gain, Gradient, OpenRule, Rule
+from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
 from bicore.bilevel.strategies.exchange import Exchange
-from bicore.bilevel.strategies.growing import Greedy, OpenStrategy
+from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task
@@ -288,7 +288,7 @@ class BilevelSelector(Selector):
                 f"strategy={strategy.name!r} is for binary or final weights; use weights='final', "
                 "or another strategy."
             )
-        if not isinstance(self.targets, Given) and not self.proxy.squared:
+        if not (self.targets.plain or self.proxy.squared):
             raise InputError(
                 f"targets={self.targets.name!r} is for the squared error, and the loss is "
                 f"{self.loss.name}; use targets='given'."
@@ -456,20 +456,21 @@ class BilevelSelector(Selector):
 
     def _aimed(self) -> tuple[object, ...]:
         """What decides the objective beside the proxy; nothing where that is the paper's."""
-        aims = () if isinstance(self.targets, Given) else (self.targets,)
+        aims = () if self.targets.plain else (self.targets,)
         return aims if self.prior is Prior.DATA else (*aims, self.prior)
 
     def _coreset(
         self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
     ) -> Coreset:
         run = assembly.run
+        open_by = 0.0
         if run.objectives:
-            certified(prepared, run.indices, run.weights, run.objectives[-1])
+            open_by = certified(prepared, run.indices, run.weights, run.objectives[-1])
         provenance = replace(
             story,
             seconds=assembly.clock.seconds,
             empty_objective=run.empty_objective,
-            notes=(*story.notes, *assembly.notes),
+            notes=(*story.notes, *assembly.notes, *_left_open(open_by)),
         )
         return Coreset(
             run.indices,
@@ -479,7 +480,7 @@ class BilevelSelector(Selector):
             ending.status,
             ending.message,
             provenance,
-            self.details(prepared) | assembly.details,
+            self.details(prepared) | assembly.details | ({"open_by": open_by} if open_by else {}),
         )
 
     def details(self, prepared: Prepared) -> dict[str, Any]:
@@ -554,18 +555,18 @@ class BilevelSelector(Selector):
     def _decided(self, data: Dataset) -> BilevelSelector:
         """With rule, strategy and targets chosen where that is left to the data: what served best
         on many data sets (docs/choosing.md) of what this selector allows."""
-        named = self.rule, self.strategy, self.targets
-        if not any(isinstance(one, (OpenRule, OpenStrategy, Open)) for one in named):
+        if not (self.rule.open or self.strategy.open or self.targets.open):
             return self
         classes = targets_of(self.proxy, data, None)[0].classes is not None
         found = self
-        if isinstance(found.targets, Open):
+        if found.targets.open:
             found = found._allowed(targets=Smoothed()) or replace(found, targets=Given())
-        if isinstance(found.strategy, OpenStrategy):
+        if found.strategy.open:
             passes = None if len(data) <= MANY else PASSES_OF_MANY
-            wanted = Exchange(passes=passes) if classes and self.candidates is None else Greedy()
+            all_scored = self.candidates is None and self.first is First.BEST
+            wanted = Exchange(passes=passes) if classes and all_scored else Greedy()
             found = found._allowed(strategy=wanted) or replace(found, strategy=Greedy())
-        if isinstance(found.rule, OpenRule):
+        if found.rule.open:
             better: Rule = Gradient() if classes else Gain()
             found = found._allowed(rule=better) or replace(found, rule=Gradient())
         return found
@@ -646,7 +647,7 @@ class BilevelSelector(Selector):
             kept = np.flatnonzero(learnt > 0)
             ending = _optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
-            certified(prepared, chosen, learnt[kept], engine.objective)
+            open_by = certified(prepared, chosen, learnt[kept], engine.objective)
             return Coreset(
                 chosen,
                 learnt[kept],
@@ -654,8 +655,10 @@ class BilevelSelector(Selector):
                 np.array([engine.objective]),
                 ending.status,
                 ending.message,
-                replace(story, seconds=clock.seconds),
-                self.details(prepared) | {"weights": "learnt", "start_objective": begin},
+                replace(story, seconds=clock.seconds, notes=(*story.notes, *_left_open(open_by))),
+                self.details(prepared)
+                | {"weights": "learnt", "start_objective": begin}
+                | ({"open_by": open_by} if open_by else {}),
             )
 
     def influence(
@@ -776,6 +779,12 @@ def _better(
         f"with weights learnt after every point end at {other:.6g}, these at {lower:.6g}"
     )
     return plain, plain_ending if status.whole else UNLEARNT[status]
+
+
+def _left_open(by: float) -> tuple[str, ...]:
+    if not by:
+        return ()
+    return (f"objective: the rounding of this kernel's numbers leaves it open by {by:.2g}",)
 
 
 def _optimised(left: int, size: int, clock: Clock) -> Ending:

@@ -18,7 +18,7 @@ from bicore.bilevel.problem import Constant, PerPoint
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.picking import as_seed, as_size, in_id_order
+from bicore.picking import as_seed, as_size, continued, in_id_order
 from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -204,7 +204,7 @@ def auto_sized(
     seed = as_seed(rng)
     context = context or Context()
     clock = Clock(context.runtime.max_seconds)
-    begun = initial if isinstance(initial, Coreset) else None
+    begun = continued(initial)
     with context.runtime.applied(), clock.running():
         # One kernel for the curve and for what is selected by it.
         known = selector.settled(data, min(UNKNOWN_SIZE, len(data)), begun)

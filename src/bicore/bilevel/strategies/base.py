@@ -135,6 +135,8 @@ class Strategy(ABC):
     ordered = True
     #: Points taken between two looks at the scores.
     together = 1
+    #: Whether it is decided when the data are seen.
+    open = False
 
     def grown(self, size: int, available: int) -> int:
         """How many points are taken at first.

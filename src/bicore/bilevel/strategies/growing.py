@@ -36,6 +36,7 @@ class OpenStrategy(Greedy):
     """
 
     name = "auto"
+    open = True
 
 
 @dataclass(frozen=True)
