@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.battery.sets import SETS
+from bicore.bilevel.aims import Smoothed
 
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
@@ -40,6 +41,18 @@ VARIANTS: dict[str, Method] = {
     "equal classes": ("bilevel", {"prior": "equal"}, False),
     "final weights": ("bilevel", {"weights": "final"}, False),
     "cross-entropy": ("bilevel", {"loss": "cross-entropy"}, False),
+}
+OF_IMAGES: dict[str, Method] = {
+    **OURS,
+    "no doubt": ("bilevel", {"targets": Smoothed(doubt=False)}, False),
+    "labels as given": VARIANTS["labels as given"],
+    "ntk": ("bilevel", {"kernel": "normalised-ntk"}, False),
+    "ntk, labels as given": ("bilevel", {"kernel": "normalised-ntk", "targets": "given"}, False),
+    "rbf": ("bilevel", {"kernel": "rbf"}, False),
+    "laplace": ("bilevel", {"kernel": "laplace"}, False),
+    "greedy": VARIANTS["greedy"],
+    "elimination, gain": VARIANTS["elimination, gain"],
+    "smoothed by a quarter": ("bilevel", {"targets": Smoothed(share=0.25)}, False),
 }
 #: The columns of the table that asked for a better default.
 FIRST: dict[str, Method] = {
@@ -106,6 +119,9 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "first-images": Protocol(
         ("mnist",), FIRST, ("cnn",), seeds=5, fixed={"mnist": (20, 50, 100, 250)}
+    ),
+    "image-variants": Protocol(
+        ("mnist",), OF_IMAGES, ("cnn",), seeds=5, fixed={"mnist": (20, 50, 100, 250)}
     ),
     "wrong-labels": Protocol(
         _CLASSES,

@@ -19,6 +19,7 @@ from benchmarks.battery.sets import SETS, load
 from benchmarks.common import machine
 from bicore import Dataset, Runtime
 from bicore.comparison.judges import as_judge, as_sample
+from bicore.comparison.judges.tuning import drawn
 from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised
 from bicore.runtime import Context
@@ -183,8 +184,9 @@ def _judged(
     for name in judges:
         if name == "boosting" and split.classes > MOST_BOOSTED:
             continue
-        judge = as_judge(name, STEPS)
         images = name == "cnn"
+        some = drawn(len(y), split.seed)
+        judge = as_judge(name, STEPS).tuned_by(sample(some, np.ones(len(some)), images))
         groups: dict[int, list[int]] = {}
         every = [
             (np.arange(len(y)), np.ones(len(y))) if one is None else (one.indices, one.weights)

@@ -21,6 +21,7 @@ from bicore.comparison.judges import (
     perceptron,
 )
 from bicore.comparison.judges.base import Trainer
+from bicore.comparison.judges.tuning import drawn
 from bicore.comparison.pools import Pools, labels_of
 from bicore.comparison.records import Records, Row
 from bicore.coreset import Coreset, Status
@@ -267,7 +268,10 @@ class Comparison:
     def _judged(self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]) -> list[Found]:
         """For each sample what every judge says."""
         outputs = self.pools.outputs
-        by_judge = [judge.measures(samples, stage.test, outputs, stage.seed) for judge in judges]
+        by_judge = [
+            judge.tuned_by(stage.rows).measures(samples, stage.test, outputs, stage.seed)
+            for judge in judges
+        ]
         names = [judge.name for judge in self.judges]
         return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
 
@@ -312,6 +316,8 @@ class Stage:
         self.seed = seed
         self.pool, test = comparison.pools.of(seed)
         self.test = self.sample(test)
+        #: Of the pool, that judges are tuned by.
+        self.rows = self.sample(self.pool[drawn(len(self.pool), seed)])
         self.model_seconds = 0.0
         self.module: nn.Module | None = None
         self.observed: Observed | None = None

@@ -18,6 +18,7 @@ import numpy as np
 
 from bicore.comparison.equivalence import Equivalent, Verdict, search
 from bicore.comparison.judges import Judge, as_judge, as_sample
+from bicore.comparison.judges.tuning import drawn
 from bicore.comparison.pools import TEST_SHARE, labels_of
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, Targets, read_targets
@@ -432,13 +433,16 @@ class Appraisal:
             points = cut.pool[places].with_columns(weight=weights)
             samples = [self._sample(points)]
             outputs = self.targets.outputs
-            self.known[key] = self.judge.scores(
-                samples, self._sample(cut.test[:]), outputs, cut.seed
-            )[0]
+            judge = self.judge.tuned_by(self._rows(cut))
+            self.known[key] = judge.scores(samples, self._sample(cut.test[:]), outputs, cut.seed)[0]
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))
         return self.known[key]
+
+    def _rows(self, cut: Cut) -> Any:
+        """Rows of the pool that the judge is tuned by."""
+        return self._sample(cut.pool[drawn(len(cut.pool), cut.seed)])
 
     def _sample(self, data: Dataset) -> Any:
         labels = labels_of(data, self.classification)

@@ -27,9 +27,8 @@ class Trainer(Protocol):
 class Judge(ABC):
     """Scores of several selections of the same size: accuracy for classes, R² for targets.
 
-    Nothing but the selection reaches the model that a judge trains: what is tuned is tuned, and
-    what is scaled is scaled, by the chosen points alone. So a score is that of somebody who has
-    kept these points and nothing else.
+    A model is trained on the selection alone. How strongly it is held back, and how columns are
+    scaled, is chosen by other rows of the pool (:meth:`tuned_by`), the same for all selections.
 
     Examples
     --------
@@ -93,6 +92,21 @@ class Judge(ABC):
             Its name, unless it is another model for targets.
         """
         return self.name
+
+    def tuned_by(self, rows: Sample) -> Judge:
+        """The same judge with other rows of the pool to choose its settings by.
+
+        Parameters
+        ----------
+        rows : Sample
+            The same for all selections that are compared.
+
+        Returns
+        -------
+        Judge
+            Itself where it has nothing to choose.
+        """
+        return self
 
     @abstractmethod
     def predictions(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.judges.sample import Sample
 from bicore.comparison.judges.table import TableJudge
 
 #: Each tree sees half of the rows, and a split a random few of the columns: of a few dozen rows,
@@ -26,6 +25,7 @@ class BoostingJudge(TableJudge):
     Examples
     --------
     >>> import torch
+    >>> from bicore.comparison import Sample
     >>> x = torch.linspace(0, 1, 40)[:, None]
     >>> points = Sample(x, (x[:, 0] > 0.5).long(), torch.ones(40))
     >>> BoostingJudge().scores([points], points, outputs=2, seed=0)
@@ -34,12 +34,12 @@ class BoostingJudge(TableJudge):
 
     name = "boosting"
 
-    def classifier(self, sample: Sample, seed: int) -> Any:
+    def classifier(self, number: float, seed: int) -> Any:
         from sklearn.ensemble import GradientBoostingClassifier  # here: importing stays light
 
         return GradientBoostingClassifier(random_state=seed, **SETTINGS)
 
-    def regressor(self, sample: Sample, seed: int) -> Any:
+    def regressor(self, number: float, seed: int) -> Any:
         from sklearn.ensemble import GradientBoostingRegressor
 
         return GradientBoostingRegressor(random_state=seed, **SETTINGS)

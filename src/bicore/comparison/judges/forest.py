@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.judges.sample import Sample
 from bicore.comparison.judges.table import TableJudge
 
 TREES = 100
@@ -18,6 +17,7 @@ class ForestJudge(TableJudge):
     Examples
     --------
     >>> import torch
+    >>> from bicore.comparison import Sample
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> ForestJudge().scores([points], points, outputs=2, seed=0)
     [1.0]
@@ -25,12 +25,12 @@ class ForestJudge(TableJudge):
 
     name = "forest"
 
-    def classifier(self, sample: Sample, seed: int) -> Any:
+    def classifier(self, number: float, seed: int) -> Any:
         from sklearn.ensemble import RandomForestClassifier  # here: importing bicore stays light
 
         return RandomForestClassifier(TREES, n_jobs=1, random_state=seed)
 
-    def regressor(self, sample: Sample, seed: int) -> Any:
+    def regressor(self, number: float, seed: int) -> Any:
         from sklearn.ensemble import RandomForestRegressor
 
         return RandomForestRegressor(TREES, n_jobs=1, random_state=seed)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.comparison.judges.base import Judge, in_parts
 from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.table import prepared
-from bicore.comparison.judges.tuning import enough
+from bicore.comparison.judges.tuning import Scaling, best, goals, plain, scaling
 from bicore.kernels.distances import squared_distances
 
 #: How many neighbours are tried.
 GRID = (1, 2, 3, 5, 8, 12, 20, 35, 60, 100)
-#: How many there are where points are too few to tell: beside the one point of a class, a second
-#: neighbour would be wrong; targets are averaged.
-DEFAULT_CLASSES = 1
-DEFAULT_TARGETS = 3
+#: How many there are without rows to tell by: beside the one point of a class, a second neighbour
+#: would be wrong; targets are averaged.
+FIRST = {True: 1, False: 3}
 #: Test points whose neighbours are looked for at a time.
 ROWS = 1000
 #: By which share of itself a distance may be wrong.
@@ -30,10 +26,16 @@ DISTANCE_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class NearestJudge(Judge):
-    """Nearest neighbours on scaled columns.
+    """Nearest neighbours.
 
-    Their number is that of the smallest squared error over the selection's own points, each left
-    out in turn. A point of weight w counts as w neighbours, in fractions too.
+    With rows of the pool to tune by, their number is that of the smallest squared error on them,
+    and so is whether columns are scaled one by one or all together. A point of weight w counts as
+    w neighbours, in fractions too.
+
+    Parameters
+    ----------
+    rows : Sample, optional
+        Rows of the pool.
 
     Examples
     --------
@@ -42,42 +44,44 @@ class NearestJudge(Judge):
     [1.0]
     """
 
+    rows: Sample | None = field(default=None, compare=False, repr=False)
     name = "knn"
+
+    def tuned_by(self, rows: Sample) -> NearestJudge:
+        return replace(self, rows=plain(rows))
 
     def predictions(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
-        return [_predicted(sample, test.x, outputs).to(test.x.device) for sample in selections]
+        tested = plain(Sample(test.x, test.y, torch.ones(len(test)))).x
+        found = [self._predicted(plain(sample), tested, outputs) for sample in selections]
+        return [one.to(test.x.device) for one in found]
 
+    def _predicted(self, sample: Sample, x: Tensor, outputs: int) -> Tensor:
+        counts = [FIRST[sample.classification], *(one for one in GRID if one <= len(sample))]
+        settings = [(how, one) for how in (Scaling.COLUMNS, Scaling.WHOLE) for one in counts]
+        goal = torch.from_numpy(goals(sample, outputs))
+        rows = self.rows
+        near: dict[Scaling, list[Tensor]] = {}
 
-def _predicted(sample: Sample, x: Tensor, outputs: int) -> Tensor:
-    sample, tested = prepared(sample, x, scales=True)
-    goal = F.one_hot(sample.y, outputs).double() if sample.classification else sample.y
-    count = _tuned(sample, goal)
-    parts = in_parts(torch.from_numpy(tested), ROWS)
-    return torch.cat(
-        [_mean_of_nearest(_nearest(part, sample.x), goal, sample.weight, count) for part in parts]
-    )
+        def of(setting: tuple[Scaling, int], asked: Tensor) -> Tensor:
+            how, count = setting
+            if how not in near:  # one order serves every count
+                scaled = scaling(rows or sample, how)
+                own = scaled(sample.x)
+                near[how] = [_nearest(part, own) for part in in_parts(scaled(asked), ROWS)]
+            parts = [_mean_of_nearest(part, goal, sample.weight, count) for part in near[how]]
+            return torch.cat(parts)
+
+        asked = x if rows is None else rows.x
+        chosen = best(settings, rows, outputs, lambda one: of(one, asked).numpy())
+        near.clear()
+        return of(chosen, x)
 
 
 def _nearest(a: Tensor, b: Tensor) -> Tensor:
     """For each row of a the rows of b, nearest first; of equals the first."""
     return squared_distances(a, b, DISTANCE_SHARE).argsort(stable=True, dim=1)
-
-
-def _tuned(sample: Sample, goal: Tensor) -> int:
-    if not enough(sample):
-        return DEFAULT_CLASSES if sample.classification else DEFAULT_TARGETS
-    near = _nearest(sample.x, sample.x)
-    own = torch.arange(len(near))[:, None]
-    others = near[near != own].reshape(len(near), -1)
-    errors = [
-        float(sample.weight @ (found - goal).square().sum(1))
-        for count in GRID
-        if count < len(sample)
-        for found in [_mean_of_nearest(others, goal, sample.weight, count)]
-    ]
-    return GRID[int(np.argmin(errors))]
 
 
 def _mean_of_nearest(near: Tensor, goal: Tensor, weight: Tensor, count: int) -> Tensor:

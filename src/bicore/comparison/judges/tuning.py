@@ -1,26 +1,73 @@
-"""Whether a selection can tell how strongly a model should be held back, and by which points."""
+"""Which settings a judge takes, and how it scales rows: by rows of the pool, where it has some.
+
+The points of a good selection are unlike one another: leave one out, and no other says what it
+said. What a model should believe cannot be learnt from them, but from any rows of the pool, the
+same for all selections. Without such rows the first of the settings is taken, and the selection's
+own columns scale it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import TypeVar
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bicore.comparison.judges.sample import Sample
 from bicore.data import Array
+from bicore.errors import NumericalError
 
-#: Points that it takes in all, and of each class present on average: of fewer, what is left out
-#: says little, and linear models of ten columns were led to follow every label.
-FEWEST = 20
-EACH = 2
-#: Parts of a selection, each predicted by a model of the others.
-FOLDS = 3
-#: Tuning looks at no more points than this, evenly spaced; it needs a fit for every value tried.
-MOST = 500
+Setting = TypeVar("Setting")
+
+#: So many rows of a pool say which settings are best.
+ROWS = 300
+
+#: A column whose deviation is less than this share of its mean is the same in all rows, up to the
+#: rounding of sums, and has nothing to teach.
+FLAT = 1e-10
 
 
-def enough(sample: Sample) -> bool:
-    """Whether a model of these points can be tuned by them.
+class Scaling(Enum):
+    """What is done to rows before a model sees them."""
+
+    #: Nothing: trees.
+    NONE = auto()
+    #: Every column to mean 0 and variance 1: tables.
+    COLUMNS = auto()
+    #: All columns by one number, so that their mean variance is 1: embeddings, pixels.
+    WHOLE = auto()
+
+
+def drawn(count: int, seed: int) -> Array:
+    """Which rows of a pool judges are tuned by: the same for all selections of a seed.
+
+    Parameters
+    ----------
+    count : int
+        Rows of the pool.
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    array of int
+        At most 300 of them, in order.
+
+    Examples
+    --------
+    >>> len(drawn(1000, seed=0)), len(drawn(20, seed=0))
+    (300, 20)
+    """
+    rng = np.random.default_rng((seed, ROWS))
+    return np.sort(rng.choice(count, min(count, ROWS), replace=False))
+
+
+def plain(sample: Sample) -> Sample:
+    """The points that have weight, as rows of numbers in float64 on the CPU.
 
     Parameters
     ----------
@@ -29,67 +76,110 @@ def enough(sample: Sample) -> bool:
 
     Returns
     -------
-    bool
-        Whether there are twenty of them, and of classes two at least, with two points each on
-        average.
+    Sample
+        Without those of no weight.
 
-    Examples
-    --------
-    >>> x, labels = torch.zeros(30, 1), torch.arange(30)
-    >>> [enough(Sample(x, labels % count, torch.ones(30))) for count in (1, 15, 16)]
-    [False, True, False]
+    Raises
+    ------
+    NumericalError
+        Where features are beyond what models of tables can hold.
     """
-    if len(sample) < FEWEST or not sample.classification:
-        return len(sample) >= FEWEST
-    classes = len(np.unique(sample.y.cpu().numpy()))
-    return classes > 1 and len(sample) >= EACH * classes
+    rows = sample.x.double().flatten(1).cpu()
+    if not torch.isfinite(rows.float()).all():  # trees are so precise
+        raise NumericalError(
+            "features go beyond what a judge of tables can hold; scale them, or use another judge."
+        )
+    weight = sample.weight.double().cpu()
+    kept = weight > 0
+    labels = sample.y.cpu()[kept] if sample.classification else sample.y.double().cpu()[kept]
+    return Sample(rows[kept], labels, weight[kept])
 
 
-def few(count: int, device: torch.device) -> Tensor:
-    """The places of the points that tuning looks at.
+def scaling(by: Sample, how: Scaling) -> Callable[[Tensor], Tensor]:
+    """What scales rows as these are to be scaled.
 
     Parameters
     ----------
-    count : int
-        How many there are.
-    device : torch.device
-        Where they are.
+    by : Sample
+        Rows of numbers, with their weights.
+    how : Scaling
+        By the column, as a whole, or not.
 
     Returns
     -------
-    Tensor
-        All of them, or 500 spread over all.
+    callable
+        From rows to rows.
 
     Examples
     --------
-    >>> few(1000, torch.device("cpu"))[:3].tolist()
-    [0, 2, 4]
+    >>> rows = Sample(torch.tensor([[0.0, 5.0], [2.0, 5.0]]), torch.zeros(2).long(), torch.ones(2))
+    >>> scaling(plain(rows), Scaling.COLUMNS)(torch.tensor([[4.0, 6.0]]).double()).tolist()
+    [[3.0, 1.0]]
     """
-    return torch.arange(0, count, max(1, -(-count // MOST)), device=device)
+    if how is Scaling.NONE:
+        return lambda rows: rows
+    share = by.weight / by.weight.sum()
+    mean = share @ by.x
+    deviation = (share @ (by.x - mean).square()).sqrt()
+    if how is Scaling.WHOLE:
+        deviation = deviation.square().mean().sqrt().expand_as(deviation)
+    deviation = torch.where(deviation <= FLAT * mean.abs(), torch.ones_like(deviation), deviation)
+    return lambda rows: (rows - mean) / deviation
 
 
-def folds(labels: Array, seed: int) -> Array:
-    """Parts of a selection that have equally many points of each class, as far as that goes.
+def goals(sample: Sample, outputs: int) -> Array:
+    """One-hot rows of classes, or the targets.
 
     Parameters
     ----------
-    labels : array (n,)
-        Class codes.
-    seed : int
-        Of the draw.
+    sample : Sample
+        The points.
+    outputs : int
+        The number of classes or targets.
 
     Returns
     -------
-    array (n,)
-        The number of each point's part, from 0.
+    array (n, outputs)
+        In float64.
+    """
+    rows = F.one_hot(sample.y, outputs) if sample.classification else sample.y
+    found: Array = rows.double().cpu().numpy()
+    return found
+
+
+def best(
+    settings: Sequence[Setting],
+    rows: Sample | None,
+    outputs: int,
+    predicted: Callable[[Setting], Array],
+) -> Setting:
+    """The setting of the smallest squared error on rows of the pool; of equals the first.
+
+    Parameters
+    ----------
+    settings : sequence
+        What is tried, the first where there is nothing to try it on.
+    rows : Sample, optional
+        Rows of the pool.
+    outputs : int
+        The number of classes or targets.
+    predicted : callable
+        What a model of a setting says of these rows.
+
+    Returns
+    -------
+    object
+        One of the settings.
 
     Examples
     --------
-    >>> sorted(folds(np.array([7, 7, 7]), seed=0).tolist())
-    [0, 1, 2]
+    >>> rows = Sample(torch.zeros(3, 1), torch.tensor([0, 1, 1]), torch.ones(3))
+    >>> best([0.0, 0.7, 1.0], rows, 2, lambda share: np.array([[1 - share, share]] * 3))
+    0.7
     """
-    order = np.random.default_rng((seed, len(labels))).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    parts = np.empty(len(labels), dtype=np.int64)
-    parts[order] = np.arange(len(labels)) % FOLDS
-    return parts
+    if rows is None or len(settings) == 1:
+        return settings[0]
+    goal = goals(rows, outputs)
+    weight = rows.weight.double().cpu().numpy()
+    errors = [weight @ np.square(predicted(one) - goal).sum(1) for one in settings]
+    return settings[int(np.argmin(errors))]
