@@ -23,8 +23,7 @@ from bicore.comparison.judges import (
     perceptron,
 )
 from bicore.comparison.judges.measures import measure_by, measured
-from bicore.comparison.judges.ridge import left_out_errors
-from bicore.comparison.judges.table import prepared
+from bicore.comparison.judges.tuning import Scaling, plain, scaling
 from bicore.comparison.pools import make_pools
 from bicore.comparison.records import Records, Row, digest
 from bicore.comparison.statistics import scored, smallest_detectable, summarise
@@ -125,25 +124,31 @@ def noisy(rows=400, seed=0):
 def test_a_tuned_judge_with_all_of_noisy_data_is_no_worse_than_the_majority_class(name):
     data, test = noisy(), noisy(1000, seed=1)
     majority = float((test.y == 0).double().mean())
-    assert as_judge(name, 1).scores([data], test, 2, seed=0)[0] >= majority - 0.01
+    rows = Sample(data.x[::2], data.y[::2], data.weight[::2])  # of the same, as of a whole pool
+    assert as_judge(name, 1).tuned_by(rows).scores([data], test, 2, seed=0)[0] >= majority - 0.01
     assert RidgeJudge(ridge=1e-3).scores([data], test, 2, seed=0)[0] < majority - 0.05
 
 
-def test_errors_of_points_left_out_are_those_of_fits_without_them():
+@pytest.mark.parametrize("name", ["ridge", "logistic", "knn"])
+def test_settings_are_those_of_the_smallest_error_on_rows_of_the_pool(name):
+    """A selection of points that no other speaks for: left out in turn, all of them are wrong."""
     rng = np.random.default_rng(0)
-    x = torch.from_numpy(rng.normal(size=(9, 2)))
-    targets = torch.from_numpy(rng.normal(size=(9, 2)))
-    weight = torch.from_numpy(rng.uniform(0.1, 3, size=9))
-    gram = RBF(0.7).gram(x)
-    for penalty in (0.01, 1.0):
-        expected = 0.0
-        for one in range(9):
-            rest = torch.arange(9) != one
-            centre = (weight[rest] @ targets[rest]) / weight[rest].sum()
-            matrix = gram[rest][:, rest] + torch.diag(penalty / weight[rest])
-            fit = gram[one][rest] @ torch.linalg.solve(matrix, targets[rest] - centre) + centre
-            expected += float(weight[one] * (targets[one] - fit).square().sum())
-        assert left_out_errors(gram, targets, weight, [penalty]) == pytest.approx([expected])
+    centres = np.array([[0.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 4.0]])
+    labels = rng.integers(0, 4, 600)
+    x = torch.from_numpy(centres[labels] + rng.normal(size=(600, 2))).float()
+    y = torch.from_numpy(labels % 2)
+    pool = Sample(x[:300], y[:300], torch.ones(300))
+    test = Sample(x[300:], y[300:], torch.ones(300))
+    picks = Sample(torch.from_numpy(centres).float(), torch.tensor([0, 1, 0, 1]), torch.ones(4))
+    judge = as_judge(name, 1)
+    tuned = judge.tuned_by(pool)
+    assert tuned.scores([picks], test, 2, seed=0)[0] > 0.93
+    # what is tuned by wrong rows is tuned wrongly
+    noise = Sample(pool.x, torch.from_numpy(rng.integers(0, 2, 300)), pool.weight)
+    (told,) = judge.tuned_by(noise).predictions([picks], test, 2, seed=0)
+    (found,) = tuned.predictions([picks], test, 2, seed=0)
+    own = torch.nn.functional.one_hot(test.y, 2)
+    assert float((found - own).square().sum()) < float((told - own).square().sum())
 
 
 def test_the_penalty_of_records_is_still_to_be_had():
@@ -236,10 +241,13 @@ def test_scaling_is_by_the_selection_and_its_weights():
     points = sample(data, slice(0, 40), weight)
     moved = Sample(points.x * scale + shift, points.y, weight)
     elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
-    scaled, _ = prepared(moved, elsewhere.x, scales=True)
+    scaled = scaling(plain(moved), Scaling.COLUMNS)(plain(moved).x)
     share = weight.double() / weight.double().sum()
-    torch.testing.assert_close(share @ scaled.x, torch.zeros(4).double(), atol=1e-9, rtol=0)
-    torch.testing.assert_close(share @ scaled.x.square(), torch.ones(4).double())
+    torch.testing.assert_close(share @ scaled, torch.zeros(4).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(share @ scaled.square(), torch.ones(4).double())
+    whole = scaling(plain(moved), Scaling.WHOLE)(plain(moved).x)
+    variances = share @ (whole - share @ whole).square()
+    assert float(variances.mean()) == pytest.approx(1)
     for name in ("logistic", "knn"):
         judge = as_judge(name, 1)
         first = judge.scores([points], test, 3, seed=0)
@@ -556,7 +564,7 @@ def test_several_judges_see_the_same_selections_beside_all_data_and_the_majority
         chosen = stage.sample(picked.normalised().of(stage.pool))
         row = rows["uniform", 5, seed]
         assert list(row.measures) == ["ridge", "knn", "logistic"]
-        (expected,) = alone.measures([chosen], stage.test, 3, seed)
+        (expected,) = alone.tuned_by(stage.rows).measures([chosen], stage.test, 3, seed)
         assert row.measures["knn"] == expected.values
         assert row.accuracy == row.measures["ridge"]["accuracy"]
         codes = stage.pool.y

@@ -162,12 +162,16 @@ class Spy(Judge):
     def __init__(self) -> None:
         self.seen: list = []
 
+    def tuned_by(self, rows):
+        self.ridge = RidgeJudge().tuned_by(rows)
+        return self
+
     def predictions(self, selections, test, outputs, seed):
-        return RidgeJudge().predictions(selections, test, outputs, seed)
+        return self.ridge.predictions(selections, test, outputs, seed)
 
     def scores(self, selections, test, outputs, seed):
         self.seen.append((selections[0], test, seed))
-        return RidgeJudge().scores(selections, test, outputs, seed)
+        return self.ridge.scores(selections, test, outputs, seed)
 
 
 class Watched(Selector):

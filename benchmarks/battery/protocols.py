@@ -30,6 +30,7 @@ VARIANTS: dict[str, Method] = {
     **OURS,
     **CHANCE,
     "labels as given": ("bilevel", {"targets": "given"}, False),
+    "labels smoothed": ("bilevel", {"targets": "smoothed"}, False),
     "greedy": ("bilevel", {"strategy": "greedy"}, False),
     "greedy, gain": ("bilevel", {"strategy": "greedy", "rule": "gain"}, False),
     "elimination, gain": ("bilevel", {"strategy": "elimination", "rule": "gain"}, False),
@@ -53,6 +54,7 @@ OF_IMAGES: dict[str, Method] = {
     "greedy": VARIANTS["greedy"],
     "elimination, gain": VARIANTS["elimination, gain"],
     "smoothed by a quarter": ("bilevel", {"targets": Smoothed(share=0.25)}, False),
+    "smoothed by half": ("bilevel", {"targets": Smoothed()}, False),
 }
 #: The columns of the table that asked for a better default.
 FIRST: dict[str, Method] = {

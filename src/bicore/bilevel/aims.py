@@ -192,7 +192,7 @@ class Smoothed(Aims):
         guesses = reference.guesses(problem.inner_targets.double())
         inner = problem.inner_targets
         outer = problem.outer_targets
-        if problem.same:
+        if problem.same and self.share > 0:
             outer = torch.lerp(inner.double(), guesses, self.share).to(inner)
         components = self._weight(targets.classes is None)
         if components:

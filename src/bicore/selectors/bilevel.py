@@ -134,6 +134,8 @@ class BilevelSelector(Selector):
     targets : "given", "smoothed" or Aims
         What the objective compares predictions with: the labels; or (squared error) the mean of a
         label and of what the other points say of it, see :class:`bicore.bilevel.aims.Smoothed`.
+        "auto" keeps the labels of classes and leaves out points whose label the others deny, and
+        smooths the targets of a regression.
     prior : "data" or "equal"
         Whether classes count in the objective as often as they occur, or all the same.
 
@@ -560,7 +562,9 @@ class BilevelSelector(Selector):
         classes = targets_of(self.proxy, data, None)[0].classes is not None
         found = self
         if found.targets.open:
-            found = found._allowed(targets=Smoothed()) or replace(found, targets=Given())
+            # what a proxy says of a clear label would be less than the label
+            aims = Smoothed(share=0.0) if classes else Smoothed()
+            found = found._allowed(targets=aims) or replace(found, targets=Given())
         if found.strategy.open:
             passes = None if len(data) <= MANY else PASSES_OF_MANY
             all_scored = self.candidates is None and self.first is First.BEST

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bicore.comparison.judges.base import Judge, in_parts
 from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import Scaling, best, goals, plain, scaling
+from bicore.comparison.judges.tuning import Scaling, apart, best, goals, plain, scaling
 from bicore.kernels.distances import squared_distances
 
 #: How many neighbours are tried.
@@ -58,25 +58,39 @@ class NearestJudge(Judge):
         return [one.to(test.x.device) for one in found]
 
     def _predicted(self, sample: Sample, x: Tensor, outputs: int) -> Tensor:
-        counts = [FIRST[sample.classification], *(one for one in GRID if one <= len(sample))]
-        settings = [(how, one) for how in (Scaling.COLUMNS, Scaling.WHOLE) for one in counts]
-        goal = torch.from_numpy(goals(sample, outputs))
-        rows = self.rows
-        near: dict[Scaling, list[Tensor]] = {}
+        chosen = Scaling.COLUMNS, FIRST[sample.classification]
+        if self.rows is not None:
+            points, rows = apart(sample, self.rows)
+            counts = [count for count in GRID if count <= len(points)]
+            if counts:
+                settings = [
+                    (how, one) for how in (Scaling.COLUMNS, Scaling.WHOLE) for one in counts
+                ]
+                asked = _Neighbours(points, self.rows, rows.x, outputs)
+                chosen = best(settings, rows, outputs, lambda one: asked.said(*one).numpy())
+        return _Neighbours(sample, self.rows or sample, x, outputs).said(*chosen)
 
-        def of(setting: tuple[Scaling, int], asked: Tensor) -> Tensor:
-            how, count = setting
-            if how not in near:  # one order serves every count
-                scaled = scaling(rows or sample, how)
-                own = scaled(sample.x)
-                near[how] = [_nearest(part, own) for part in in_parts(scaled(asked), ROWS)]
-            parts = [_mean_of_nearest(part, goal, sample.weight, count) for part in near[how]]
-            return torch.cat(parts)
 
-        asked = x if rows is None else rows.x
-        chosen = best(settings, rows, outputs, lambda one: of(one, asked).numpy())
-        near.clear()
-        return of(chosen, x)
+class _Neighbours:
+    """The points of a selection by their distance from others, after each scaling."""
+
+    def __init__(self, sample: Sample, by: Sample, asked: Tensor, outputs: int) -> None:
+        self.sample = sample
+        self.by = by
+        self.asked = asked
+        self.goal = torch.from_numpy(goals(sample, outputs))
+        self.near: dict[Scaling, list[Tensor]] = {}
+
+    def said(self, how: Scaling, count: int) -> Tensor:
+        """The mean over so many neighbours of every point asked for."""
+        if how not in self.near:  # one order serves every count
+            scaled = scaling(self.by, how)
+            own = scaled(self.sample.x)
+            self.near[how] = [_nearest(part, own) for part in in_parts(scaled(self.asked), ROWS)]
+        weight = self.sample.weight
+        return torch.cat(
+            [_mean_of_nearest(part, self.goal, weight, count) for part in self.near[how]]
+        )
 
 
 def _nearest(a: Tensor, b: Tensor) -> Tensor:

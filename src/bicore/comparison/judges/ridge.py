@@ -11,8 +11,7 @@ from torch import Tensor
 
 from bicore.comparison.judges.base import Judge, in_parts
 from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import best
-from bicore.data import Array
+from bicore.comparison.judges.tuning import apart, best
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF
@@ -73,28 +72,31 @@ class RidgeJudge(Judge):
         return [self._predicted(kernel, sample, test, outputs) for sample in selections]
 
     def _predicted(self, kernel: Kernel, sample: Sample, test: Sample, outputs: int) -> Tensor:
-        x = sample.x.double()
-        gram = kernel.gram(x)
-        targets = (F.one_hot(sample.y, outputs) if sample.classification else sample.y).double()
-        weight = sample.weight.double().clamp_min(torch.finfo(torch.float64).tiny)
-        centre = (weight / weight.sum()) @ targets
+        ridge = GRID[0] if self.ridge is None else self.ridge
+        if self.ridge is None and self.rows is not None:
+            points, rows = apart(sample, self.rows)
+            if len(points):
+                tried = _Fits(kernel, points, outputs)
+                ridge = best(GRID, rows, outputs, lambda one: tried.said(one, rows).cpu().numpy())
+        return _Fits(kernel, sample, outputs).said(ridge, test)
 
-        def alpha(ridge: float) -> Tensor:
-            shift = torch.diag(ridge * gram.diagonal().mean() / weight)
-            found: Tensor = torch.linalg.solve(gram + shift, targets - centre)
-            return found
 
-        ridge = self.ridge
-        if ridge is None:
-            rows = self.rows
-            across = None if rows is None else kernel.evaluate(rows.x.to(x), x)
+class _Fits:
+    """Kernel ridge regressions of the same points."""
 
-            def said(one: float) -> Array:
-                assert across is not None
-                found: Array = (across @ alpha(one) + centre).cpu().numpy()
-                return found
+    def __init__(self, kernel: Kernel, sample: Sample, outputs: int) -> None:
+        self.kernel = kernel
+        self.x = sample.x.double()
+        self.gram = kernel.gram(self.x)
+        targets = F.one_hot(sample.y, outputs) if sample.classification else sample.y
+        self.weight = sample.weight.double().clamp_min(torch.finfo(torch.float64).tiny)
+        self.centre = (self.weight / self.weight.sum()) @ targets.double()
+        self.rest = targets.double() - self.centre
 
-            ridge = best(GRID, rows, outputs, said)
-        fitted = alpha(ridge)
-        parts = in_parts(test.x, KERNEL_ROWS)
-        return torch.cat([kernel.evaluate(part.double(), x) @ fitted for part in parts]) + centre
+    def said(self, ridge: float, asked: Sample) -> Tensor:
+        """What the fit under a penalty says of some points."""
+        shift = torch.diag(ridge * self.gram.diagonal().mean() / self.weight)
+        alpha = torch.linalg.solve(self.gram + shift, self.rest)
+        parts = in_parts(asked.x, KERNEL_ROWS)
+        said = [self.kernel.evaluate(part.double(), self.x) @ alpha for part in parts]
+        return torch.cat(said) + self.centre

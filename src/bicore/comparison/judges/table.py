@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bicore.comparison.judges.base import Judge
 from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import Scaling, best, plain, scaling
+from bicore.comparison.judges.tuning import Scaling, apart, best, plain, scaling
 from bicore.data import Array
 from bicore.runtime.threads import narrow
 
@@ -90,16 +90,17 @@ class TableJudge(Judge):
         return found
 
     def _predicted(self, sample: Sample, x: Tensor, outputs: int, seed: int) -> Array:
-        def of(setting: tuple[Scaling, float], rows: Tensor) -> Array:
+        def of(setting: tuple[Scaling, float], points: Sample, asked: Tensor) -> Array:
             scaled = scaling(self.rows or sample, setting[0])
-            inside = Sample(scaled(sample.x), sample.y, sample.weight)
-            return self._said(inside, scaled(rows).numpy(), outputs, setting[1], seed)
+            inside = Sample(scaled(points.x), points.y, points.weight)
+            return self._said(inside, scaled(asked).numpy(), outputs, setting[1], seed)
 
-        rows = self.rows
-        chosen = best(
-            self.settings, rows, outputs, lambda one: of(one, x if rows is None else rows.x)
-        )
-        return of(chosen, x)
+        chosen = self.settings[0]
+        if self.rows is not None and len(self.settings) > 1:
+            points, rows = apart(sample, self.rows)
+            if len(points):
+                chosen = best(self.settings, rows, outputs, lambda one: of(one, points, rows.x))
+        return of(chosen, sample, x)
 
     def _said(self, sample: Sample, x: Array, outputs: int, number: float, seed: int) -> Array:
         """Train on one selection and predict: probabilities of classes, 0 for those that it lacks,

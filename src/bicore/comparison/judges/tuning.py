@@ -127,6 +127,48 @@ def scaling(by: Sample, how: Scaling) -> Callable[[Tensor], Tensor]:
     return lambda rows: (rows - mean) / deviation
 
 
+def apart(sample: Sample, rows: Sample) -> tuple[Sample, Sample]:
+    """What a setting is tried with, and on what: never on rows that it was fitted to.
+
+    Parameters
+    ----------
+    sample : Sample
+        The selection.
+    rows : Sample
+        Rows of the pool, of which some may be chosen.
+
+    Returns
+    -------
+    tuple of Sample
+        The selection and the rows that it does not hold; where it holds most of them, the
+        selection without them and all the rows.
+
+    Examples
+    --------
+    >>> points = Sample(torch.arange(6.0)[:, None], torch.zeros(6).long(), torch.ones(6))
+    >>> few = Sample(points.x[:1], points.y[:1], points.weight[:1])
+    >>> [len(part) for part in apart(few, points)]
+    [1, 5]
+    >>> some = Sample(points.x[:4], points.y[:4], points.weight[:4])
+    >>> [len(part) for part in apart(points, some)]
+    [2, 4]
+    """
+    own, other = (
+        [line.tobytes() for line in one.x.flatten(1).cpu().numpy()] for one in (sample, rows)
+    )
+    chosen = set(own)
+    left = torch.tensor([line not in chosen for line in other], device=rows.x.device)
+    if 2 * int(left.sum()) >= len(rows):
+        return sample, _taken(rows, left)
+    tried = set(other)
+    free = torch.tensor([line not in tried for line in own], device=sample.x.device)
+    return _taken(sample, free), rows
+
+
+def _taken(sample: Sample, mask: Tensor) -> Sample:
+    return Sample(sample.x[mask], sample.y[mask], sample.weight[mask])
+
+
 def goals(sample: Sample, outputs: int) -> Array:
     """One-hot rows of classes, or the targets.
 
