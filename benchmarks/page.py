@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import (
+    battery_page,
     beyond_page,
     busy_page,
     comparison_page,
@@ -29,7 +30,10 @@ def run(arguments: Any) -> dict[str, Any]:
     comparison_page.draw()
     pooled_regression_page.draw()
     beyond_page.draw()
-    return {"benchmark": "page", "pages": ["docs/benchmarks.md", "docs/comparison.md"]}
+    battery_page.PAGE.write_text(battery_page.text())
+    battery_page.draw()
+    pages = ["docs/benchmarks.md", "docs/comparison.md", "docs/choosing.md"]
+    return {"benchmark": "page", "pages": pages}
 
 
 def text() -> str:

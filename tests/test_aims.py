@@ -173,3 +173,18 @@ def test_what_is_left_open_is_decided_by_the_data_and_by_what_is_given(options, 
     settled = BilevelSelector(kernel=KERNEL, inner_reg=0.1, **chosen).settled(Dataset(x, labels), 5)
     found = settled.rule.name, settled.strategy.name, settled.targets.name
     assert found == expected
+
+
+def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
+    from bicore.memory import MergeReduce
+    from bicore.selectors import as_selector
+
+    open_selector = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1)
+    kept = MergeReduce(open_selector, 10, 2).selector
+    assert (kept.strategy.name, kept.rule.name, kept.targets.name) == (
+        "greedy",
+        "gradient",
+        "given",
+    )
+    asked = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1, strategy="exchange")
+    assert MergeReduce(asked, 10, 2).selector.strategy.name == "exchange"

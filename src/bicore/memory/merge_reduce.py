@@ -348,7 +348,7 @@ class MergeReduce(Buffer):
         head, arrays = cls._read(path)
         configuration = dict(head["configuration"])
         known = configuration.pop("selector")
-        if known != fingerprint(selector):
+        if known != fingerprint(as_chooser(selector)):
             raise InputError(
                 f"{path} was written with another selector configuration (fingerprint {known}, "
                 f"yours is {fingerprint(selector)}); give the selector it was built with."

@@ -34,10 +34,10 @@ def as_weighting(weights: str) -> Weighting:
 
 
 def as_chooser(selector: Any) -> Selector:
-    """A selector itself; names are looked up at the doors."""
+    """A selector as a memory uses it; names are looked up at the doors."""
     if not isinstance(selector, Selector):
         raise InputError(
             f"selector={selector!r} is not a Selector; for example BilevelSelector(), or "
             "as_selector('uniform')."
         )
-    return selector
+    return selector.for_memory()

@@ -351,7 +351,7 @@ class ReplayMemory:
                 f"{path} holds a {found!r} of format {head.get('format')!r}; ReplayMemory.load "
                 f"reads format {FORMAT}."
             )
-        if head["selector"] != fingerprint(selector):
+        if head["selector"] != fingerprint(as_chooser(selector)):
             raise InputError(
                 f"{path} was written with another selector configuration (fingerprint "
                 f"{head['selector']}, yours is {fingerprint(selector)}); give the selector it was "

