@@ -48,13 +48,11 @@ def main() -> None:
         order = np.random.default_rng(seed).permutation(len(x))
         pool = order[:POOL]
         rest = order[POOL:]
-        coreset = bicore.select(x[pool], y[pool], size=max(SIZES), seed=seed)
         uniform = np.random.default_rng(100 + seed).permutation(POOL)
         for size in SIZES:
             test = (x[rest], y[rest])
-            found[size, "bicore"].append(
-                accuracy(x, y, pool[coreset.prefix(size).indices], test, seed)
-            )
+            coreset = bicore.select(x[pool], y[pool], size=size, seed=seed)
+            found[size, "bicore"].append(accuracy(x, y, pool[coreset.indices], test, seed))
             found[size, "uniform"].append(accuracy(x, y, pool[uniform[:size]], test, seed))
     table = Table(
         title=(
