@@ -22,6 +22,11 @@ SETTINGS = {
 class BoostingJudge(TableJudge):
     """Gradient boosting: 100 rounds of small trees, each on half of the rows.
 
+    Parameters
+    ----------
+    rows : Sample, optional
+        Rows of the pool that settings are chosen by, where there are any.
+
     Examples
     --------
     >>> import torch

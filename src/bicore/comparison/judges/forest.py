@@ -14,6 +14,11 @@ TREES = 100
 class ForestJudge(TableJudge):
     """A random forest of 100 trees.
 
+    Parameters
+    ----------
+    rows : Sample, optional
+        Rows of the pool that settings are chosen by, where there are any.
+
     Examples
     --------
     >>> import torch

@@ -23,6 +23,11 @@ class LogisticJudge(TableJudge):
     With rows of the pool to tune by, the penalty is that of the smallest squared error on them,
     and so is whether columns are scaled one by one or all together.
 
+    Parameters
+    ----------
+    rows : Sample, optional
+        Rows of the pool that settings are chosen by, where there are any.
+
     Examples
     --------
     >>> import torch
