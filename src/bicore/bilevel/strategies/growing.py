@@ -37,6 +37,7 @@ class OpenStrategy(Greedy):
 
     name = "auto"
     open = True
+    ordered = False  # it may turn out to refine
 
 
 @dataclass(frozen=True)
