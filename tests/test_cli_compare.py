@@ -77,6 +77,7 @@ def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
     assert "features: as they are, not scaled" in result.stderr
 
 
+@pytest.mark.slow
 def test_methods_with_a_model_and_a_network_judge(bicore, table):
     words = [
         "--methods",
@@ -151,6 +152,7 @@ def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bi
     assert f"bicore: {note}" in result.stderr
 
 
+@pytest.mark.slow
 def test_rows_of_an_older_file_are_read(bicore, table):
     words = ["--methods", "uniform,k-center-features", "--judge", "mlp", "--steps", "5"]
     words += ["--seeds", "2", "--sizes", "6"]

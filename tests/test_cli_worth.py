@@ -82,6 +82,7 @@ def test_two_tables_share_their_columns(bicore, place):
     assert "on the 20 test rows" in result.stdout
 
 
+@pytest.mark.slow
 def test_select_says_what_its_rows_are_worth(bicore, place):
     words = ["select", "data.npz", "--size", "8", "--kernel", "rbf", "--inner-reg", "0.1"]
     judged = ["--worth", "--judge", "ridge"]

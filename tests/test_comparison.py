@@ -268,6 +268,7 @@ def test_every_measure_by_hand():
     assert [one.main for one in judge.measures(*arguments)] == judge.scores(*arguments)
 
 
+@pytest.mark.slow
 def test_more_points_than_a_batch_are_trained_in_batches():
     data = blobs(400)
     assert (

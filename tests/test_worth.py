@@ -399,6 +399,7 @@ def test_a_judge_of_ones_own():
     assert found.judge == "count"
 
 
+@pytest.mark.slow
 def test_one_set_of_rows_is_compared_with_one_random_sample():
     """A lucky sample stays one of many: its luck is no worth."""
 
