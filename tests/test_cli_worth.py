@@ -22,6 +22,7 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_price_comes_first_and_the_sentence_last(bicore, place):
     result = bicore("worth", "data.npz", "--size", "8", *FAST, "--picture", "worth.png", cwd=place)
     assert result.returncode == 0, result.stderr
