@@ -247,7 +247,7 @@ FIRST = """
 ## The table that asked for it
 
 Accuracy of a judge trained on the picks, mean ± standard error over five seeds. "paper" was the default; "gain", "elimination" and
-"exchange" change its rule or strategy, "normalised" its kernel (`--protocol first`, and `first-images` for the CNN).
+"exchange" change its rule or strategy, "normalised" its kernel (`--protocol first`).
 """
 CLOSING = """
 ## What to know

@@ -102,7 +102,10 @@ look at is not in them.
 
 ![Accuracy against size](comparison.png)
 
-## Where the default wins, ties and loses
+## Where bilevel wins, ties and loses
+
+"bilevel" on this page, and "the default" below, are the paper's setting with the squared error: today `method="paper"`. What
+`bicore.select` takes where nothing is said was chosen [elsewhere](choosing.md) and is not on this page.
 
 "Wins" and "loses" mean that the paired 95% interval of the difference excludes zero; with {len(findings.methods) - 1} comparisons a
 size, one or two such verdicts would be expected by chance alone. Differences in points of accuracy, ours less theirs.

@@ -110,14 +110,17 @@ def _context(memory):
 
 def test_wrong_labels_are_not_chosen_and_said():
     rng = np.random.default_rng(0)
-    x = np.r_[rng.normal(-3, 0.6, (60, 2)), rng.normal(3, 0.6, (60, 2))]
+    x = np.r_[rng.normal(-3, 0.4, (60, 2)), rng.normal(3, 0.4, (60, 2))]
     y = np.repeat([0, 1], 60)
     wrong = rng.choice(120, 18, replace=False)
     y[wrong] = 1 - y[wrong]
     chooser = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets="smoothed")
     coreset = chooser.select(Dataset(x, y), 30)
-    # those that lie alone are no others' affair
-    assert len(set(coreset.indices) & set(wrong.tolist())) <= 2
+    denied = set(np.flatnonzero(prepared(x, y, "smoothed").denied).tolist())
+    # all but one that lies alone, and no right label
+    assert set(wrong.tolist()) - denied == {119}
+    assert denied < set(wrong.tolist())
+    assert not set(coreset.indices.tolist()) & denied
     assert any("are not what the other points say" in note for note in coreset.provenance.notes)
     certain = BilevelSelector(kernel=KERNEL, inner_reg=0.1, targets=Smoothed(doubt=False))
     assert set(certain.select(Dataset(x, y), 60).indices) & set(wrong.tolist())
@@ -188,3 +191,13 @@ def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
     )
     asked = as_selector("bilevel", kernel=KERNEL, inner_reg=0.1, strategy="exchange")
     assert MergeReduce(asked, 10, 2).selector.strategy.name == "exchange"
+
+
+def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
+    from bicore.selectors import bilevel
+
+    x, y = points()
+    chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
+    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes is None
+    monkeypatch.setattr(bilevel, "MANY", 30)
+    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes == bilevel.PASSES_OF_MANY

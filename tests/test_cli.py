@@ -41,6 +41,7 @@ KEYS = [
     "classes",
     "status",
     "message",
+    "notes",
     "version",
 ]
 

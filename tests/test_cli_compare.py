@@ -147,6 +147,12 @@ def test_json_carries_every_judge_and_measure_and_what_speaks_against_a_judge(bi
         assert own["majority"]["balanced_accuracy"] == pytest.approx(0.5)
     boosting = answer["judges"]["boosting"]
     assert boosting["all_data"]["accuracy"] < boosting["majority"]["accuracy"]
+    below = [
+        name
+        for name, own in answer["judges"].items()
+        if own["all_data"]["accuracy"] < own["majority"]["accuracy"]
+    ]
+    assert len(answer["notes"]) == len(below)
     note = answer["notes"][0]
     assert note.startswith("the boosting judge does worse on all the data (accuracy 0.")
     assert f"bicore: {note}" in result.stderr

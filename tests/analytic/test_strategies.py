@@ -509,3 +509,21 @@ def test_a_batch_is_exact_greedy_selection_within_the_best_scores(rule):
         for strategy in ("greedy", Batches(8))
     )
     assert batches.objectives[-1] < 1.02 * greedy.objectives[-1]
+
+
+def test_passes_end_exchanges_where_they_stand():
+    x, y = digits()
+    given = Dataset(x[:300], y[:300])
+    found = {
+        passes: BilevelSelector(RBF(0.3), inner_reg=RHO, strategy=Exchange(passes=passes)).select(
+            given, 20
+        )
+        for passes in (0, 1, None)
+    }
+    greedy = BilevelSelector(RBF(0.3), inner_reg=RHO).select(given, 20)
+    assert sorted(found[0].indices) == sorted(greedy.indices)
+    assert found[None].objective < found[1].objective < found[0].objective
+    with pytest.raises(
+        InputError, match=r"passes=-1 is not a whole number >= 0; give the most passes"
+    ):
+        Exchange(passes=-1)

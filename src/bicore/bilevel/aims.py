@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
+from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import Array, Targets
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
@@ -32,8 +33,6 @@ from bicore.runtime import checkpoint
 
 #: Points that the others are predicted from; the decomposition grows with the third power.
 REFERENCE = 600
-#: The grid of ρ, as powers of ten times the mean of the kernel's diagonal.
-EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
 #: Components of the inputs, and the fewest reference points for each.
 COMPONENTS, POINTS_A_COMPONENT = 50, 4
 #: Eigenvalues below this share of the largest are rounding.

@@ -241,7 +241,7 @@ def _of_equal_classes(weights: Tensor, targets: Targets) -> Tensor:
         raise InputError("prior='equal' is for classes, and y holds targets; leave it out.")
     codes = torch.from_numpy(np.asarray(targets.values)).to(weights.device)
     totals = weights.new_zeros(len(targets.classes)).index_add_(0, codes, weights)
-    return torch.where(weights > 0, weights / totals[codes].clamp_min(1e-300), weights)
+    return torch.where(weights > 0, weights / totals[codes], weights)  # no share of nothing
 
 
 def _judged_by_some(problem: Problem, by_id: Array, seed: int) -> Problem:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.bilevel.regularisation import EXPONENTS
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, summable
 from bicore.errors import InputError
@@ -70,9 +71,7 @@ FEWEST_TRIED = 2
 BANDWIDTH_ROWS = 64
 #: Below this, sums of squares and their products fit float32.
 SINGLE = 1e6
-#: The grid of ρ, as powers of ten times the mean of the kernel's diagonal, and where the walk down
-#: it begins.
-EXPONENTS = (1, 0, -1, -2, -3, -4, -5)
+#: Where the walk down the grid of ρ begins.
 BEGIN = 3
 #: The kernel that is taken unless another one's error is smaller by more than a share of its own.
 PREFERRED, PREFERENCE = "laplace", 1 / 6

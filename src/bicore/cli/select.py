@@ -509,6 +509,7 @@ def _answer(coreset: Coreset) -> dict[str, Any]:
         "classes": known.classes,
         "status": coreset.status.value,
         "message": coreset.message,
+        "notes": list(known.notes),
         "version": __version__,
     }
 

@@ -40,7 +40,7 @@ SEEDS = 10
 #: machine.
 MOST = 10_000
 #: What the search usually judges for each rival, and the factor up to which sizes usually go: a
-#: price is an estimate before the work, and these were means over data sets.
+#: price is an estimate before the work, and these are what a few runs on digits took.
 TYPICAL_SIZES, TYPICAL_FACTOR = 5, 4
 #: What each seed draws has a generator of its own: (seed, purpose).
 CUT, RESAMPLE, UNIFORM, BALANCED = range(4)

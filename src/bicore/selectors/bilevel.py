@@ -312,17 +312,17 @@ class BilevelSelector(Selector):
         context: Context | None = None,
     ) -> Coreset:
         need_labels(self, data)
+        decided = self._decided(data)
+        if decided is not self:
+            return decided.select(
+                data, size, outer=outer, initial=initial, rng=rng, context=context
+            )
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
         available = int((data.weights > 0).sum())
         count = as_size(size, available)
         start = as_start(initial, data, count)
-        decided = self._decided(data)
-        if decided is not self:
-            return decided.select(
-                data, size, outer=outer, initial=initial, rng=rng, context=context
-            )
         room = self.room(self.strategy.grown(count, available))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:

@@ -191,7 +191,7 @@ def goals(sample: Sample, outputs: int) -> Array:
 
 def best(
     settings: Sequence[Setting],
-    rows: Sample | None,
+    rows: Sample,
     outputs: int,
     predicted: Callable[[Setting], Array],
 ) -> Setting:
@@ -200,8 +200,8 @@ def best(
     Parameters
     ----------
     settings : sequence
-        What is tried, the first where there is nothing to try it on.
-    rows : Sample, optional
+        What is tried.
+    rows : Sample
         Rows of the pool.
     outputs : int
         The number of classes or targets.
@@ -219,8 +219,6 @@ def best(
     >>> best([0.0, 0.7, 1.0], rows, 2, lambda share: np.array([[1 - share, share]] * 3))
     0.7
     """
-    if rows is None or len(settings) == 1:
-        return settings[0]
     goal = goals(rows, outputs)
     weight = rows.weight.double().cpu().numpy()
     errors = [weight @ np.square(predicted(one) - goal).sum(1) for one in settings]
