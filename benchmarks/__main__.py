@@ -32,6 +32,7 @@ NAMES = (
     "training",
     "limits",
     "battery",
+    "worth",
     "page",
 )
 

@@ -1,0 +1,48 @@
+"""What the default's picks are worth in random rows, and how long the default takes.
+
+    python -m benchmarks worth --data DIR --record
+
+The pool is all 50 000 rows of the frozen embedding of CIFAR-10, the judge a logistic head, tested
+on the embedding's own test set. Seconds are the processor's own, one thread, the least of some
+repeats; the smaller problem is 1000 images of MNIST.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.exchange import timed
+from bicore import Runtime, worth
+
+SIZES = (50, 100)
+#: The largest random sample that is judged.
+MOST = 10_000
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    folder = Path(data_folder(arguments.data))
+    train, test = embedding(folder, "train"), embedding(folder, "test")
+    rows, seconds = [], []
+    x, y = mnist_vectors(folder, "train", 1000)
+    spent, _ = timed(x.astype(np.float64), y, 100, arguments.repeats)
+    seconds.append({"rows": 1000, "width": x.shape[1], "size": 100, "seconds": spent})
+    for size in SIZES:
+        spent, coreset = timed(*train, size, arguments.repeats)
+        seconds.append({"rows": 50_000, "width": 256, "size": size, "seconds": spent})
+        runtime = Runtime("cpu", "float64", progress=False, threads=1)
+        found = worth(*train, coreset, test=test, judge="logistic", most=MOST, runtime=runtime)
+        worths = {own.rival: [own.rows, own.low, own.high] for own in found.rivals}
+        rows.append({"size": size, "score": found.score, "worth": worths})
+        print(rows[-1], seconds, file=sys.stderr, flush=True)
+    return {"benchmark": "worth", "machine": machine(), "rows": rows, "seconds": seconds}
+
+
+def embedding(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of one part of the frozen embedding."""
+    with np.load(folder / "cifar10-embedding" / f"{part}.npz") as stored:
+        return stored["x"].astype(np.float64), stored["y"].astype(np.int64)
