@@ -1,0 +1,6 @@
+"""The outer objective as moments: one object for streams, shards and clusters."""
+
+from bicore.moments.candidates import Candidates
+from bicore.moments.moments import Moments, Outer
+
+__all__ = ["Candidates", "Moments", "Outer"]
