@@ -1,8 +1,8 @@
 """A coreset among a few hundred candidates, judged by moments: what each may add or take away.
 
 With Φ the candidates' features and Σ = (Φ_SᵀΦ_S + ρI)⁻¹ for the rows S that are in, four things say
-everything: T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ (N×N), the predictions E = ΦW and H = ΦM (N×C), where W = ΣΦ_SᵀY_S
-and M = −2Σ(AW − B). With r = y − E and s = ⟨H, r⟩, row by row,
+everything: T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ (N×N), the predictions E = ΦW and H = ΦM (N×C), where
+W = ΣΦ_SᵀY_S and M = −2Σ(AW − B). With r = y − E and s = ⟨H, r⟩, row by row,
 
     adding k      lowers the objective by  s_k/d − V_kk‖r_k‖²/d²,   d = 1 + T_kk
     dropping i    raises it by             s_i/d + V_ii‖r_i‖²/d²,   d = 1 − T_ii
@@ -12,7 +12,6 @@ applied to a column when it is asked for: a step costs some N·t numbers after t
 """
 
 from __future__ import annotations
-
 
 import numpy as np
 from scipy.linalg import lapack
@@ -40,7 +39,7 @@ class Candidates:
     targets : array (N, C)
         Theirs.
     ridge : float
-        ρ, the inner regulariser.
+        The inner regulariser ρ.
     inside : array of bool (N,), optional
         Which are in at the start; by default none.
 
@@ -135,17 +134,36 @@ class Candidates:
     # What each row may do.
 
     def gradients(self) -> Array:
-        """−∂G/∂w of every candidate."""
-        return np.einsum("ij,ij->i", self.slopes, self.residuals)
+        """The slope of the objective in the weight of every candidate, downwards.
+
+        Returns
+        -------
+        array (N,)
+            −∂G/∂w.
+        """
+        found: Array = np.einsum("ij,ij->i", self.slopes, self.residuals)
+        return found
 
     def gains(self) -> Array:
-        """By how much the objective falls if a row joins; −∞ for those that are in."""
+        """By how much the objective falls if a row joins.
+
+        Returns
+        -------
+        array (N,)
+            −∞ for those that are in.
+        """
         found = self._effects(1.0)
         found[self.inside] = -np.inf
         return found
 
     def losses(self) -> Array:
-        """By how much the objective rises if a row leaves; ∞ for those that are out."""
+        """By how much the objective rises if a row leaves.
+
+        Returns
+        -------
+        array (N,)
+            ∞ for those that are out.
+        """
         found = -self._effects(-1.0)
         found[~self.inside] = np.inf
         return found
@@ -180,7 +198,8 @@ class Candidates:
         fall = rate * float(slope @ residual) - rate * rate * own * float(residual @ residual)
         u = v - (0.5 * rate * own) * t
         turn = slope - (2.0 * rate * own) * residual
-        steps = np.array([np.concatenate([residual, turn]), np.concatenate([0 * residual, residual])])
+        nothing = np.zeros_like(residual)
+        steps = np.array([np.append(residual, turn), np.append(nothing, residual)])
         self._both -= np.array([rate * t, (2.0 * rate) * v]).T @ steps
         late = self._late
         self._t_steps[:, late] = t
@@ -244,5 +263,3 @@ def _inverse(gram: Array, ridge: float) -> Array:
     whole = lower + lower.T
     whole[np.diag_indices(len(whole))] *= 0.5
     return np.asarray(whole)
-
-

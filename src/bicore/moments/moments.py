@@ -40,7 +40,7 @@ class Outer:
     cross : array (p, C)
         B = Σ v φyᵀ/N.
     constant : float
-        c = Σ v‖y‖²/N, the loss of the empty model.
+        The loss of the empty model, c = Σ v‖y‖²/N.
     share : float
         A is ``share * second``: a matrix of p² numbers is not copied to be divided.
 
@@ -62,13 +62,35 @@ class Outer:
         return self.share * float(np.trace(self.second))
 
     def times(self, features: Array) -> Array:
-        """ΦA for rows of features, (n, p)."""
+        """The product of features with A.
+
+        Parameters
+        ----------
+        features : array (n, p)
+            Rows.
+
+        Returns
+        -------
+        array (n, p)
+            ΦA.
+        """
         with wide(float(len(features)) * self.second.size):
             product: Array = blas.dsymm(self.share, self.second, features.T, lower=1)
         return product.T
 
     def loss(self, model: Array) -> float:
-        """The mean loss of a linear model (p, C) on everything that was counted."""
+        """The mean loss of a linear model on everything that was counted.
+
+        Parameters
+        ----------
+        model : array (p, C)
+            Its weights.
+
+        Returns
+        -------
+        float
+            It is tr WᵀAW − 2 tr WᵀB + c.
+        """
         quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
         return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
@@ -105,8 +127,9 @@ class Moments:
     --------
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50)
-    >>> whole = Moments.empty(3).with_rows(x, y)
-    >>> parts = Moments.empty(3).with_rows(x[20:], y[20:]) + Moments.empty(3).with_rows(x[:20], y[:20])
+    >>> nothing = Moments.empty(3, classes=(0, 1))
+    >>> whole = nothing.with_rows(x, y)
+    >>> parts = nothing.with_rows(x[20:], y[20:]) + nothing.with_rows(x[:20], y[:20])
     >>> bool(np.allclose(whole.outer().second, parts.outer().second))
     True
     """
@@ -344,8 +367,6 @@ class Moments:
 
     def __add__(self, other: Moments) -> Moments:
         """The moments of the rows of both."""
-        if not isinstance(other, Moments):
-            return NotImplemented
         self._check_alike(other)
         if self.classes is None or other.classes is None:
             first, second = self, other
@@ -409,7 +430,7 @@ class Moments:
         """
         if not self.weight > 0:
             raise InputError("these moments have counted no rows yet.")
-        if isinstance(prior, str) and prior == "stream":
+        if prior == "stream":
             second = self.second[0] if len(self.second) == 1 else _sum(self.second)
             share = 1.0 / self.weight
             return Outer(second, share * self.cross, share * self.constant, share)
@@ -475,7 +496,15 @@ class Moments:
             raise damaged(path, "Moments.save", repr(error)) from error
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Values that JSON can hold, and arrays."""
+        """What a state file holds of the moments.
+
+        Returns
+        -------
+        values : dict
+            What JSON can hold.
+        arrays : dict
+            The rest.
+        """
         values = {
             "width": self.width,
             "constant": self.constant,
@@ -490,7 +519,18 @@ class Moments:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Moments:
-        """The inverse of :meth:`stored`."""
+        """The inverse of :meth:`stored`.
+
+        Parameters
+        ----------
+        values, arrays : mapping
+            As that gave them.
+
+        Returns
+        -------
+        Moments
+            The same.
+        """
         width = int(values["width"])
         second = tuple(
             np.asfortranarray(arrays[f"second{place}"]) for place in range(values["groups"])
@@ -513,20 +553,22 @@ class Moments:
 
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     """How much each class counts under a prior; checked against the labels it names."""
-    if isinstance(prior, str):
-        if prior != "equal":
-            raise InputError(
-                f"prior={prior!r} is unknown; 'stream', 'equal', or shares by label such as "
-                "{'cat': 0.3, 'dog': 0.7}."
-            )
+    if prior == "equal":
         return np.ones(len(classes))
-    shares = np.array([float(prior.get(label, 0.0)) for label in classes])
-    bad = [label for label, share in prior.items() if not (np.isfinite(share) and share >= 0)]
-    if bad:
+    try:
+        given = {label: float(share) for label, share in prior.items()}  # type: ignore[union-attr]
+    except (AttributeError, TypeError, ValueError):
         raise InputError(
-            f"prior gives {bad[0]!r} the share {prior[bad[0]]!r}; shares are numbers >= 0."
+            f"prior={prior!r} is neither 'stream', 'equal' nor shares by label; write for example "
+            "{'cat': 0.3, 'dog': 0.7}."
+        ) from None
+    bad = [label for label, share in given.items() if not (np.isfinite(share) and share >= 0)]
+    if bad or not sum(given.values()) > 0:
+        raise InputError(
+            f"prior={prior!r} has no shares that are numbers >= 0 with a positive sum; give each "
+            "class a share."
         )
-    return shares
+    return np.array([given.get(label, 0.0) for label in classes])
 
 
 def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:

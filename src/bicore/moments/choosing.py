@@ -1,0 +1,125 @@
+"""Ways to a coreset of some size among candidates: dropping, adding, exchanging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bicore.data import Array
+from bicore.errors import NumericalError, unknown_name
+from bicore.moments.candidates import Candidates
+from bicore.moments.moments import Outer
+
+#: Values closer than this share of the largest are one: the earlier row stays, or joins.
+TIE = 1e-10
+#: Exchanges that lower the objective by less than this share of it are not made.
+WORTHWHILE = 1e-6
+#: What steps may be off a fit from nothing, as a share of the empty model's loss.
+DRIFT = 1e-6
+
+Way = Callable[[Outer, Array, Array, float, int], Array]
+
+
+def eliminated(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+    """All candidates, less one at a time the row that is missed least.
+
+    Parameters
+    ----------
+    outer : Outer
+        The objective.
+    features, targets : array (N, p), (N, C)
+        Of the candidates; of equal ones the last goes first.
+    ridge : float
+        ρ.
+    size : int
+        How many stay.
+
+    Returns
+    -------
+    array of int
+        Those that stay, in the order given.
+    """
+    rows = Candidates(outer, features, targets, ridge, np.ones(len(features), dtype=bool))
+    for _ in range(len(features) - size):
+        losses = rows.losses()
+        least = float(losses.min())
+        equal = losses <= least + TIE * max(abs(least), outer.constant)
+        rows.change(int(np.flatnonzero(equal)[-1]))
+    return _checked(rows)
+
+
+def added_by_gain(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+    """One at a time the row that lowers the objective most."""
+    return _checked(_grown(outer, features, targets, ridge, size, Candidates.gains))
+
+
+def added_by_gradient(
+    outer: Outer, features: Array, targets: Array, ridge: float, size: int
+) -> Array:
+    """One at a time the row with the steepest slope, as the paper does."""
+    return _checked(_grown(outer, features, targets, ridge, size, Candidates.gradients))
+
+
+def exchanged(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+    """By elimination, then the best row outside for the one that is missed least."""
+    inside = np.zeros(len(features), dtype=bool)
+    inside[eliminated(outer, features, targets, ridge, size)] = True
+    rows = Candidates(outer, features, targets, ridge, inside)
+    for _ in range(len(features)):
+        before = rows.objective
+        comes = int(rows.gains().argmax())
+        rows.change(comes)
+        leaves = int(rows.losses().argmin())
+        rows.change(leaves)
+        if rows.objective > before - WORTHWHILE * abs(before):
+            if leaves != comes:  # take it back
+                rows.change(comes)
+                rows.change(leaves)
+            break
+    return _checked(rows)
+
+
+#: How a memory's rows may be chosen.
+WAYS: dict[str, Way] = {
+    "elimination": eliminated,
+    "gradient": added_by_gradient,
+    "gain": added_by_gain,
+    "exchange": exchanged,
+}
+
+
+def as_way(rule: str) -> str:
+    """A name of WAYS, or an error that lists them."""
+    if rule not in WAYS:
+        raise unknown_name("rule", rule, WAYS)
+    return rule
+
+
+def _grown(
+    outer: Outer,
+    features: Array,
+    targets: Array,
+    ridge: float,
+    size: int,
+    worth: Callable[[Candidates], Array],
+) -> Candidates:
+    rows = Candidates(outer, features, targets, ridge)
+    for _ in range(size):
+        found = worth(rows).copy()
+        found[rows.inside] = -np.inf
+        most = float(found.max())
+        rows.change(int(np.flatnonzero(found >= most - TIE * max(abs(most), outer.constant))[0]))
+    return rows
+
+
+def _checked(rows: Candidates) -> Array:
+    """Those that are in; what the steps add up to is held against a fit from nothing."""
+    fitted = rows.refit()
+    off = abs(fitted - rows.objective)
+    if not off <= DRIFT * max(rows.outer.constant, abs(fitted)):
+        raise NumericalError(
+            f"the objective of {rows.inside.sum()} rows is {fitted:.6g}, and its steps add up to "
+            f"{rows.objective:.6g}; raise inner_reg (ridge={rows.ridge:.3g}), or scale the rows."
+        )
+    return np.flatnonzero(rows.inside)

@@ -1,0 +1,230 @@
+"""Moments: sums that stand for rows, and a coreset judged by them, against fits from nothing."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from bicore import BilevelSelector, Dataset, InputError
+from bicore.bilevel.strategies.shrinking import Elimination
+from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
+from bicore.kernels import Linear
+from bicore.moments import Candidates, Moments
+from bicore.moments.choosing import WAYS
+from bicore.moments.moments import check_room
+
+
+def rows(n=60, width=7, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return rng.normal(size=(n, width)) + 0.7 * np.eye(classes, width)[y], y
+
+
+def whole(matrix):
+    """A symmetric matrix of which the lower triangle counts."""
+    return np.tril(matrix) + np.tril(matrix, -1).T
+
+
+def same(first, second, tolerance=1e-12):
+    assert first.classes == second.classes
+    for own, other in zip(first.second, second.second, strict=True):
+        np.testing.assert_allclose(whole(own), whole(other), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(first.cross, second.cross, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(first.counts, second.counts, rtol=tolerance)
+    np.testing.assert_allclose(first.constant, second.constant, rtol=tolerance)
+
+
+def fitted(x, targets, ridge):
+    return np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ targets)
+
+
+class TestSums:
+    def test_they_give_the_loss_of_any_model(self):
+        x, y = rows()
+        weight = np.random.default_rng(1).uniform(0.5, 2, len(x))
+        model = np.random.default_rng(2).normal(size=(x.shape[1], 3))
+        outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(x, y, weight).outer()
+        square = ((np.eye(3)[y] - x @ model) ** 2).sum(1)
+        assert outer.loss(model) == pytest.approx(weight @ square / weight.sum(), rel=1e-12)
+        assert outer.energy == pytest.approx(weight @ (x**2).sum(1) / weight.sum())
+
+    @pytest.mark.parametrize("half_life", [None, 13.0])
+    @pytest.mark.parametrize("apart", [False, True])
+    @given(cuts=some.sets(some.integers(1, 59), max_size=6), seed=some.integers(0, 99))
+    @settings(max_examples=10, deadline=None)
+    def test_any_split_gives_the_same(self, half_life, apart, cuts, seed):
+        x, y = rows(seed=seed)
+        weight = np.random.default_rng(seed).uniform(0.1, 3, len(x))
+        start = Moments.empty(7, classes=(0, 1, 2), apart=apart, half_life=half_life)
+        parts = start
+        for piece in np.split(np.arange(len(x)), sorted(cuts)):
+            parts = parts.with_rows(x[piece], y[piece], weight[piece])
+        same(parts, start.with_rows(x, y, weight))
+
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_they_add_in_any_order_also_where_classes_came_in_another(self, apart):
+        x, y = rows()
+        order = np.argsort(y, kind="stable")
+        start = Moments.empty(7, apart=apart)
+        first, second = (start.with_rows(x[own], y[own]) for own in (order[:25], order[25:]))
+        one, other = first + second, second + first
+        assert set(one.classes) == set(other.classes) == {0, 1, 2}
+        assert one.classes != other.classes
+        same(one, other._ordered(one.classes))
+        same(one, start.with_rows(x, y)._ordered(one.classes))
+
+    def test_a_half_life_halves_what_came_before(self):
+        x, y = rows(n=10)
+        start = Moments.empty(7, classes=(0, 1, 2), half_life=10.0).with_rows(x[:1], y[:1])
+        assert start.weight == 1.0
+        later = start.with_rows(x, y)
+        assert later.weight == pytest.approx(0.5 + sum(2.0 ** (-age / 10) for age in range(10)))
+
+    def test_soft_targets_and_logits_are_targets(self):
+        x, _ = rows()
+        soft = np.random.default_rng(0).normal(size=(len(x), 4))
+        model = np.ones((7, 4)) / 7
+        outer = Moments.empty(7, classes=None, targets=4).with_rows(x, soft).outer()
+        assert outer.loss(model) == pytest.approx(((soft - x @ model) ** 2).sum(1).mean())
+
+    def test_any_class_prior_can_be_asked_for(self):
+        x, y = rows(n=200)
+        model = np.random.default_rng(2).normal(size=(7, 3))
+        moments = Moments.empty(7, classes=(0, 1, 2), apart=True).with_rows(x, y)
+        loss = ((np.eye(3)[y] - x @ model) ** 2).sum(1)
+        means = [loss[y == label].mean() for label in range(3)]
+        assert moments.outer().loss(model) == pytest.approx(loss.mean())
+        assert moments.outer("equal").loss(model) == pytest.approx(np.mean(means))
+        mine = moments.outer({0: 3.0, 2: 1.0}).loss(model)
+        assert mine == pytest.approx(0.75 * means[0] + 0.25 * means[2])
+
+    def test_rows_in_any_precision_are_summed_in_float64(self):
+        x = np.full((10_000, 1), 0.1, dtype=np.float32)
+        moments = Moments.empty(1, classes=None).with_rows(x)
+        assert moments.second[0][0, 0] == pytest.approx(10_000 * float(x[0, 0]) ** 2, rel=1e-12)
+
+    def test_saved_and_loaded_they_are_the_same(self, tmp_path):
+        x, y = rows()
+        labels = np.array(["ant", "bee", "cow"])[y]
+        moments = Moments.empty(7, apart=True, half_life=50.0, map="m").with_rows(x, labels)
+        found = Moments.load(moments.save(tmp_path / "moments.npz"))
+        same(moments, found, 0)
+        assert (found.map, found.half_life, found.apart) == ("m", 50.0, True)
+        content = bytearray((tmp_path / "moments.npz").read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / "moments.npz").write_bytes(content)
+        with pytest.raises(DamagedFileError):
+            Moments.load(tmp_path / "moments.npz")
+
+    @pytest.mark.parametrize(
+        ("change", "error", "words"),
+        [
+            (lambda m, x, y: m.with_rows(x[:, :3], y), InputError, "rows of 7"),
+            (lambda m, x, y: m.with_rows(x * np.nan, y), NumericalError, "row 0"),
+            (lambda m, x, y: m.with_rows(x), InputError, "y is missing"),
+            (lambda m, x, y: m.with_rows(x, y[:4]), InputError, "4 labels for 60"),
+            (lambda m, x, y: m + Moments.empty(7, map="other"), InputError, "map"),
+            (lambda m, x, y: m + Moments.empty(6), InputError, "width"),
+            (lambda m, x, y: m + Moments.empty(7, classes=None), InputError, "classes"),
+            (lambda m, x, y: m.outer(), InputError, "no rows"),
+            (lambda m, x, y: m.with_rows(x, y).outer("equal"), InputError, "apart=True"),
+            (lambda m, x, y: Moments.empty(7, half_life=0.0), InputError, "half_life=0.0"),
+            (lambda m, x, y: check_room(1000, 10, False, 10**6), MemoryLimitError, "at most 250"),
+        ],
+    )
+    def test_what_does_not_fit_is_named(self, change, error, words):
+        with pytest.raises(error, match=words):
+            change(Moments.empty(7), *rows())
+
+
+class TestCandidates:
+    @pytest.mark.parametrize("start", [0, 5, 40])
+    def test_costs_are_those_of_fits_from_nothing(self, start):
+        x, y = rows(n=40)
+        other, labels = rows(n=200, seed=1)
+        outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(other, labels).outer()
+        targets = np.eye(3)[y]
+        inside = np.arange(40) < start
+        candidates = Candidates(outer, x, targets, 0.3, inside)
+
+        def loss(own):
+            return outer.loss(fitted(x[own], targets[own], 0.3))
+
+        rng = np.random.default_rng(0)
+        for step in range(150):  # beyond the terms that are kept aside
+            own = candidates.inside.copy()
+            row = int(rng.integers(40))
+            if step % 10 == 0:
+                assert candidates.objective == pytest.approx(loss(own), abs=1e-10)
+                turned = own.copy()
+                turned[row] ^= True
+                change = candidates.losses()[row] if own[row] else -candidates.gains()[row]
+                assert loss(turned) - loss(own) == pytest.approx(change, abs=1e-10)
+            candidates.change(row)
+        assert candidates.refit() == pytest.approx(candidates.objective, abs=1e-10)
+
+    def test_the_gradient_is_a_finite_difference(self):
+        x, y = rows(n=30)
+        outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(x, y).outer()
+        targets = np.eye(3)[y]
+        inside = np.arange(30) < 10
+        slopes = Candidates(outer, x, targets, 0.3, inside).gradients()
+        for row in (3, 20):
+            values = []
+            for weight in (1e-5, -1e-5):
+                weights = inside.astype(float)
+                weights[row] += weight
+                system = x.T @ (weights[:, None] * x) + 0.3 * np.eye(7)
+                values.append(
+                    outer.loss(np.linalg.solve(system, x.T @ (weights[:, None] * targets)))
+                )
+            assert -(values[0] - values[1]) / 2e-5 == pytest.approx(slopes[row], rel=1e-5, abs=1e-9)
+
+    @pytest.mark.parametrize(
+        ("way", "options"),
+        [
+            ("gradient", {"rule": "gradient"}),
+            ("gain", {"rule": "gain"}),
+            ("elimination", {"rule": "gain", "strategy": Elimination(math.inf)}),
+        ],
+    )
+    def test_picks_are_those_of_the_engine_on_rows(self, way, options):
+        x, y = rows(n=80, width=12)
+        selector = BilevelSelector(kernel=Linear(), inner_reg=0.5, first="best", **options)
+        picked = selector.select(Dataset(x, y), 15)
+        targets = np.eye(3)[y] - np.eye(3)[y].mean(0)  # as the squared loss there has them
+        outer = Moments.empty(12, classes=None, targets=3).with_rows(x, targets).outer()
+        own = WAYS[way](outer, x, targets, 0.5, 15)
+        assert sorted(picked.indices.tolist()) == own.tolist()
+        objective = outer.loss(fitted(x[own], targets[own], 0.5))
+        assert objective == pytest.approx(picked.objective, rel=1e-9)
+
+    def test_exchanges_end_below_elimination(self):
+        better = 0
+        for seed in range(4):
+            x, y = rows(n=60, width=12, seed=seed)
+            outer = Moments.empty(12, classes=(0, 1, 2)).with_rows(x, y).outer()
+            loss = {
+                way: outer.loss(fitted(x[own], np.eye(3)[y][own], 0.5))
+                for way in ("elimination", "exchange")
+                for own in [WAYS[way](outer, x, np.eye(3)[y], 0.5, 8)]
+            }
+            assert loss["exchange"] <= loss["elimination"] + 1e-12
+            better += loss["exchange"] < loss["elimination"] - 1e-9
+        assert better >= 1
+
+    def test_rows_that_are_alike_leave_last_come_first_gone(self):
+        x, y = rows(n=20)
+        twice, labels = np.vstack([x, x]), np.concatenate([y, y])
+        outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(x, y).outer()
+        first = WAYS["elimination"](outer, twice, np.eye(3)[labels], 0.3, 20)
+        assert len(set((first % 20).tolist())) >= 15
+        assert (first < 20).sum() >= 15
+
+    def test_a_system_without_an_inverse_is_named(self):
+        x = np.ones((5, 2)) * 1e9
+        outer = Moments.empty(2, classes=None, targets=1).with_rows(x, np.ones(5)).outer()
+        with pytest.raises(NumericalError, match="inner_reg"):
+            WAYS["elimination"](outer, x, np.ones((5, 1)), 1e-9, 2)
