@@ -15,6 +15,7 @@ LAYERS = [
     ["coreset", "losses", "sources", "state"],
     ["picking", "numerics"],
     ["kernels", "networks"],
+    ["moments"],
     ["bilevel"],
     ["selectors"],
     ["active", "api", "memory", "comparison"],
