@@ -36,6 +36,8 @@ UNLIKE = 20.0
 SPREAD_ROWS = 5
 #: Where so few columns hold nearly all squares, the rows are a table in many units.
 DOMINANT = 8.0
+#: Deviations from which a table's values are softened: few first rows say little about tails.
+FAR = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +47,9 @@ class AutomaticFeatures(FeatureMap):
     Images (with channels first) get random convolutions. Rows of at least 32 columns that look like
     an embedding stay as they are: their values hardly repeat, adjacent columns are hardly
     correlated, and the columns have like spreads. Other rows get random ReLU features: as they are
-    where many columns share one scale (pixels in a row), with standardised columns where they do
-    not (a table). ``reason`` of the settled map says which: "image", "embedding", "pixels" or
-    "table".
+    where many columns share one scale (pixels in a row), with standardised columns, softened beyond
+    three deviations, where they do not (a table). ``reason`` of the settled map says which:
+    "image", "embedding", "pixels" or "table".
 
     Parameters
     ----------
@@ -116,7 +118,7 @@ class AutomaticFeatures(FeatureMap):
             "image": RandomConvolutions(seed=self.seed),
             "embedding": Rows(),
             "pixels": RandomReLU(seed=self.seed),
-            "table": Standardised(RandomReLU(seed=self.seed)),
+            "table": Standardised(RandomReLU(seed=self.seed), beyond=FAR),
         }
         return replace(chosen[reason], reason=reason).settled(rows)
 

@@ -225,7 +225,8 @@ class UnitRows(FeatureMap):
         Tensor
             Of shape (n, width).
         """
-        return unit_rows(self.map.features(x))
+        found = self.map.features(x)
+        return unit_rows(found) if len(found) else found
 
     def unit(self) -> FeatureMap:
         """The map itself.

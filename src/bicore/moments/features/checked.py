@@ -96,11 +96,13 @@ class SettledMap(FeatureMap):
         """
         rows = as_rows(x)
         self._agree(tuple(rows.shape[1:]))
+        if len(rows) == 0:
+            return rows.new_zeros(0, self.width)
         step = max(1, self._rows_at_once())
         work = len(rows) * math.prod(rows.shape[1:]) * self.width
         with torch.no_grad(), in_full_precision(rows), wide(0 if rows.is_cuda else work):
             parts = []
-            for top in range(0, max(len(rows), 1), step):
+            for top in range(0, len(rows), step):
                 checkpoint()
                 parts.append(self._mapped(rows[top : top + step]).to(rows.dtype))
             found = parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -22,7 +22,7 @@ CUTOFF = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(SettledMap):
-    """φ(x) = k(x, Z) K_ZZ^{−½} for landmarks Z: the kernel itself between landmarks.
+    """A kernel seen from landmarks Z: φ(x) = k(x, Z) K_ZZ^{−½}, exact between landmarks.
 
     Landmarks are drawn from the rows the map is settled on; rows unlike all of them have short
     features. The kernel is evaluated in float64 whatever the rows.

@@ -22,7 +22,7 @@ from bicore.moments.features.checked import (
 
 @dataclass(frozen=True, eq=False)
 class RandomReLU(SettledMap):
-    """φ(x) = relu(Wx + b)·√(2/width), with W and b drawn once.
+    """Random directions, rectified: φ(x) = relu(Wx + b)·√(2/width), with W and b drawn once.
 
     W has variance 1/columns, and b the size of a typical entry of the first rows: features have the
     scale of the rows, and ‖φ‖² does not grow with either width. As the width grows, φ(x)ᵀφ(x′)
