@@ -1,25 +1,65 @@
-"""What every feature map is: rows in, a matrix of a fixed width out."""
+"""What every feature map is: rows in, a matrix of a fixed width out; and unit rows of any."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import Self
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from bicore.data import Array
+from bicore.errors import InputError
+from bicore.kernels.scaling import unit_rows
+from bicore.state import fingerprint
+
+T = TypeVar("T")
+
+#: Where an instance keeps what it derived from its fields (matrices, its identity).
+_KEPT = "_kept_values"
 
 
+@dataclass(frozen=True, eq=False)
 class FeatureMap(ABC):
     """A function of rows, the same for ever once it is settled.
 
     A map is a frozen configuration. What it takes from data (the shape of a row, a scaling,
     landmarks) it takes once, from the first rows, by :meth:`settled`; from then on it is fixed and
-    part of the state of whoever uses it.
+    part of the state of whoever uses it. A map of one's own needs :attr:`width` and
+    :meth:`features`, and is a frozen dataclass whose fields say all that its features depend on.
+
+    Parameters
+    ----------
+    reason : str, optional
+        Why this map was chosen, where it was chosen by looks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import RandomReLU
+    >>> x = torch.eye(3)
+    >>> features = RandomReLU(width=8).settled(x.numpy())
+    >>> features(x).shape, features.width
+    (torch.Size([3, 8]), 8)
     """
 
+    reason: str | None = field(default=None, kw_only=True, compare=False)
+
     def settled(self, x: Array) -> FeatureMap:
-        """The map for rows such as these first ones; a map that is settled gives itself."""
+        """The map for rows such as these first ones; a map that is settled gives itself.
+
+        Parameters
+        ----------
+        x : array
+            The first rows.
+
+        Returns
+        -------
+        FeatureMap
+            With nothing left open.
+        """
         return self
 
     @property
@@ -29,15 +69,171 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The (n, width) features of rows, on their device."""
+        """The features of rows, on their device.
 
-    def unit(self) -> FeatureMap:
-        """The same with every row brought to length 1."""
-        raise NotImplementedError
+        Computed in float64 for rows of float64 and of integers, in float32 for all others.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width).
+
+        Raises
+        ------
+        InputError
+            Where the map is not settled, or rows have another shape.
+        NumericalError
+            Where features are not finite; it names the rows.
+        """
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.features(x)
 
-    def like(self, other: Self) -> bool:
-        """Whether moments under both may be added."""
-        raise NotImplementedError
+    def unit(self) -> FeatureMap:
+        """The same with every row of features brought to length 1.
+
+        Returns
+        -------
+        FeatureMap
+            Itself where its rows have that length already.
+        """
+        return UnitRows(self, reason=self.reason)
+
+    @property
+    def identity(self) -> str:
+        """A short text that maps share where all that their features depend on is the same."""
+        return self._kept("identity", self._identity)
+
+    def like(self, other: FeatureMap) -> bool:
+        """Whether sums over features of both may be added.
+
+        Parameters
+        ----------
+        other : FeatureMap
+            Another map.
+
+        Returns
+        -------
+        bool
+            True for the same features of every row.
+        """
+        return self.identity == other.identity
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FeatureMap) and self.like(other)
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def _identity(self) -> str:
+        told = {
+            one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare
+        }
+        values = {
+            name: value.identity if isinstance(value, FeatureMap) else value
+            for name, value in told.items()
+        }
+        return f"{type(self).__name__}:{fingerprint(values)}"
+
+    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the fields, made once an instance; in no comparison."""
+        kept: dict[Hashable, Any] = self.__dict__.setdefault(_KEPT, {})
+        if key not in kept:
+            kept[key] = make()
+        found: T = kept[key]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes its matrices itself."""
+        return {name: value for name, value in self.__dict__.items() if name != _KEPT}
+
+    def _set(self, **values: Any) -> None:
+        """Fields in the form they are kept in, while the instance is made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def not_settled(features: FeatureMap) -> InputError:
+    """The error for a map that was used before it saw rows."""
+    return InputError(
+        f"{type(features).__name__} takes what is open from the first rows: use "
+        "features=features.settled(x) first."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class UnitRows(FeatureMap):
+    """Features of length 1: only their direction is left.
+
+    A rule that follows the gradient rewards long rows; under this map all are equally long. A row
+    of zeros stays one.
+
+    Parameters
+    ----------
+    map : FeatureMap
+        Whose features are brought to length 1.
+    reason : str, optional
+        Why this map was chosen, where it was chosen by looks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import Rows
+    >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    >>> Rows().settled(x.numpy()).unit()(x).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+
+    map: FeatureMap
+
+    def settled(self, x: Array) -> FeatureMap:
+        """The map for rows such as these first ones.
+
+        Parameters
+        ----------
+        x : array
+            The first rows.
+
+        Returns
+        -------
+        FeatureMap
+            With nothing left open.
+        """
+        inner = self.map.settled(x)
+        return self if inner is self.map else inner.unit()
+
+    @property
+    def width(self) -> int:
+        """How many features a row has."""
+        return self.map.width
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features of rows, on their device.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width).
+        """
+        found = self.map.features(x)
+        return unit_rows(found) if len(found) else found
+
+    def unit(self) -> FeatureMap:
+        """The map itself.
+
+        Returns
+        -------
+        FeatureMap
+            Whose rows have length 1 already.
+        """
+        return self

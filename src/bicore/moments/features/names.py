@@ -1,0 +1,78 @@
+"""Names of feature maps, and what else stands for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from bicore.errors import InputError, unknown_name
+from bicore.moments.features.automatic import AutomaticFeatures
+from bicore.moments.features.base import FeatureMap
+from bicore.moments.features.convolutions import RandomConvolutions
+from bicore.moments.features.fourier import RandomFourier
+from bicore.moments.features.module import Embedded
+from bicore.moments.features.nystrom import Nystrom
+from bicore.moments.features.relu import RandomReLU
+from bicore.moments.features.rows import Rows
+
+
+def _rows(seed: int = 0) -> Rows:
+    """The rows themselves: nothing is drawn."""
+    return Rows()
+
+
+#: A map by its name, made from a seed.
+FEATURES: dict[str, Callable[..., FeatureMap]] = {
+    "auto": AutomaticFeatures,
+    "rows": _rows,
+    "relu": RandomReLU,
+    "convolutions": RandomConvolutions,
+    "fourier": RandomFourier,
+    "laplace": partial(RandomFourier, kind="laplace"),
+    "nystrom": Nystrom,
+}
+
+
+def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
+    """A feature map from its name, a network's module, or itself.
+
+    Parameters
+    ----------
+    value : str, FeatureMap or torch.nn.Module
+        A name of ``FEATURES``, a map, or a module whose embedding is meant.
+    seed : int
+        Of what a map made here draws.
+
+    Returns
+    -------
+    FeatureMap
+        Not settled yet, where it was made here.
+
+    Raises
+    ------
+    InputError
+        Where it is none of these.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import as_feature_map
+    >>> as_feature_map("relu", seed=3).seed
+    3
+    """
+    if isinstance(value, FeatureMap):
+        return value
+    if isinstance(value, nn.Module):
+        return Embedded(value)
+    if isinstance(value, str):
+        if value not in FEATURES:
+            raise unknown_name("features", value, FEATURES)
+        return FEATURES[value](seed=seed)
+    if isinstance(value, type) and issubclass(value, FeatureMap):
+        raise InputError(f"features={value.__name__} is a class; give {value.__name__}(…).")
+    raise InputError(
+        f"features={value!r} is a {type(value).__name__}; give one of "
+        f"{', '.join(map(repr, FEATURES))}, a FeatureMap, or a torch.nn.Module."
+    )

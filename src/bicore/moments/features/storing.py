@@ -1,0 +1,195 @@
+"""Feature maps as values and arrays, without pickle: what a state file takes, and back.
+
+A map is the values of its fields; maps and kernels within it are taken apart in the same way. What
+is drawn from a seed is drawn again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bicore import kernels
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.kernels.base import Product, Scaled, Sum
+from bicore.kernels.scaling import Columns
+from bicore.moments.features.automatic import AutomaticFeatures
+from bicore.moments.features.base import FeatureMap, UnitRows
+from bicore.moments.features.convolutions import RandomConvolutions
+from bicore.moments.features.fourier import RandomFourier
+from bicore.moments.features.module import Embedded
+from bicore.moments.features.nystrom import Nystrom
+from bicore.moments.features.relu import RandomReLU
+from bicore.moments.features.rows import Rows
+from bicore.moments.features.scaled import Standardised
+from bicore.picking import step_rng
+
+_MAPS: tuple[type, ...] = (
+    AutomaticFeatures,
+    Embedded,
+    Nystrom,
+    RandomConvolutions,
+    RandomFourier,
+    RandomReLU,
+    Rows,
+    Standardised,
+    UnitRows,
+)
+_KERNELS = [one for one in map(kernels.__dict__.get, kernels.__all__) if isinstance(one, type)]
+#: What a state may hold, by name; a kernel's name is told apart from a map's.
+_KINDS: dict[str, type] = {
+    **{one.__name__: one for one in _MAPS},
+    **{f"kernel {one.__name__}": one for one in (*_KERNELS, Sum, Product, Scaled, Columns)},
+}
+_NAMES = {one: name for name, one in _KINDS.items()}
+
+
+def stored(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A map as values for JSON and as arrays.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Settled or not.
+
+    Returns
+    -------
+    values : dict
+        Its kind and fields, its identity, and what random numbers look like here.
+    arrays : dict of array
+        Landmarks and measured columns; a map that is drawn has none.
+
+    Raises
+    ------
+    InputError
+        Where a part is a function or a class of one's own, which no state file holds.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import RandomReLU, restored, stored
+    >>> values, arrays = stored(RandomReLU(width=64, seed=7))
+    >>> restored(values, arrays).seed, arrays
+    (7, {})
+    """
+    arrays: dict[str, Array] = {}
+    values = _taken_apart(features, "features", arrays)
+    return {"map": values, "identity": features.identity, "draws": _draws()}, arrays
+
+
+def restored(
+    values: Mapping[str, Any], arrays: Mapping[str, Array], module: nn.Module | None = None
+) -> FeatureMap:
+    """The map that :func:`stored` took apart.
+
+    Parameters
+    ----------
+    values : mapping
+        As it gave them.
+    arrays : mapping of array
+        As it gave them.
+    module : torch.nn.Module, optional
+        The network of an :class:`Embedded` map, whose weights are not stored.
+
+    Returns
+    -------
+    FeatureMap
+        With the same features, bit for bit.
+
+    Raises
+    ------
+    InputError
+        Where the module is missing or another one, or the map is of another version.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import Rows, restored, stored
+    >>> restored(*stored(Rows(constant=True))) == Rows(constant=True)
+    True
+    """
+    if values["draws"] != _draws():
+        raise InputError(
+            "this NumPy draws other random numbers from a seed than the one that the features were "
+            "stored under; use that version."
+        )
+    found = _put_together(values["map"], arrays, module)
+    if not isinstance(found, FeatureMap) or found.identity != values["identity"]:
+        raise InputError(
+            f"the features stored as {values['identity']} cannot be made by this version of "
+            "bicore; use the one that stored them."
+        )
+    return found
+
+
+def _draws() -> list[float]:
+    """First draws of each kind: a NumPy that draws others would make other features."""
+    rng = step_rng(0, 0)
+    return [float(rng.standard_normal()), float(rng.standard_cauchy()), float(rng.random())]
+
+
+def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    """A value as JSON; arrays go by their place."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_taken_apart(part, f"{place}.{k}", arrays) for k, part in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        arrays[place] = value
+        return {"array": place}
+    if isinstance(value, torch.Tensor):
+        arrays[place] = value.detach().cpu().numpy()
+        return {"tensor": place}
+    if type(value) in _NAMES:
+        fields = {
+            one.name: _taken_apart(getattr(value, one.name), f"{place}.{one.name}", arrays)
+            for one in dataclasses.fields(value)
+            if one.init and not isinstance(getattr(value, one.name), nn.Module)
+        }
+        return {"kind": _NAMES[type(value)], "fields": fields}
+    raise InputError(
+        f"{place} is a {type(value).__name__}, which no state file holds; use maps and kernels of "
+        "bicore, or give the map anew when the state is loaded."
+    )
+
+
+def _put_together(value: Any, arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
+    if isinstance(value, list):
+        return tuple(_put_together(part, arrays, module) for part in value)
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[value["array"]]
+    if "tensor" in value:
+        return torch.from_numpy(np.array(arrays[value["tensor"]]))
+    kind = _KINDS.get(value["kind"])
+    if kind is None:
+        raise InputError(
+            f"the state holds a map of kind {value['kind']!r}, which this version does not know; "
+            "use the one that wrote it."
+        )
+    fields = {name: _put_together(part, arrays, module) for name, part in value["fields"].items()}
+    return _embedded(fields, module) if kind is Embedded else kind(**fields)
+
+
+def _embedded(fields: dict[str, Any], module: nn.Module | None) -> Embedded:
+    """The map of a module that is given anew; its weights must be those of then."""
+    digest = fields.pop("digest")
+    if module is None:
+        raise InputError(
+            f"the features are the embedding of a module (fingerprint {digest}), whose weights are "
+            "not stored; give module=…."
+        )
+    found = Embedded(module, **fields)
+    if found.digest != digest:
+        raise InputError(
+            f"module has fingerprint {found.digest}, and the features were those of {digest}; give "
+            "the module with the weights it had then."
+        )
+    return found

@@ -1,0 +1,516 @@
+"""Feature maps: the kernels they stand for, what they refuse, their state, and the choice by looks."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from bicore import RBF, InputError, Laplace, NumericalError
+from bicore.kernels import CallableKernel, Linear, Normalised
+from bicore.kernels import Standardised as StandardisedKernel
+from bicore.moments.features import (
+    FEATURES,
+    AutomaticFeatures,
+    Embedded,
+    FeatureMap,
+    Nystrom,
+    RandomConvolutions,
+    RandomFourier,
+    RandomReLU,
+    Rows,
+    Standardised,
+    UnitRows,
+    as_feature_map,
+    checked,
+    restored,
+    stored,
+)
+
+needs_gpu = pytest.mark.gpu
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Dropout(), nn.BatchNorm1d(6))
+
+
+#: A map of each kind, for rows of shape (1, 8, 8).
+MAPS = {
+    "rows": Rows(constant=True),
+    "relu": RandomReLU(96),
+    "relu, deep": RandomReLU(64, layers=3, seed=1),
+    "convolutions": RandomConvolutions(64, kernel=3, pool=2),
+    "fourier": RandomFourier(64),
+    "laplace": RandomFourier(64, "laplace", seed=2),
+    "nystrom": Nystrom(Laplace(), landmarks=16),
+    "nystrom, kernels within": Nystrom(StandardisedKernel(0.5 * RBF() + Normalised(Linear())), 16),
+    "standardised": Standardised(RandomReLU(48), beyond=3.0),
+    "unit": Standardised(RandomReLU(48)).unit(),
+    "module": Embedded(network()),
+    "auto": AutomaticFeatures(seed=3),
+}
+IMAGES = drawn(40, 1, 8, 8)
+
+
+@pytest.fixture(params=MAPS.values(), ids=MAPS.keys())
+def settled(request):
+    return request.param.settled(IMAGES)
+
+
+def test_the_contract_holds_for_every_map(settled):
+    for dtype, expected in [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.int64, torch.float64),
+    ]:
+        found = settled(torch.from_numpy(IMAGES).to(dtype))
+        assert found.shape == (40, settled.width)
+        assert found.dtype == expected
+        assert not found.requires_grad
+    assert settled.settled(IMAGES[:3]) is settled
+    assert settled(torch.zeros(0, 1, 8, 8)).shape == (0, settled.width)
+
+
+def test_features_are_repeatable_and_leave_torchs_numbers_and_the_rows_alone(settled):
+    x = torch.from_numpy(IMAGES)
+    before = x.clone()
+    state = torch.get_rng_state()
+    first = settled(x)
+    again = copy.deepcopy(settled)(x)
+    assert torch.equal(first, again)
+    assert torch.equal(torch.get_rng_state(), state)
+    first.zero_()
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_a_rows_features_do_not_depend_on_its_batch(settled, dtype, allowed):
+    if isinstance(settled, Embedded):  # which computes in the precision of its weights
+        allowed = 1e-6
+    x = torch.from_numpy(IMAGES).to(dtype)
+    together = settled(x)
+    apart = torch.cat([settled(x[k : k + 1]) for k in range(len(x))])
+    assert (together - apart).abs().max() <= allowed * max(1.0, float(together.abs().max()))
+
+
+def test_rows_are_taken_in_parts(settled, monkeypatch):
+    x = torch.from_numpy(IMAGES)
+    whole = settled(x)
+    monkeypatch.setattr(checked, "AT_ONCE", 7 * settled.width)
+    parts = settled(x)
+    torch.testing.assert_close(whole, parts, rtol=1e-6, atol=1e-6)
+
+
+def test_half_the_precision_gives_nearly_the_same(settled):
+    x = torch.from_numpy(IMAGES.astype(np.float32))
+    torch.testing.assert_close(settled(x), settled(x.double()).float(), rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_devices_agree(settled, dtype):
+    x = torch.from_numpy(IMAGES).to(dtype)
+    there = settled(x.cuda())
+    assert there.is_cuda
+    allowed = 1e-5 if dtype == torch.float32 or isinstance(settled, Embedded) else 1e-11
+    torch.testing.assert_close(there.cpu(), settled(x), rtol=allowed, atol=allowed)
+    assert torch.equal(there, settled(x.cuda()))
+
+
+@needs_gpu
+def test_fewer_digits_asked_for_elsewhere_change_nothing():
+    x = torch.from_numpy(drawn(64, 512)).float().cuda()
+    features = RandomReLU(512).settled(x.cpu().numpy())
+    before = features(x)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert torch.equal(features(x), before)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+# Kernels
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.1), Laplace(0.15)], ids=lambda kernel: kernel.name)
+def test_waves_approximate_their_kernel(kernel):
+    x = drawn(12, 4)
+    kind = type(kernel).__name__.lower()
+    phi = RandomFourier(20_000, kind, kernel.gamma).settled(x)(torch.from_numpy(x)).numpy()
+    # An inner product is a mean of 10 000 cosines, which vary by less than 1.
+    assert np.abs(phi @ phi.T - kernel(x)).max() < 5 / math.sqrt(10_000)
+    assert np.abs(np.square(phi).sum(1) - 1).max() < 1e-12
+
+
+def test_the_bandwidth_is_the_kernels_own():
+    x = drawn(30, 5)
+    assert RandomFourier().settled(x).gamma == RBF().fitted(x).gamma
+    assert RandomFourier(kind="laplace").settled(x).gamma == Laplace().fitted(x).gamma
+
+
+def arc_cosine(left, right):
+    """E[2 relu(g·a) relu(g·b)] for rows a, b and a normal g."""
+    lengths = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=1)
+    cosine = np.clip(left @ right.T / lengths, -1, 1)
+    angle = np.arccos(cosine)
+    return lengths / np.pi * (np.sin(angle) + (np.pi - angle) * cosine)
+
+
+@pytest.mark.parametrize(("columns", "scale"), [(3, 1.0), (300, 50.0)])
+def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
+    x = drawn(10, columns) * scale
+    features = RandomReLU(20_000, bias=0.5).settled(x)
+    size = math.sqrt(np.mean(x**2))
+    assert features.scale == pytest.approx(size)
+    phi = features(torch.from_numpy(x)).numpy()
+    seen = np.hstack([x / math.sqrt(columns), np.full((10, 1), 0.5 * size)])
+    exact = arc_cosine(seen, seen)
+    assert np.abs(phi @ phi.T - exact).max() < 0.05 * exact.max()
+
+
+def test_a_deep_random_network_keeps_the_scale():
+    x = torch.from_numpy(drawn(50, 30) * 7)
+    lengths = [
+        float(RandomReLU(width, layers=3).settled(x.numpy())(x).square().sum(1).mean())
+        for width in (256, 1024)
+    ]
+    # Each of three layers adds the square of its shifts to that of what comes in.
+    assert lengths == pytest.approx([4 * 49, 4 * 49], rel=0.3)
+
+
+def test_random_convolutions_against_a_loop():
+    features = RandomConvolutions(8, kernel=3, pool=2, seed=4).settled(IMAGES)
+    x = torch.from_numpy(IMAGES[:2])
+    weights, shifts = features._drawn(x)
+    answers = nn.functional.conv2d(x, weights.reshape(2, 1, 3, 3), shifts[:, 0]).relu()
+    pooled = torch.stack(
+        [
+            answers[:, :, top : top + 3, left : left + 3].mean((2, 3))
+            for top in (0, 3)
+            for left in (0, 3)
+        ],
+        2,
+    )
+    torch.testing.assert_close(features(x), pooled.reshape(2, 8) / math.sqrt(8))
+
+
+def test_grey_images_need_no_channel():
+    flat = RandomConvolutions(64, kernel=3).settled(IMAGES[:, 0])
+    full = RandomConvolutions(64, kernel=3).settled(IMAGES)
+    x = torch.from_numpy(IMAGES)
+    assert torch.equal(flat(x[:, 0]), full(x))
+
+
+def test_nystrom_is_the_kernel_between_landmarks():
+    x = drawn(20, 3)
+    features = Nystrom(RBF(0.5), landmarks=64).settled(x)
+    phi = features(torch.from_numpy(x)).numpy()
+    assert np.abs(phi @ phi.T - RBF(0.5)(x)).max() < 1e-6
+    other = torch.from_numpy(drawn(5, 3, seed=1))
+    across = features(other).numpy() @ phi.T
+    assert np.abs(across - RBF(0.5)(other.numpy(), x)).max() < 1e-4
+
+
+def test_equal_landmarks_count_once():
+    assert Nystrom(RBF(1.0)).settled(np.repeat(drawn(4, 3), 5, 0)).width == 4
+
+
+# Scalings
+
+
+def test_unit_rows_have_length_one_and_zero_rows_stay():
+    x = torch.from_numpy(np.vstack([drawn(5, 4) * 1e-200, np.zeros((1, 4))]))
+    unit = Rows().settled(x.numpy()).unit()
+    assert unit(x).square().sum(1).tolist() == pytest.approx([1, 1, 1, 1, 1, 0])
+    assert unit.unit() is unit
+    assert isinstance(Rows().unit().settled(x.numpy()), UnitRows)
+
+
+def test_standardised_columns():
+    x = drawn(50, 3) * [1.0, 1000.0, 0.0] + [5.0, -2000.0, 7.0]
+    found = Standardised(Rows()).settled(x)(torch.from_numpy(x))
+    assert found.mean(0).tolist() == pytest.approx([0, 0, 0], abs=1e-12)
+    assert found.std(0, correction=0).tolist() == pytest.approx([1, 1, 0], abs=1e-12)
+
+
+def test_far_values_are_softened_in_order():
+    x = np.array([[-1.0], [1.0]])
+    soft = Standardised(Rows(), beyond=2.0).settled(x)
+    later = torch.tensor([[-1e6], [-2.0], [0.5], [2.0], [2.5], [1e6]], dtype=torch.float64)
+    found = soft(later)[:, 0]
+    assert found[1:4].tolist() == [-2.0, 0.5, 2.0]
+    assert float(found[4]) == pytest.approx(2 * (1 + math.log(1.25)))
+    assert float(found[5]) == pytest.approx(2 * (1 + math.log(5e5)))
+    assert float(found[0]) == -float(found[5])
+
+
+# Modules
+
+
+def test_a_module_is_frozen_and_never_changed():
+    module = network().train()
+    weights = copy.deepcopy(module.state_dict())
+    features = Embedded(module, batch=7).settled(IMAGES)
+    x = torch.from_numpy(IMAGES).float()
+    first = features(x)
+    assert module.training
+    assert all(torch.equal(weights[name], value) for name, value in module.state_dict().items())
+    with torch.no_grad():
+        module[1].weight.add_(1)
+    assert torch.equal(features(x), first)
+    assert not Embedded(module).settled(IMAGES).like(features)
+    expected = network().eval()(x).detach()
+    torch.testing.assert_close(first, expected)
+
+
+def test_half_precision_modules_are_widened():
+    features = Embedded(network().bfloat16()).settled(IMAGES)
+    assert features(torch.from_numpy(IMAGES)).dtype == torch.float64
+    assert features.like(Embedded(network().bfloat16()).settled(IMAGES))
+
+
+# Identity and state
+
+
+def test_identity_tells_what_features_depend_on():
+    x = IMAGES
+    base = RandomReLU(64).settled(x)
+    assert base.like(RandomReLU(64).settled(x))
+    assert base == RandomReLU(64).settled(x)
+    assert base.like(dataclasses.replace(base, reason="pixels"))
+    base(torch.from_numpy(x))  # what is kept beside the fields counts for nothing
+    assert base == RandomReLU(64).settled(x)
+    others = [
+        RandomReLU(65).settled(x),
+        RandomReLU(64, seed=1).settled(x),
+        RandomReLU(64).settled(2 * x),
+        RandomReLU(64).settled(x[:, :, :4]),
+        base.unit(),
+        Standardised(RandomReLU(64)).settled(x),
+        Rows().settled(x),
+    ]
+    assert len({one.identity for one in [base, *others]}) == len(others) + 1
+    assert Embedded(network(), 3).like(Embedded(network(), 4))
+
+
+def test_state_comes_back_bit_for_bit(settled):
+    values, arrays = stored(settled)
+    module = network() if isinstance(settled, Embedded) else None
+    back = restored(json.loads(json.dumps(values)), arrays, module)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.from_numpy(IMAGES).to(dtype)
+        assert torch.equal(back(x), settled(x))
+    assert back.like(settled)
+    assert back.reason == settled.reason
+    assert all(array.dtype.kind == "f" for array in arrays.values())
+
+
+@pytest.mark.parametrize("name", ["relu", "relu, deep", "convolutions", "fourier", "laplace"])
+def test_drawn_maps_store_no_matrices(name):
+    values, arrays = stored(MAPS[name].settled(IMAGES))
+    assert arrays == {}
+    assert len(json.dumps(values)) < 1000
+
+
+def test_unsettled_maps_are_stored_too():
+    for features in MAPS.values():
+        module = network() if isinstance(features, Embedded) else None
+        assert restored(*stored(features), module) == features
+
+
+def test_a_state_that_cannot_come_back_is_refused():
+    values, arrays = stored(Embedded(network()).unit())
+    with pytest.raises(InputError, match="give module="):
+        restored(values, arrays)
+    with pytest.raises(InputError, match="the weights it had then"):
+        restored(values, arrays, network(seed=1))
+    values, arrays = stored(Rows())
+    with pytest.raises(InputError, match="kind 'Columnar'"):
+        restored({**values, "map": {"kind": "Columnar", "fields": {}}}, arrays)
+    with pytest.raises(InputError, match="cannot be made by this version"):
+        restored({**values, "identity": "Rows:0"}, arrays)
+    with pytest.raises(InputError, match="draws other random numbers"):
+        restored({**values, "draws": [0.0]}, arrays)
+    own = Nystrom(CallableKernel(lambda a, b: a @ b.T))
+    with pytest.raises(InputError, match=r"features\.kernel\.function is a function"):
+        stored(own)
+
+
+# Errors
+
+
+def test_rows_of_another_shape_are_refused(settled):
+    with pytest.raises(InputError, match=r"\(2, 8, 8\).*settled on rows of shape \(1, 8, 8\)"):
+        settled(torch.zeros(3, 2, 8, 8))
+    with pytest.raises(InputError, match=r"\(64,\).*\(1, 8, 8\)"):
+        settled.settled(np.zeros((3, 64)))
+
+
+def test_features_that_are_not_finite_name_their_rows(settled):
+    x = torch.from_numpy(IMAGES).clone()
+    x[[3, 17], 0, 2, 2] = math.nan
+    with pytest.raises(NumericalError, match=r"2 of 40 rows \(3, 17\)"):
+        settled(x)
+
+
+def test_a_sum_that_overflows_is_no_error():
+    x = torch.full((4, 8), 3e38)
+    assert torch.equal(Rows().settled(x.numpy())(x), x)
+
+
+def test_an_infinite_feature_is_an_error():
+    features = RandomReLU(16).settled(drawn(5, 8))
+    with pytest.raises(NumericalError, match="very large"):
+        features(torch.full((1, 8), 1e39, dtype=torch.float64).float())
+
+
+@pytest.mark.parametrize("features", MAPS.values(), ids=MAPS.keys())
+def test_maps_that_saw_no_rows_say_so(features):
+    with pytest.raises(InputError, match=r"settled\(x\) first"):
+        features(torch.zeros(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RandomReLU(0), "width=0"),
+        (lambda: RandomReLU(2.5), "width=2.5"),
+        (lambda: RandomReLU(layers=0), "layers=0"),
+        (lambda: RandomReLU(bias=-1.0), "bias=-1.0"),
+        (lambda: RandomReLU(seed=-1), "seed=-1"),
+        (lambda: RandomFourier(7), "width=8"),
+        (lambda: RandomFourier(kind="cosine"), "kind='cosine'"),
+        (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
+        (lambda: RandomConvolutions(1000), "width=992"),
+        (lambda: RandomConvolutions(kernel=0), "kernel=0"),
+        (lambda: Nystrom("rbf"), "kernel='rbf'"),
+        (lambda: Nystrom(landmarks=0), "landmarks=0"),
+        (lambda: Nystrom(Linear()).settled(np.zeros((3, 2))), "zero on the first rows"),
+        (lambda: Standardised(Rows(), beyond=0.0), "beyond=0.0"),
+        (lambda: RandomConvolutions().settled(np.zeros((3, 64))), "take RandomReLU"),
+        (lambda: RandomConvolutions().settled(np.zeros((3, 28, 28, 3))), "channels come first"),
+        (lambda: Embedded("resnet"), "module is a str"),
+        (lambda: Embedded(nn.Linear(5, 2)).settled(np.zeros((3, 4))), r"rows of shape \(4,\)"),
+        (lambda: Embedded(nn.LSTM(4, 2)).settled(np.zeros((3, 4))), "a tuple for 1 rows"),
+        (lambda: Rows().settled(np.zeros((3, 2)))(np.zeros((3, 2))), "torch.as_tensor"),
+        (lambda: as_feature_map("relus"), "Did you mean 'relu'"),
+        (lambda: as_feature_map(RandomReLU), r"give RandomReLU\("),
+        (lambda: as_feature_map(7), "features=7 is a int"),
+    ],
+)
+def test_errors_name_the_value_and_the_mend(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+# Names and looks
+
+
+def test_names_make_maps():
+    for name in FEATURES:
+        assert isinstance(as_feature_map(name, seed=5), FeatureMap)
+    assert as_feature_map("relu", seed=5).seed == 5
+    assert isinstance(as_feature_map(network()), Embedded)
+    features = Rows()
+    assert as_feature_map(features) is features
+
+
+def looks(x):
+    return AutomaticFeatures().settled(x).reason
+
+
+SORTED_DIGITS = load_digits().data[np.argsort(load_digits().target, kind="stable")]
+
+
+def rectified_embedding(n):
+    """A network's last layer: no negative values, some zeros, columns of unlike sizes."""
+    sizes = np.exp(0.5 * drawn(256, seed=1))
+    return np.maximum(drawn(n, 256) + 0.7, 0) * sizes
+
+
+def signals(n):
+    """Smooth curves with noise, sampled at 100 places."""
+    places = np.linspace(0, 6, 100)
+    phases = np.arange(n)[:, None]
+    return np.sin(places + phases) + 0.1 * drawn(n, 100)
+
+
+def wide_table(n):
+    """Forty columns in units from thousandths to thousands."""
+    return drawn(n, 40) * np.logspace(-3, 3, 40)
+
+
+def categories(n):
+    """Forty yes-or-no columns and an amount."""
+    return np.hstack([(drawn(n, 40) > 0.8).astype(float), 1e4 * np.abs(drawn(n, 1, seed=1))])
+
+
+@pytest.mark.parametrize("n", [20, 125])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda n: drawn(n, 64), "embedding"),
+        (lambda n: drawn(n, 64).astype(np.float16), "embedding"),
+        (lambda n: drawn(n, 512) * 1e-3 + 5 * drawn(512, seed=1), "embedding"),
+        (rectified_embedding, "embedding"),
+        (lambda n: SORTED_DIGITS[:n], "pixels"),
+        (lambda n: SORTED_DIGITS[-n:] / 16 - 0.5, "pixels"),
+        (signals, "pixels"),
+        (wide_table, "table"),
+        (categories, "table"),
+        (lambda n: drawn(n, 10), "table"),
+        (lambda n: drawn(n, 3, 16, 16), "image"),
+        (lambda n: drawn(n, 28, 28), "image"),
+        (lambda n: SORTED_DIGITS[:n].reshape(n, 1, 8, 8), "image"),
+    ],
+)
+def test_looks(make, reason, n):
+    rows = make(n)
+    assert looks(rows) == reason
+    assert looks(rows * np.float32(1024)) == reason, "units do not matter"
+
+
+def test_what_looks_lead_to():
+    kinds = {
+        "embedding": Rows,
+        "pixels": RandomReLU,
+        "table": Standardised,
+        "image": RandomConvolutions,
+    }
+    for rows in (drawn(20, 64), SORTED_DIGITS[:20], drawn(20, 5), drawn(20, 3, 16, 16)):
+        found = AutomaticFeatures(seed=9).settled(rows)
+        assert type(found) is kinds[found.reason]
+        assert found.unit().reason == found.reason
+        assert AutomaticFeatures(seed=9).unit().settled(rows) == found.unit()
+    assert AutomaticFeatures(seed=9).settled(SORTED_DIGITS[:20]).seed == 9
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((1, 1)),
+        np.zeros((5, 64)),
+        np.ones((3, 64)),
+        drawn(1, 64),
+        np.full((2, 64), 1e300) * drawn(2, 64),
+        drawn(4, 2, 3),
+        drawn(4, 2, 3, 4, 5),
+        drawn(4, 32, 32, 3),
+    ],
+    ids=lambda rows: str(rows.shape),
+)
+def test_odd_first_rows_get_a_map(rows):
+    features = AutomaticFeatures().settled(rows)
+    assert features(torch.from_numpy(rows)).shape == (len(rows), features.width)
