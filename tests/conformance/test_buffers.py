@@ -314,3 +314,31 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
         buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
     assert len(buffer) == CAPACITY or (name in SLOTTED and len(buffer) <= CAPACITY)
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)
+
+
+def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
+    _, make = named
+    buffer = fed(make, *stream(12))
+    assert buffer.mark == {}
+    buffer.mark = {"batch": 7, "rows": "a digest", "parts": [1, {"of": None}]}
+    buffer.save(tmp_path / "state.npz")
+    again = loaded(buffer, tmp_path / "state.npz")
+    assert again.mark == buffer.mark
+    with pytest.raises(InputError, match="rows of shape"):
+        again.update(np.ones((2, 3)), [0, 1], context=MODEL)
+    assert again.mark == buffer.mark
+    for wrong in ({"rows": {1, 2}}, {1: "a key that comes back as text"}):
+        buffer.mark = wrong
+        with pytest.raises(InputError, match="mark=.* is no JSON object; use text as keys"):
+            buffer.save(tmp_path / "state.npz")
+
+
+def test_buffers_say_in_what_they_were_built_differently(named):
+    _, make = named
+    own = make(CAPACITY, 0)
+    assert own.unlike(fed(make, *stream(12))) == []
+    assert own.unlike(make(CAPACITY + 1, 2)) == ["capacity", "seed"]
+    for kind, configurations in CONFIGURATIONS.items():
+        other = next(iter(configurations.values()))(CAPACITY, 1)
+        if kind is not type(own):
+            assert own.unlike(other) == ["buffer", "seed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -65,6 +66,8 @@ class Buffer(ABC):
         self.position = 0
         self.counted = 0
         self.seen = 0.0
+        #: Whatever the owner wants to find again beside the state: JSON values.
+        self.mark: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -148,6 +151,25 @@ class Buffer(ABC):
         y = None if kept.y is None else kept.y.copy()
         return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy())
 
+    def unlike(self, other: Buffer) -> list[str]:
+        """The parameters in which another buffer was built differently.
+
+        Parameters
+        ----------
+        other : Buffer
+            The other one.
+
+        Returns
+        -------
+        list of str
+            Their names, ``"buffer"`` where it is of another class; empty where two buffers could
+            go on for each other.
+        """
+        own, others = (
+            {"buffer": type(one).__name__, **one._configuration()} for one in (self, other)
+        )
+        return [name for name in own if name in others and own[name] != others[name]]
+
     @abstractmethod
     def _take(self, batch: Dataset, context: Context) -> None:
         """Change what is kept.
@@ -194,7 +216,8 @@ class Buffer(ABC):
             "seen": self.seen,
             "rng": self.rng.bit_generator.state,
         }
-        values, arrays = self._extra()
+        values, arrays = self._own()
+        values = {**values, "mark": dict(self.mark)}
         return {**head, "kept": self.kept, "values": values, "arrays": arrays}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -204,21 +227,23 @@ class Buffer(ABC):
         self.counted = int(state["counted"])
         self.seen = float(state["seen"])
         self.rng.bit_generator.state = state["rng"]
-        self._load_extra(state["values"], state["arrays"])
+        # Files from before every buffer had a mark are without one.
+        self.mark = dict(state["values"].get("mark", {}))
+        self._load_own(state["values"], state["arrays"])
 
     def _configuration(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON holds them."""
         return {"capacity": self.capacity, "seed": self.seed}
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a subclass adds to the state: values that JSON can hold, and arrays.
 
-        Copies, where they change in place.
+        Copies, where they change in place. The value ``mark`` is taken.
         """
         return {}, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
-        """The inverse of :meth:`_extra`."""
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
+        """The inverse of :meth:`_own`."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the whole state to an ``.npz`` without pickle, beside and renamed.
@@ -232,7 +257,13 @@ class Buffer(ABC):
         -------
         Path
             The file; a buffer loaded from it goes on as if never stopped.
+
+        Raises
+        ------
+        InputError
+            Where ``mark`` holds what JSON does not.
         """
+        _check_mark(self.mark)
         state = self._state()
         kept = state.pop("kept")
         arrays = dict(state.pop("arrays"))
@@ -302,6 +333,19 @@ def stored_columns(rows: Dataset) -> dict[str, Array]:
     """The columns that a state file holds of some rows."""
     columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
     return {name: column for name, column in columns.items() if column is not None}
+
+
+def _check_mark(mark: dict[str, Any]) -> None:
+    """Refuse a mark that a state file would not give back as it is."""
+    try:
+        same = json.loads(json.dumps(mark)) == mark
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise InputError(
+            f"mark={mark!r} is no JSON object; use text as keys, and numbers, text, lists and "
+            "dicts of them as values."
+        )
 
 
 def _rows(x: Any) -> int:

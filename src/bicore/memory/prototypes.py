@@ -95,10 +95,10 @@ class Prototypes(Buffer):
         assert self.kept is not None
         return self.kept.weights.copy()
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {"order": list(self.order)}, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.order = list(values["order"])
         self._distances = None
 
