@@ -28,7 +28,8 @@ class Buffer(ABC):
     :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` gives what is
     kept: rows with labels, ids that are positions in the stream, and weights that say how much of
     the stream each row stands for: they sum to the weight seen so far. A batch that is refused
-    changes nothing. Rows of weight 0 take a position in the stream and nothing else.
+    changes nothing. Rows of weight 0 take a position in the stream and nothing else. Extra columns,
+    such as the logits of a model, stay with their rows and decide nothing.
 
     Parameters
     ----------
@@ -84,7 +85,13 @@ class Buffer(ABC):
         )
 
     def update(
-        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
     ) -> Self:
         """Show the next rows of the stream.
 
@@ -96,6 +103,9 @@ class Buffer(ABC):
             Their labels, with every batch or with none.
         weight : array (n,), optional
             How much each row counts; by default 1.
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows, the same names with every
+            batch or with none.
         context : Context, optional
             The current model where one is needed, and the runtime.
 
@@ -112,7 +122,7 @@ class Buffer(ABC):
         context = context or Context()
         if _rows(x) == 0:
             return self
-        batch = Dataset(x, y)
+        batch = Dataset(x, y, extra=extra)
         self._check(batch, context)
         size = len(batch)
         weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
@@ -149,7 +159,8 @@ class Buffer(ABC):
             raise InputError(f"{self.name} has seen no rows yet; update it first.")
         kept = self.kept
         y = None if kept.y is None else kept.y.copy()
-        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy())
+        extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
+        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
 
     def unlike(self, other: Buffer) -> list[str]:
         """The parameters in which another buffer was built differently.
@@ -314,10 +325,8 @@ class Buffer(ABC):
         self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> Self:
         """Take in what a file held."""
-        kept: Dataset | None = None
         try:
-            if "x" in arrays:
-                kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"])
+            kept = read_columns(arrays) if "x" in arrays else None
             self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, "Buffer.save", repr(error)) from error
@@ -329,10 +338,24 @@ class Buffer(ABC):
         return self
 
 
-def stored_columns(rows: Dataset) -> dict[str, Array]:
-    """The columns that a state file holds of some rows."""
+def stored_columns(rows: Dataset, part: str = "") -> dict[str, Array]:
+    """The columns that a state file holds of some rows; ``part`` tells those of several apart."""
     columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
-    return {name: column for name, column in columns.items() if column is not None}
+    stored = {f"{name}{part}": column for name, column in columns.items() if column is not None}
+    # A point is in no other name, so that no column can pass for another.
+    return stored | {f"extra{part}.{name}": column for name, column in (rows.extra or {}).items()}
+
+
+def read_columns(arrays: Mapping[str, Array], part: str = "") -> Dataset:
+    """The rows whose columns :func:`stored_columns` gave."""
+    x, weight, ids = (arrays[f"{name}{part}"] for name in ("x", "weight", "ids"))
+    start = f"extra{part}."
+    extra = {
+        name.removeprefix(start): column
+        for name, column in arrays.items()
+        if name.startswith(start)
+    }
+    return Dataset(x, arrays.get(f"y{part}"), weight, ids, extra)
 
 
 def _check_mark(mark: dict[str, Any]) -> None:

@@ -170,7 +170,10 @@ class MergeReduce(Buffer):
             return rows
         rng = np.random.default_rng((self.seed, self.reductions))
         selector = self.selector.for_classes(self.classes) if self.classes else self.selector
-        coreset = finished(selector.select(rows, self.slot_size, rng=rng, context=context))
+        seen = rows.with_columns(
+            extra=None
+        )  # a selector is shown nothing that is to decide nothing
+        coreset = finished(selector.select(seen, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
         shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))
