@@ -338,3 +338,38 @@ def test_a_hundred_thousand_batches():
     assert grown < 1_000_000
     assert len(buffer) <= 6
     assert buffer.snapshot().weights.sum() == pytest.approx(300_000)
+
+
+def test_extra_columns_stay_with_their_rows_through_a_merge_of_buffers():
+    x = np.arange(64.0)
+    first, second, bare = (MergeReduce(KCenter(), 9, 3) for _ in range(3))
+    first.update(x[:20], extra={"double": 2 * x[:20]})
+    first.update(x[20:21], extra={"double": 2 * x[20:21]})
+    for start in range(21, 62, 10):
+        rows = x[start : start + 10]
+        second.update(rows, extra={"double": 2 * rows})
+    rows = x[62:]
+    second.update(rows, extra={"double": 2 * rows})
+    assert first.pending is not None
+    first.merge(second)
+    kept = first.snapshot()
+    np.testing.assert_array_equal(kept.extra["double"], 2 * kept.x[:, 0])
+    assert kept.ids.max() > 21
+    bare.update(x)
+    with pytest.raises(InputError, match="no extra columns, and those before had"):
+        first.merge(bare)
+    same = first.snapshot()
+    np.testing.assert_array_equal(same.ids, kept.ids)
+
+
+def test_a_selector_is_not_shown_extra_columns(monkeypatch):
+    seen = []
+    plain = Uniform.select
+
+    def watched(self, data, size, **options):
+        seen.append(data.extra)
+        return plain(self, data, size, **options)
+
+    monkeypatch.setattr(Uniform, "select", watched)
+    MergeReduce(Uniform(), 2, 1).update(np.zeros((6, 1)), extra={"depth": np.ones(6)})
+    assert seen == [None]

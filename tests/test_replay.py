@@ -292,3 +292,57 @@ def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_avera
     ]
     assert np.mean(chosen) > np.mean(none) + 0.3
     assert np.mean(chosen) > np.mean(uniform)
+
+
+def test_extra_columns_of_tasks_stay_with_their_rows_and_are_found_again(tmp_path):
+    # an order with a meaning shrinks by prefix, none selects again
+    for selector in (Uniform(), InducingPoints("features", proposals=50)):
+        memory = ReplayMemory(selector, 12)
+        # names that end in digits are told from the numbers of tasks
+        for number in range(12 if selector.ordered else 3):
+            x, y = task(number)
+            columns = {"logits": 2 * x, "logits1": -x[:, 0], "word": y.astype(str)}
+            memory.add_task(x, y, extra=columns)
+        again = ReplayMemory.load(memory.save(tmp_path / "memory.npz"), selector)
+        for one in (memory, again):
+            x, y, _ = one.tensors()
+            assert torch.equal(one.extra("logits"), 2 * x)
+            assert torch.equal(one.extra("logits1"), -x[:, 0])
+            words = np.concatenate([rows.extra["word"] for rows in one.tasks])
+            assert words.tolist() == [str(label) for label in y.tolist()]
+        for x, _, _, first, second in again.loader(5, extra=("logits", "logits1")):
+            assert torch.equal(first, 2 * x)
+            assert torch.equal(second, -x[:, 0])
+
+
+def test_extra_columns_of_tasks_that_are_missing_are_named():
+    memory = ReplayMemory(Uniform(), 9)
+    with pytest.raises(InputError, match="add a task first"):
+        memory.extra("logits")
+    x, y = task(0)
+    memory.add_task(x, y)
+    with pytest.raises(InputError, match="no task came with extra columns; give add_task"):
+        memory.extra("logits")
+    memory = ReplayMemory(Uniform(), 9)
+    memory.add_task(x, y, extra={"logits": x, "word": y.astype(str)})
+    with pytest.raises(InputError, match=r"name='logit' is not known; .* Did you mean 'logits'"):
+        memory.extra("logit")
+    with pytest.raises(InputError, match=r"is text .*; read it from the extra of memory"):
+        memory.extra("word")
+    with pytest.raises(InputError, match="'logits', 'word'; give the same extra columns"):
+        memory.add_task(x, y)
+    assert len(memory.tasks) == 1
+
+
+def test_a_selector_of_tasks_is_not_shown_extra_columns(monkeypatch):
+    seen = []
+    plain = Uniform.select
+
+    def watched(self, data, size, **options):
+        seen.append(data.extra)
+        return plain(self, data, size, **options)
+
+    monkeypatch.setattr(Uniform, "select", watched)
+    x, y = task(0)
+    ReplayMemory(Uniform(), 4).add_task(x, y, extra={"logits": x})
+    assert seen == [None]

@@ -273,3 +273,17 @@ def test_gradient_sampling_needs_the_module_itself():
     with pytest.raises(InputError, match="compared=0"):
         GradientSampling(3, compared=0)
     assert torch.is_tensor(seen.outputs)
+
+
+def test_prototypes_average_extra_columns_as_rows_and_not_in_their_distances():
+    depth = np.array([[100.0], [-100.0], [0.0], [7.0]])
+    buffer = Prototypes(3).update([[0.0], [1.0], [9.0]], extra={"depth": depth[:3]})
+    kept = buffer.update([[20.0]], weight=[2.0], extra={"depth": depth[3:]}).snapshot()
+    found = dict(zip(kept.x[:, 0].tolist(), kept.extra["depth"][:, 0].tolist(), strict=True))
+    assert found == {0.5: 0.0, 9.0: 0.0, 20.0: 7.0}
+    one = Prototypes(1).update([[0.0], [1.0]], weight=[1.0, 3.0], extra={"depth": depth[:2]})
+    assert one.snapshot().extra["depth"].tolist() == [[-50.0]]
+    with pytest.raises(
+        InputError, match=r"averages rows, and extra\['depth'\] holds int64; give fl"
+    ):
+        Prototypes(3).update([[0.0]], extra={"depth": [1]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -34,13 +35,15 @@ class Task(StrEnum):
 
 
 _COLUMNS = ("x", "y", "weight", "ids")
+#: What an extra column may hold, by NumPy's letters: truth values, whole numbers, floats, text.
+_EXTRA_KINDS = "biufU"
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
 _CHECK_ROWS = 65536
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Points, their labels or targets, their weights and their ids.
+    """Points, their labels or targets, their weights, their ids and what else travels with them.
 
     Parameters
     ----------
@@ -54,6 +57,9 @@ class Dataset:
     ids : array of int (n,), optional
         A name for each row that survives slicing and shuffling; ties go to the smallest id.
         Default: the row number.
+    extra : mapping of name to array (n, …), optional
+        Further columns of numbers or text, such as the logits of a model. They go wherever their
+        rows go; no selector looks at them.
 
     Raises
     ------
@@ -65,12 +71,15 @@ class Dataset:
     >>> data = Dataset([[0.0], [1.0], [2.0]], ["a", "b", "b"])
     >>> data[[2, 0]].ids.tolist()
     [2, 0]
+    >>> Dataset([[0.0], [1.0]], extra={"depth": [3, 5]})[[1]].extra
+    {'depth': array([5])}
     """
 
     x: Array
     y: Array | None = None
     weight: Array | None = None
     ids: Array = None  # type: ignore[assignment]  # filled in below
+    extra: Mapping[str, Array] | None = None
 
     def __post_init__(self) -> None:
         x = as_features(self.x, "x")
@@ -83,6 +92,7 @@ class Dataset:
         }
         for name, column in checked.items():
             object.__setattr__(self, name, column)
+        object.__setattr__(self, "extra", as_extra(self.extra, n))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -93,22 +103,24 @@ class Dataset:
         places = list(rows) if isinstance(rows, tuple) else rows
         columns = {name: getattr(self, name) for name in _COLUMNS}
         kept = {name: None if one is None else one[places] for name, one in columns.items()}
-        return Dataset._of(**kept)
+        extra = self.extra and {name: one[places] for name, one in self.extra.items()}
+        return Dataset._of(**kept, extra=extra)
 
     @classmethod
-    def _of(cls, **columns: Array | None) -> Dataset:
+    def _of(cls, **columns: Array | Mapping[str, Array] | None) -> Dataset:
         """A data set of columns that are known to be sound, without another look at them."""
         found = object.__new__(cls)
         found.__dict__.update(columns)
         return found
 
-    def with_columns(self, **columns: Array | None) -> Dataset:
+    def with_columns(self, **columns: Array | Mapping[str, Array] | None) -> Dataset:
         """The same rows with other columns, which are taken as they are.
 
         Parameters
         ----------
         **columns : array
-            Any of ``x``, ``y``, ``weight`` and ``ids``, one entry for each row.
+            Any of ``x``, ``y``, ``weight`` and ``ids``, one entry for each row; ``extra`` as a
+            mapping.
 
         Returns
         -------
@@ -120,7 +132,7 @@ class Dataset:
         >>> Dataset([[0.0], [1.0]]).with_columns(weight=np.array([1.0, 2.0])).weights.tolist()
         [1.0, 2.0]
         """
-        return Dataset._of(**{name: getattr(self, name) for name in _COLUMNS} | columns)
+        return Dataset._of(**{name: getattr(self, name) for name in (*_COLUMNS, "extra")} | columns)
 
     @property
     def weights(self) -> Array:
@@ -128,7 +140,7 @@ class Dataset:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     def fingerprint(self) -> str:
-        """A digest of every column but the ids.
+        """A digest of what a selection depends on: every column but the ids and the extra ones.
 
         Returns
         -------
@@ -160,7 +172,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     Raises
     ------
     InputError
-        Where rows, or labels, of the two are not of one kind.
+        Where rows, labels or extra columns of the two are not of one kind.
 
     Examples
     --------
@@ -187,6 +199,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         y=y,
         weight=np.concatenate([first.weights, second.weights]),
         ids=np.concatenate([first.ids, second.ids]),
+        extra=_joined_extra(first.extra or {}, second.extra or {}),
     )
 
 
@@ -202,6 +215,31 @@ def _joined_labels(first: Array, second: Array) -> Array:
         )
     # Strings grow to the longer kind; nothing is cut off.
     return np.concatenate([first, second])
+
+
+def _joined_extra(
+    first: Mapping[str, Array], second: Mapping[str, Array]
+) -> dict[str, Array] | None:
+    if set(first) != set(second):
+        raise InputError(
+            f"these rows have {_listed(second)}, and those before had {_listed(first)}; give the "
+            "same extra columns always, or none ever."
+        )
+    for name, column in first.items():
+        other = second[name]
+        # Whole numbers with and without a sign would become floats together.
+        if column.dtype.kind != other.dtype.kind or column.shape[1:] != other.shape[1:]:
+            raise InputError(
+                f"extra[{name!r}] holds {other.dtype} of shape {other.shape[1:]} a row, and before "
+                f"it held {column.dtype} of shape {column.shape[1:]}; use one kind and shape "
+                "throughout."
+            )
+    return {name: np.concatenate([first[name], second[name]]) for name in first} or None
+
+
+def _listed(extra: Mapping[str, Array]) -> str:
+    names = ", ".join(map(repr, sorted(extra)))
+    return f"the extra columns {names}" if names else "no extra columns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,6 +430,46 @@ def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False
     return array
 
 
+def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
+    """Named columns of numbers or text, one entry (or array) for each of the n rows, or None."""
+    if extra is None:
+        return None
+    if not isinstance(extra, Mapping):
+        raise InputError(
+            f"extra is a {type(extra).__name__}; give names with their columns, such as "
+            "extra={'logits': array}."
+        )
+    for name in extra:
+        if not str(name).isidentifier() or name in _COLUMNS or name != str(name):
+            raise InputError(
+                f"extra holds a column named {name!r}; use a word of letters, digits and "
+                f"underscores other than {', '.join(_COLUMNS)}."
+            )
+    return {
+        name: _as_extra_column(column, n, f"extra[{name!r}]") for name, column in extra.items()
+    } or None
+
+
+def _as_extra_column(column: Any, n: int, name: str) -> Array:
+    array = _to_numpy(column, name)
+    if array.ndim == 0 or len(array) != n:
+        size = 1 if array.ndim == 0 else len(array)
+        raise InputError(
+            f"{name} has {size} rows and x has {n}; they must have the same length, row by row."
+        )
+    if array.dtype.kind == "O":
+        array = _objects_to_labels(array, name, "value")
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind not in _EXTRA_KINDS:
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers, truth values or text.")
+    if array.dtype.kind == "f":
+        _refuse_non_finite(array.reshape(n, -1), name)
+    # Long doubles and other byte orders become what every machine and torch know.
+    long = array.dtype.kind == "f" and array.dtype.itemsize > np.dtype(np.float64).itemsize
+    return array.astype(np.float64 if long else array.dtype.newbyteorder("="), copy=False)
+
+
 def summable(weights: Array) -> Array:
     """The weights in units in which the largest is below 1 and at least ½: their sum is finite, and
     float32 holds them. The unit is a power of two, so that no digit changes."""
@@ -469,7 +547,7 @@ def _label_type(value: Any) -> type | None:
     return next((kind for base, kind in _LABEL_TYPES.items() if isinstance(value, base)), None)
 
 
-def _objects_to_labels(array: Array) -> Array:
+def _objects_to_labels(array: Array, name: str = "y", role: str = "label") -> Array:
     """An object column (pandas strings, mixed lists) as one plain dtype, or an error."""
     if array.size == 0:
         return array.astype(np.str_)
@@ -477,8 +555,9 @@ def _objects_to_labels(array: Array) -> Array:
     for position, value in enumerate(array.ravel()):
         if first is None or _label_type(value) is not first:
             raise InputError(
-                f"y[{position}] = {value!r} cannot be a label beside {array.flat[0]!r}; give one "
-                "kind of value (integers, strings, booleans or floats) and no missing ones."
+                f"{name}[{position}] = {value!r} cannot be a {role} beside {array.flat[0]!r}; "
+                "give one kind of value (integers, strings, booleans or floats) and no missing "
+                "ones."
             )
     return array.astype(first)
 

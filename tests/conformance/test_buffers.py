@@ -45,7 +45,7 @@ def stream(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0):
+def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0, extra=None):
     buffer = make(capacity, seed)
     for start in range(0, len(x), step):
         part = slice(start, start + step)
@@ -53,6 +53,7 @@ def fed(make, x, y, weight=None, step=7, capacity=CAPACITY, seed=0):
             x[part],
             None if y is None else y[part],
             None if weight is None else weight[part],
+            extra=extra and {name: column[part] for name, column in extra.items()},
             context=MODEL,
         )
     return buffer
@@ -314,3 +315,147 @@ def test_memory_does_not_grow_with_the_stream(named, batches):
         buffer.update(rng.normal(size=(3, 4)), rng.integers(3, size=3), context=MODEL)
     assert len(buffer) == CAPACITY or (name in SLOTTED and len(buffer) <= CAPACITY)
     assert buffer.snapshot().weights.sum() == pytest.approx(3 * batches)
+
+
+def test_a_mark_is_found_again_beside_the_state(named, tmp_path):
+    _, make = named
+    buffer = fed(make, *stream(12))
+    assert buffer.mark == {}
+    buffer.mark = {"batch": 7, "rows": "a digest", "parts": [1, {"of": None}]}
+    buffer.save(tmp_path / "state.npz")
+    again = loaded(buffer, tmp_path / "state.npz")
+    assert again.mark == buffer.mark
+    with pytest.raises(InputError, match="rows of shape"):
+        again.update(np.ones((2, 3)), [0, 1], context=MODEL)
+    assert again.mark == buffer.mark
+    for wrong in ({"rows": {1, 2}}, {1: "a key that comes back as text"}):
+        buffer.mark = wrong
+        with pytest.raises(InputError, match=r"mark=.* is no JSON object; use text as keys"):
+            buffer.save(tmp_path / "state.npz")
+
+
+def test_buffers_say_in_what_they_were_built_differently(named):
+    _, make = named
+    own = make(CAPACITY, 0)
+    assert own.unlike(fed(make, *stream(12))) == []
+    assert own.unlike(make(CAPACITY + 1, 2)) == ["capacity", "seed"]
+    for kind, configurations in CONFIGURATIONS.items():
+        other = next(iter(configurations.values()))(CAPACITY, 1)
+        if kind is not type(own):
+            assert own.unlike(other) == ["buffer", "seed"]
+
+
+def logits(x: np.ndarray) -> np.ndarray:
+    """A function of the row that also holds for averages of rows."""
+    return x @ np.arange(8.0).reshape(4, 2) - 3
+
+
+def extras(name: str, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns that say which row of the stream they belong to."""
+    found = {"logits": logits(x)}
+    if name not in AVERAGED:
+        found |= {"place": np.arange(len(x)), "word": np.array([f"row {k}" for k in range(len(x))])}
+    return found
+
+
+def together(name: str, kept) -> None:
+    """Rows and their extra columns have not come apart."""
+    np.testing.assert_allclose(kept.extra["logits"], logits(kept.x), rtol=1e-12, atol=1e-12)
+    if name not in AVERAGED:
+        assert kept.extra["place"].tolist() == kept.ids.tolist()
+        assert kept.extra["word"].tolist() == [f"row {k}" for k in kept.ids]
+
+
+def test_rows_and_their_extra_columns_never_come_apart(named, tmp_path):
+    name, make = named
+    x, y, weight = stream(13)
+    extra = extras(name, x)
+    buffer = make(CAPACITY, 0)
+    for start in range(0, 60, 5):
+        part = slice(start, start + 5)
+        # names in another order are the same names
+        columns = {key: extra[key][part] for key in sorted(extra, reverse=start % 2 == 0)}
+        buffer.update(x[part], y[part], weight[part], extra=columns, context=MODEL)
+        together(name, buffer.snapshot())
+        if start == 25:
+            buffer.save(tmp_path / "state.npz")
+            buffer = loaded(buffer, tmp_path / "state.npz")
+            together(name, buffer.snapshot())
+    plain = fed(make, x, y, weight, step=5)
+    same(plain.snapshot(), buffer.snapshot())  # they decide nothing
+    assert plain.snapshot().extra is None
+
+
+def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(named):
+    _, make = named
+    x, y, _ = stream(14)
+    column = logits(x).astype(np.float32)
+    buffer = fed(make, x, y, extra={"logits": column})
+    kept = buffer.snapshot()
+    assert kept.extra["logits"].dtype == np.float32
+    kept.extra["logits"][:] = 99
+    column[:] = 99
+    np.testing.assert_allclose(buffer.snapshot().extra["logits"], logits(kept.x), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (
+            None,
+            "no extra columns, and those before had the extra columns 'logits'.*; give the same",
+        ),
+        ({"depth": np.ones(60)}, "the extra columns 'depth', and those before had .* 'logits'"),
+        (
+            {"logits": np.ones((60, 3))},
+            r"extra\['logits'\] holds .* \(3,\) a row, and before .*one",
+        ),
+        ({"logits": np.ones((59, 2))}, r"extra\['logits'\] has 59 rows and x has 60"),
+        ({"logits": np.full((60, 2), np.inf)}, r"extra\['logits'\] holds inf at row 0, column 0"),
+        ({"logits": np.full((60, 2), "a")}, r"extra\['logits'\].*(one kind|give floats)"),
+        ({"logits": np.full((60, 2), 1j)}, "complex128; give numbers"),
+        ({"weight": np.ones(60)}, "a column named 'weight'; use a word"),
+        ({"a b": np.ones(60)}, "a column named 'a b'; use a word"),
+        ([1, 2], "extra is a list; give names with their columns"),
+    ],
+)
+def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(extra, words):
+    x, y, weight = stream(15)
+    for name, make in CASES.items():
+        if name.startswith("merge-reduce") and "no labels" not in name:
+            continue  # the check is the same for every selector
+        buffer, other = (fed(make, x, y, weight, extra={"logits": logits(x)}) for _ in range(2))
+        with pytest.raises(InputError, match=words):
+            buffer.update(x, y, extra=extra, context=MODEL)
+        assert buffer.position == other.position
+        for one in (buffer, other):
+            one.update(x, y, extra={"logits": logits(x)}, context=MODEL)
+        same(buffer.snapshot(), other.snapshot())
+        together("prototypes", buffer.snapshot())
+
+
+def test_extra_columns_cannot_begin_in_the_middle(named):
+    _, make = named
+    x, y, _ = stream(16)
+    buffer = fed(make, x[:20], y[:20])
+    with pytest.raises(InputError, match="'logits', and those before had no extra columns; give"):
+        buffer.update(x, y, extra={"logits": logits(x)}, context=MODEL)
+    assert buffer.position == 20
+
+
+def test_a_failure_in_the_middle_puts_extra_columns_back(named, monkeypatch):
+    name, make = named
+    x, y, weight = stream(17)
+    buffer = fed(make, x, y, weight, extra=extras(name, x))
+    before = buffer.snapshot()
+    take = type(buffer)._take
+
+    def broken(self, batch, context):
+        take(self, batch, context)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(buffer), "_take", broken)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.update(x + 1, y, extra=extras(name, x + 1), context=MODEL)
+    same(before, buffer.snapshot())
+    together(name, buffer.snapshot())

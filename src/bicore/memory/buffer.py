@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ class Buffer(ABC):
     :meth:`update` takes a batch of any number of rows, also none; :meth:`snapshot` gives what is
     kept: rows with labels, ids that are positions in the stream, and weights that say how much of
     the stream each row stands for: they sum to the weight seen so far. A batch that is refused
-    changes nothing. Rows of weight 0 take a position in the stream and nothing else.
+    changes nothing. Rows of weight 0 take a position in the stream and nothing else. Extra columns,
+    such as the logits of a model, stay with their rows and decide nothing.
 
     Parameters
     ----------
@@ -65,6 +67,8 @@ class Buffer(ABC):
         self.position = 0
         self.counted = 0
         self.seen = 0.0
+        #: Whatever the owner wants to find again beside the state: JSON values.
+        self.mark: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -81,7 +85,13 @@ class Buffer(ABC):
         )
 
     def update(
-        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
     ) -> Self:
         """Show the next rows of the stream.
 
@@ -93,6 +103,9 @@ class Buffer(ABC):
             Their labels, with every batch or with none.
         weight : array (n,), optional
             How much each row counts; by default 1.
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows, the same names with every
+            batch or with none.
         context : Context, optional
             The current model where one is needed, and the runtime.
 
@@ -109,7 +122,7 @@ class Buffer(ABC):
         context = context or Context()
         if _rows(x) == 0:
             return self
-        batch = Dataset(x, y)
+        batch = Dataset(x, y, extra=extra)
         self._check(batch, context)
         size = len(batch)
         weights = np.ones(size) if weight is None else as_weights(weight, size, all_zero=True)
@@ -146,7 +159,27 @@ class Buffer(ABC):
             raise InputError(f"{self.name} has seen no rows yet; update it first.")
         kept = self.kept
         y = None if kept.y is None else kept.y.copy()
-        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy())
+        extra = kept.extra and {name: column.copy() for name, column in kept.extra.items()}
+        return Dataset(kept.x.copy(), y, self._weights(), kept.ids.copy(), extra)
+
+    def unlike(self, other: Buffer) -> list[str]:
+        """The parameters in which another buffer was built differently.
+
+        Parameters
+        ----------
+        other : Buffer
+            The other one.
+
+        Returns
+        -------
+        list of str
+            Their names, ``"buffer"`` where it is of another class; empty where two buffers could
+            go on for each other.
+        """
+        own, others = (
+            {"buffer": type(one).__name__, **one._configuration()} for one in (self, other)
+        )
+        return [name for name in own if name in others and own[name] != others[name]]
 
     @abstractmethod
     def _take(self, batch: Dataset, context: Context) -> None:
@@ -194,7 +227,8 @@ class Buffer(ABC):
             "seen": self.seen,
             "rng": self.rng.bit_generator.state,
         }
-        values, arrays = self._extra()
+        values, arrays = self._own()
+        values = {**values, "mark": dict(self.mark)}
         return {**head, "kept": self.kept, "values": values, "arrays": arrays}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -204,21 +238,23 @@ class Buffer(ABC):
         self.counted = int(state["counted"])
         self.seen = float(state["seen"])
         self.rng.bit_generator.state = state["rng"]
-        self._load_extra(state["values"], state["arrays"])
+        # Files from before every buffer had a mark are without one.
+        self.mark = dict(state["values"].get("mark", {}))
+        self._load_own(state["values"], state["arrays"])
 
     def _configuration(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON holds them."""
         return {"capacity": self.capacity, "seed": self.seed}
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a subclass adds to the state: values that JSON can hold, and arrays.
 
-        Copies, where they change in place.
+        Copies, where they change in place. The value ``mark`` is taken.
         """
         return {}, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
-        """The inverse of :meth:`_extra`."""
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:  # noqa: B027 (nothing to add is usual)
+        """The inverse of :meth:`_own`."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the whole state to an ``.npz`` without pickle, beside and renamed.
@@ -232,7 +268,13 @@ class Buffer(ABC):
         -------
         Path
             The file; a buffer loaded from it goes on as if never stopped.
+
+        Raises
+        ------
+        InputError
+            Where ``mark`` holds what JSON does not.
         """
+        _check_mark(self.mark)
         state = self._state()
         kept = state.pop("kept")
         arrays = dict(state.pop("arrays"))
@@ -283,10 +325,8 @@ class Buffer(ABC):
         self, path: str | os.PathLike[str], head: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> Self:
         """Take in what a file held."""
-        kept: Dataset | None = None
         try:
-            if "x" in arrays:
-                kept = Dataset(arrays["x"], arrays.get("y"), arrays["weight"], arrays["ids"])
+            kept = read_columns(arrays) if "x" in arrays else None
             self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(path, "Buffer.save", repr(error)) from error
@@ -298,10 +338,37 @@ class Buffer(ABC):
         return self
 
 
-def stored_columns(rows: Dataset) -> dict[str, Array]:
-    """The columns that a state file holds of some rows."""
+def stored_columns(rows: Dataset, part: str = "") -> dict[str, Array]:
+    """The columns that a state file holds of some rows; ``part`` tells those of several apart."""
     columns = {"x": rows.x, "y": rows.y, "weight": rows.weights, "ids": rows.ids}
-    return {name: column for name, column in columns.items() if column is not None}
+    stored = {f"{name}{part}": column for name, column in columns.items() if column is not None}
+    # A point is in no other name, so that no column can pass for another.
+    return stored | {f"extra{part}.{name}": column for name, column in (rows.extra or {}).items()}
+
+
+def read_columns(arrays: Mapping[str, Array], part: str = "") -> Dataset:
+    """The rows whose columns :func:`stored_columns` gave."""
+    x, weight, ids = (arrays[f"{name}{part}"] for name in ("x", "weight", "ids"))
+    start = f"extra{part}."
+    extra = {
+        name.removeprefix(start): column
+        for name, column in arrays.items()
+        if name.startswith(start)
+    }
+    return Dataset(x, arrays.get(f"y{part}"), weight, ids, extra)
+
+
+def _check_mark(mark: dict[str, Any]) -> None:
+    """Refuse a mark that a state file would not give back as it is."""
+    try:
+        same = json.loads(json.dumps(mark)) == mark
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise InputError(
+            f"mark={mark!r} is no JSON object; use text as keys, and numbers, text, lists and "
+            "dicts of them as values."
+        )
 
 
 def _rows(x: Any) -> int:

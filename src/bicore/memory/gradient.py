@@ -143,10 +143,10 @@ class GradientSampling(Buffer):
     def _configuration(self) -> dict[str, Any]:
         return {**super()._configuration(), "rule": self.rule, "compared": self.compared}
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {}, {"scores": self.scores.copy()}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.scores = np.asarray(arrays["scores"])
 
 

@@ -99,8 +99,6 @@ class MergeReduce(Buffer):
         self.chunks = 0
         self.reductions = 0
         self.classes: list[Any] = []
-        #: Whatever the owner wants to find again beside the state: JSON values.
-        self.mark: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
@@ -172,27 +170,13 @@ class MergeReduce(Buffer):
             return rows
         rng = np.random.default_rng((self.seed, self.reductions))
         selector = self.selector.for_classes(self.classes) if self.classes else self.selector
-        coreset = finished(selector.select(rows, self.slot_size, rng=rng, context=context))
+        seen = rows.with_columns(
+            extra=None
+        )  # a selector is shown nothing that is to decide nothing
+        coreset = finished(selector.select(seen, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
         shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))
         return picked.with_columns(weight=shares * (total / shares.sum()))
-
-    def unlike(self, other: MergeReduce) -> list[str]:
-        """The parameters in which another buffer was built differently.
-
-        Parameters
-        ----------
-        other : MergeReduce
-            The other one.
-
-        Returns
-        -------
-        list of str
-            Their names; empty where two buffers could go on for each other.
-        """
-        own = self._configuration()
-        others = other._configuration()
-        return [name for name in own if own[name] != others[name]]
 
     def merge(
         self, other: MergeReduce, *, offset: int | None = None, context: Context | None = None
@@ -293,21 +277,19 @@ class MergeReduce(Buffer):
             "selector": fingerprint(self.selector),
         }
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         values = {
             "slots": [[slot.level, slot.built, len(slot.data)] for slot in self.slots],
             "chunks": self.chunks,
             "reductions": self.reductions,
             "classes": list(self.classes),
-            "mark": self.mark,
         }
         return values, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.chunks = values["chunks"]
         self.reductions = values["reductions"]
         self.classes = list(values["classes"])
-        self.mark = dict(values["mark"])
         self.slots = []
         start = 0
         for level, built, size in values["slots"]:

@@ -24,7 +24,8 @@ class Prototypes(Buffer):
     class that would hold the most prototypes merges (on a tie the new row's own class, then the one
     seen first), so that new classes always find room as long as there are no more classes than
     ``capacity``. Averages are no rows of the stream: the id is that of the earliest row in them.
-    Labels are optional; without them all rows form one class.
+    Labels are optional; without them all rows form one class. Extra columns of floats are averaged
+    as the rows are, and do not count in the distances; others are refused.
 
     Parameters
     ----------
@@ -52,6 +53,12 @@ class Prototypes(Buffer):
                 f"{self.name} needs class labels or none, and y holds targets; use Reservoir for "
                 "regression."
             )
+        for name, column in (batch.extra or {}).items():
+            if column.dtype.kind != "f":
+                raise InputError(
+                    f"{self.name} averages rows, and extra[{name!r}] holds {column.dtype}; give "
+                    "floats, or use a buffer that keeps rows, such as ClassBalancedReservoir."
+                )
 
     def _take(self, batch: Dataset, context: Context) -> None:
         labels = _labels(batch)
@@ -60,9 +67,9 @@ class Prototypes(Buffer):
         memory = _Memory(self.kept, held, batch, self.capacity, self._distances)
         self._distances = None  # until this batch is through
         for row, label in enumerate(labels):
-            if len(memory.ids) >= self.capacity and not self._make_room(memory, label, batch, row):
+            if len(memory.ids) >= self.capacity and not self._make_room(memory, label, row):
                 continue
-            memory.append(batch, row, self.order.index(label))
+            memory.append(row, self.order.index(label))
         self.kept = memory.dataset(self._followed_by(batch))
         self._distances = memory.squared
 
@@ -77,7 +84,7 @@ class Prototypes(Buffer):
             )
         return classes
 
-    def _make_room(self, memory: _Memory, label: Any, batch: Dataset, row: int) -> bool:
+    def _make_room(self, memory: _Memory, label: Any, row: int) -> bool:
         """Merge a pair; False when the new row itself was merged and needs no room."""
         own = self.order.index(label)
         counts = np.bincount(memory.codes, minlength=len(self.order))
@@ -86,7 +93,7 @@ class Prototypes(Buffer):
         group = own if own in largest else int(largest[0])
         members = np.flatnonzero(np.array(memory.codes) == group)
         if len(members) == 1:  # the new row and the only prototype of its class
-            memory.absorb(int(members[0]), batch.x[row].reshape(-1), float(batch.weights[row]))
+            memory.absorb(int(members[0]), memory.lines, row, memory.batch.weights)
             return False
         memory.merge_nearest(members)
         return True
@@ -95,10 +102,10 @@ class Prototypes(Buffer):
         assert self.kept is not None
         return self.kept.weights.copy()
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {"order": list(self.order)}, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.order = list(values["order"])
         self._distances = None
 
@@ -108,8 +115,19 @@ def _labels(rows: Dataset) -> list[Any]:
     return [None] * len(rows) if rows.y is None else rows.y.reshape(-1).tolist()
 
 
+def _lines(rows: Dataset) -> dict[str, Array]:
+    """The columns that are averaged, a line a row: the features, and the extra ones."""
+    # The latter in double precision: a weight times a half may be beyond what a half holds.
+    extra = {name: column.astype(np.float64) for name, column in (rows.extra or {}).items()}
+    columns = {"x": rows.x, **extra}
+    return {name: column.reshape(len(rows), -1) for name, column in columns.items()}
+
+
 class _Memory:
-    """Prototypes with the squared distances between them, which change a row at a time."""
+    """Prototypes with the squared distances between them, which change a row at a time.
+
+    ``averages`` holds every averaged column; the distances are those of the features.
+    """
 
     def __init__(
         self,
@@ -119,37 +137,46 @@ class _Memory:
         capacity: int,
         squared: Array | None,
     ) -> None:
-        width = int(np.prod(batch.x.shape[1:]))
-        self.x = np.zeros((capacity, width))
+        self.batch = batch
+        self.lines = _lines(batch)
+        self.averages = {
+            name: np.zeros((capacity, lines.shape[1])) for name, lines in self.lines.items()
+        }
         self.weights = np.zeros(capacity)
         self.squared = np.full((capacity, capacity), np.inf) if squared is None else squared
         self.ids: list[int] = []
         self.codes = codes
         if kept is not None:
             self.ids = kept.ids.tolist()
-            self.x[: len(kept)] = kept.x.reshape(len(kept), -1)
+            for name, lines in _lines(kept).items():
+                self.averages[name][: len(kept)] = lines
             self.weights[: len(kept)] = kept.weights
             for place in range(len(kept) if squared is None else 0):
                 self._measure(place)
 
     def _measure(self, place: int) -> None:
-        distances = np.square(self.x[: len(self.ids)] - self.x[place]).sum(1)
+        x = self.averages["x"]
+        distances = np.square(x[: len(self.ids)] - x[place]).sum(1)
         distances[place] = np.inf
         self.squared[place, : len(self.ids)] = distances
         self.squared[: len(self.ids), place] = distances
 
-    def append(self, batch: Dataset, row: int, code: int) -> None:
+    def append(self, row: int, code: int) -> None:
         place = len(self.ids)
-        self.ids.append(int(batch.ids[row]))
+        self.ids.append(int(self.batch.ids[row]))
         self.codes.append(code)
-        self.x[place] = batch.x[row].reshape(-1)
-        self.weights[place] = batch.weights[row]
+        for name, lines in self.lines.items():
+            self.averages[name][place] = lines[row]
+        self.weights[place] = self.batch.weights[row]
         self._measure(place)
 
-    def absorb(self, place: int, x: Array, weight: float) -> None:
-        """Move a prototype to its weighted average with x."""
-        total = self.weights[place] + weight
-        self.x[place] = (self.weights[place] * self.x[place] + weight * x) / total
+    def absorb(self, place: int, lines: Mapping[str, Array], row: int, weights: Array) -> None:
+        """Move a prototype to its weighted average with a row of some lines."""
+        own = self.weights[place]
+        weight = float(weights[row])
+        total = own + weight
+        for name, average in self.averages.items():
+            average[place] = (own * average[place] + weight * lines[name][row]) / total
         self.weights[place] = total
         self._measure(place)
 
@@ -160,11 +187,12 @@ class _Memory:
         """
         among = self.squared[np.ix_(members, members)]
         first, second = sorted(int(members[k]) for k in divmod(int(among.argmin()), len(members)))
-        self.absorb(first, self.x[second].copy(), float(self.weights[second]))
+        self.absorb(first, self.averages, second, self.weights)
         self.ids[first] = min(self.ids[first], self.ids[second])
         last = len(self.ids) - 1
         if second != last:
-            self.x[second] = self.x[last]
+            for average in self.averages.values():
+                average[second] = average[last]
             self.weights[second] = self.weights[last]
             self.ids[second] = self.ids[last]
             self.codes[second] = self.codes[last]
@@ -177,5 +205,10 @@ class _Memory:
         place = {int(ident): row for row, ident in enumerate(both.ids)}
         rows = both[[place[ident] for ident in self.ids]]
         size = len(self.ids)
-        averages = self.x[:size].reshape(rows.x.shape).astype(rows.x.dtype)
-        return rows.with_columns(x=averages, weight=self.weights[:size].copy())
+        columns = {"x": rows.x, **(rows.extra or {})}
+        averages = {
+            name: self.averages[name][:size].reshape(one.shape).astype(one.dtype)
+            for name, one in columns.items()
+        }
+        x = averages.pop("x")
+        return rows.with_columns(x=x, weight=self.weights[:size].copy(), extra=averages or None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array, Dataset, as_tensor, joined, of_mean_one
-from bicore.errors import InputError
-from bicore.memory.buffer import stored_columns
+from bicore.errors import InputError, unknown_name
+from bicore.memory.buffer import read_columns, stored_columns
 from bicore.memory.options import (
     Weighting,
     as_capacity,
@@ -100,7 +100,13 @@ class ReplayMemory:
         )
 
     def add_task(
-        self, x: Any, y: Any = None, weight: Any = None, *, context: Context | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
     ) -> None:
         """Summarise a task and shrink those before it.
 
@@ -112,6 +118,9 @@ class ReplayMemory:
             Their labels, with every task or with none; :meth:`loss` needs them.
         weight : array (n,), optional
             How much each row counts when they are chosen; by default 1.
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows, the same names with every
+            task or with none; :meth:`extra` gives them back.
         context : Context, optional
             The current model where the selector needs one, and the runtime.
 
@@ -121,7 +130,7 @@ class ReplayMemory:
             Where the task cannot follow those before it, or there is no row for it; nothing has
             changed then.
         """
-        data = Dataset(x, y, weight)
+        data = Dataset(x, y, weight, extra=extra)
         count = len(self.tasks) + 1
         share = self.capacity // count
         if share == 0:
@@ -149,7 +158,10 @@ class ReplayMemory:
         rng = np.random.default_rng((self.seed, number, share))
         classes = self._classes(data)
         selector = self.selector.for_classes(classes) if classes else self.selector
-        coreset = finished(selector.select(data, share, rng=rng, context=context))
+        seen = data.with_columns(
+            extra=None
+        )  # a selector is shown nothing that is to decide nothing
+        coreset = finished(selector.select(seen, share, rng=rng, context=context))
         return self._weighted(coreset.of(data))
 
     def _classes(self, data: Dataset) -> list[Any]:
@@ -236,8 +248,7 @@ class ReplayMemory:
         InputError
             Where the memory is empty, or labels are missing or are no numbers.
         """
-        if not self.tasks:
-            raise InputError("the memory is empty; add a task first.")
+        self._check_tasks()
         if self._held is None:
             x = np.concatenate([rows.x for rows in self.tasks])
             total = len(self)
@@ -247,6 +258,54 @@ class ReplayMemory:
             self._held = as_tensor(x), _labels(self.tasks), as_tensor(weight)
         return self._held
 
+    def _check_tasks(self) -> None:
+        if not self.tasks:
+            raise InputError("the memory is empty; add a task first.")
+
+    def extra(self, name: str) -> Tensor:
+        """An extra column of all rows, tasks in order.
+
+        Parameters
+        ----------
+        name : str
+            One of the names that :meth:`add_task` was given.
+
+        Returns
+        -------
+        Tensor
+            Its rows are those of :meth:`tensors`.
+
+        Raises
+        ------
+        InputError
+            Where the memory is empty, no task came with that column, or it is no numbers.
+
+        Examples
+        --------
+        >>> from bicore.selectors import Uniform
+        >>> memory = ReplayMemory(Uniform(), capacity=2)
+        >>> x = np.arange(9.0)
+        >>> memory.add_task(x, extra={"logits": np.stack([x, -x], axis=1)})
+        >>> memory.extra("logits").shape
+        torch.Size([2, 2])
+        """
+        self._check_tasks()
+        known = self.tasks[0].extra or {}
+        if not known:
+            raise InputError(
+                f"name={name!r} is asked for, and no task came with extra columns; give "
+                f"add_task(…, extra={{{name!r}: …}})."
+            )
+        if name not in known:
+            raise unknown_name("name", name, known)
+        whole = np.concatenate([(rows.extra or {})[name] for rows in self.tasks])
+        if whole.dtype.kind == "U":
+            raise InputError(
+                f"extra[{name!r}] is text ({whole[0]!r}), which no tensor holds; read it from the "
+                "extra of memory.tasks."
+            )
+        return as_tensor(whole)
+
     def loader(
         self,
         batch_size: int | None = None,
@@ -254,7 +313,8 @@ class ReplayMemory:
         shuffle: bool = True,
         transform: Transform | None = None,
         seed: int | None = None,
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        extra: Sequence[str] = (),
+    ) -> Iterator[tuple[Tensor, ...]]:
         """One pass over the kept rows in batches.
 
         Parameters
@@ -267,18 +327,20 @@ class ReplayMemory:
             Augments each batch of features.
         seed : int, optional
             Of the order.
+        extra : sequence of str
+            Names of extra columns, which follow the weights in every batch.
 
         Yields
         ------
-        x, y, w : Tensor
-            As :meth:`tensors` has them.
+        x, y, w, … : Tensor
+            As :meth:`tensors` and :meth:`extra` have them.
 
         Raises
         ------
         InputError
             Where the memory is empty, or labels are missing or are no numbers.
         """
-        x, y, weight = self.tensors()
+        x, *others = *self.tensors(), *(self.extra(name) for name in extra)
         self._passes += 1
         rng = np.random.default_rng((self.seed, self._passes) if seed is None else seed)
         order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
@@ -290,7 +352,8 @@ class ReplayMemory:
         for start in range(0, len(x), size):
             rows = torch.from_numpy(order[start : start + size])
             part = x[rows]
-            yield transform(part) if transform is not None else part, y[rows], weight[rows]
+            first = transform(part) if transform is not None else part
+            yield first, *(column[rows] for column in others)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed.
@@ -307,8 +370,7 @@ class ReplayMemory:
         """
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
-            columns = stored_columns(rows)
-            arrays |= {f"{name}{number}": column for name, column in columns.items()}
+            arrays |= stored_columns(rows, str(number))
         head = {
             "format": FORMAT,
             "memory": type(self).__name__,
@@ -359,8 +421,7 @@ class ReplayMemory:
             )
         memory = cls(selector, **head["options"])
         for number in range(head["tasks"]):
-            x, weight, ids = (arrays[f"{name}{number}"] for name in ("x", "weight", "ids"))
-            memory.tasks.append(Dataset(x, arrays.get(f"y{number}"), weight, ids))
+            memory.tasks.append(read_columns(arrays, str(number)))
         return memory
 
 

@@ -60,10 +60,10 @@ class Reservoir(Buffer):
         estimates = np.maximum(self.kept.weights, self.threshold)
         return np.asarray(estimates * (self.seen / estimates.sum()))
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         return {"threshold": self.threshold}, {"priorities": self.priorities.copy()}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.threshold = float(values["threshold"])
         self.priorities = np.asarray(arrays["priorities"])
 
@@ -132,10 +132,10 @@ class ClassBalancedReservoir(Buffer):
                 place = self._place(label, drawn[number], slots)
                 if place is not None:
                     source[place] = row
-            self._mark(slots, len(source))
+            self._note_full(slots, len(source))
         self.kept = both[source]
 
-    def _mark(self, slots: dict[Any, list[int]], kept: int) -> None:
+    def _note_full(self, slots: dict[Any, list[int]], kept: int) -> None:
         """Once the memory is filled, the largest classes are full, for good."""
         if kept == self.capacity:
             largest = max(map(len, slots.values()))
@@ -167,14 +167,14 @@ class ClassBalancedReservoir(Buffer):
         # the weight of classes that found no room is shared out among the others
         return np.asarray(weights * (self.seen / weights.sum()))
 
-    def _extra(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
         counts = {
             "class_seen": list(self.class_seen.items()),
             "class_rows": list(self.class_rows.items()),
         }
         return {**counts, "full": sorted(self.full)}, {}
 
-    def _load_extra(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.class_seen = dict(values["class_seen"])
         self.class_rows = dict(values["class_rows"])
         self.full = set(values["full"])
