@@ -17,11 +17,14 @@ from bicore.memory import (
     ClassBalancedReservoir,
     GradientSampling,
     MergeReduce,
+    MomentMemory,
     Prototypes,
     Reservoir,
 )
+from bicore.moments.features import RandomReLU
 from bicore.selectors import Herding, KCenter
 
+RELU = RandomReLU(width=64)
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 LEARNT = BilevelSelector(
     kernel=RBF(0.2), inner_reg=0.1, weights="final", optimiser=ProjectedGradient(final_steps=5)
@@ -35,6 +38,15 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
     GradientSampling: {
         "gss, greedy": GradientSampling,
         "gss, cosine": lambda capacity, seed: GradientSampling(capacity, seed, rule="cosine"),
+    },
+    MomentMemory: {
+        "moments": lambda capacity, seed: MomentMemory(capacity, RELU, seed=seed),
+        "moments, rows": lambda capacity, seed: MomentMemory(
+            capacity, "rows", "gain", half_life=100.0, seed=seed
+        ),
+        "moments, equal prior": lambda capacity, seed: MomentMemory(
+            capacity, RELU, "gradient", prior="equal", seed=seed
+        ),
     },
     MergeReduce: {
         "merge-reduce, 3 slots": lambda capacity, seed: MergeReduce(
@@ -53,7 +65,12 @@ CONFIGURATIONS: dict[type[Buffer], dict[str, Callable[[int, int], Buffer]]] = {
     },
 }
 #: Configurations whose answer depends on how the stream is cut into batches.
-BATCHED = {"gss, greedy", "gss, cosine", *CONFIGURATIONS[MergeReduce]}
+BATCHED = {
+    "gss, greedy",
+    "gss, cosine",
+    *CONFIGURATIONS[MergeReduce],
+    *CONFIGURATIONS[MomentMemory],
+}
 #: Configurations whose rows are averages, not rows of the stream.
 AVERAGED = {"prototypes"}
 #: Configurations that may hold fewer rows than they have room for: a merge leaves room for the next

@@ -342,7 +342,7 @@ def test_buffers_say_in_what_they_were_built_differently(named):
     for kind, configurations in CONFIGURATIONS.items():
         other = next(iter(configurations.values()))(CAPACITY, 1)
         if kind is not type(own):
-            assert own.unlike(other) == ["buffer", "seed"]
+            assert own.unlike(other)[:2] == ["buffer", "seed"]
 
 
 def logits(x: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from bicore.memory.buffer import Buffer
 from bicore.memory.gradient import GradientSampling
 from bicore.memory.merge_reduce import MergeReduce
+from bicore.memory.moment_memory import MomentMemory
 from bicore.memory.prototypes import Prototypes
 from bicore.memory.replay import ReplayMemory
 from bicore.memory.reservoir import ClassBalancedReservoir, Reservoir
@@ -13,6 +14,7 @@ __all__ = [
     "ClassBalancedReservoir",
     "GradientSampling",
     "MergeReduce",
+    "MomentMemory",
     "Prototypes",
     "ReplayMemory",
     "Reservoir",

@@ -14,7 +14,6 @@ applied to a column when it is asked for: a step costs some N·t numbers after t
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
 
 from bicore.data import Array
 from bicore.errors import NumericalError
@@ -249,6 +248,8 @@ class Candidates:
 
 def _inverse(gram: Array, ridge: float) -> Array:
     """(K + ρI)⁻¹."""
+    from scipy.linalg import lapack  # not before it is needed: importing it takes time
+
     system = np.array(gram, order="F")
     system[np.diag_indices(len(system))] += ridge
     factor, failed = lapack.dpotrf(system, lower=1, overwrite_a=1)

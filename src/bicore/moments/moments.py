@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
 
 from bicore.data import Array, as_weights
 from bicore.errors import InputError, MemoryLimitError, NumericalError
@@ -74,6 +73,8 @@ class Outer:
         array (n, p)
             ΦA.
         """
+        from scipy.linalg import blas  # not before it is needed: importing it takes time
+
         with wide(float(len(features)) * self.second.size):
             product: Array = blas.dsymm(self.share, self.second, features.T, lower=1)
         return product.T
@@ -597,6 +598,8 @@ def _sum(parts: Sequence[Array]) -> Array:
 
 def _added(second: Array, rows: Array, weights: Array) -> Array:
     """Second moments with some rows more; the lower triangle is what counts."""
+    from scipy.linalg import blas  # not before it is needed: importing it takes time
+
     scaled = rows if (weights == 1).all() else np.sqrt(weights)[:, None] * rows
     with wide(float(len(rows)) * second.size / 2):
         result: Array = blas.dsyrk(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bicore.data import Array
 from bicore.errors import InputError
@@ -123,6 +123,18 @@ class FeatureMap(ABC):
             True for the same features of every row.
         """
         return self.identity == other.identity
+
+    def network(self) -> nn.Module | None:
+        """The module whose embedding is part of the map: no state file holds it.
+
+        Returns
+        -------
+        torch.nn.Module or None
+            None for all other maps.
+        """
+        parts = (getattr(self, one.name) for one in dataclasses.fields(self))
+        found = (part.network() for part in parts if isinstance(part, FeatureMap))
+        return next((one for one in found if one is not None), None)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.like(other)

@@ -63,6 +63,16 @@ class Embedded(SettledMap):
             module = _frozen(self.module)
             self._set(module=module, digest=fingerprint(module))
 
+    def network(self) -> nn.Module:
+        """The module.
+
+        Returns
+        -------
+        torch.nn.Module
+            The map's own copy.
+        """
+        return self.module
+
     @property
     def width(self) -> int:
         """How many features a row has."""
