@@ -72,7 +72,7 @@ class AutomaticFeatures(FeatureMap):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._set(seed=count_of(self.seed, "seed", 0))
+        object.__setattr__(self, "seed", count_of(self.seed, "seed", 0))
 
     @property
     def width(self) -> int:

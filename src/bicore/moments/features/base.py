@@ -137,7 +137,7 @@ class FeatureMap(ABC):
         return next((one for one in found if one is not None), None)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FeatureMap) and self.like(other)
+        return self.identity == getattr(other, "identity", None)
 
     def __hash__(self) -> int:
         return hash(self.identity)
@@ -147,7 +147,7 @@ class FeatureMap(ABC):
             one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare
         }
         values = {
-            name: value.identity if isinstance(value, FeatureMap) else value
+            name: getattr(value, "identity", value)  # of a map within
             for name, value in told.items()
         }
         return f"{type(self).__name__}:{fingerprint(values)}"
@@ -163,11 +163,6 @@ class FeatureMap(ABC):
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes its matrices itself."""
         return {name: value for name, value in self.__dict__.items() if name != _KEPT}
-
-    def _set(self, **values: Any) -> None:
-        """Fields in the form they are kept in, while the instance is made."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
 
 def not_settled(features: FeatureMap) -> InputError:

@@ -132,7 +132,7 @@ class SettledMap(FeatureMap):
 
 def as_rows(x: Tensor) -> Tensor:
     """Rows in the precision that features are computed in."""
-    if not isinstance(x, Tensor):
+    if not torch.is_tensor(x):
         raise InputError(f"x is a {type(x).__name__}; give a tensor: torch.as_tensor(x).")
     if x.is_complex():
         raise InputError(f"x has dtype {x.dtype}; give real numbers.")
@@ -199,6 +199,6 @@ def count_of(value: object, name: str, least: int = 1) -> int:
 
 def size_of(value: float, name: str) -> float:
     """A finite number from zero on."""
-    if isinstance(value, bool) or not 0 <= value < math.inf:
+    if not 0 <= value < math.inf:
         raise InputError(f"{name}={value!r} is not a finite number >= 0; give one.")
     return float(value)

@@ -70,13 +70,15 @@ class RandomConvolutions(SettledMap):
     scale: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._set(
-            width=count_of(self.width, "width"),
-            kernel=count_of(self.kernel, "kernel"),
-            pool=count_of(self.pool, "pool"),
-            bias=size_of(self.bias, "bias"),
-            seed=count_of(self.seed, "seed", 0),
-        )
+        checked = {
+            "width": count_of(self.width, "width"),
+            "kernel": count_of(self.kernel, "kernel"),
+            "pool": count_of(self.pool, "pool"),
+            "bias": size_of(self.bias, "bias"),
+            "seed": count_of(self.seed, "seed", 0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         parts = self.pool**2
         if self.width % parts:
             near = max(1, round(self.width / parts)) * parts

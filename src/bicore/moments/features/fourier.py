@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,20 +65,24 @@ class RandomFourier(SettledMap):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._set(width=count_of(self.width, "width"), seed=count_of(self.seed, "seed", 0))
+        if self.kind not in _KINDS:
+            raise unknown_name("kind", self.kind, _KINDS)
+        gamma = _KINDS[self.kind](self.gamma).gamma  # which refuses those that are not positive
+        checked = {
+            "width": count_of(self.width, "width"),
+            "gamma": None if gamma is None else float(gamma),
+            "seed": count_of(self.seed, "seed", 0),
+        }
         if self.width % 2:
             raise InputError(
                 f"width={self.width} is odd, and a frequency has a cosine and a sine; give "
                 f"width={self.width + 1}."
             )
-        if self.kind not in _KINDS:
-            raise unknown_name("kind", self.kind, _KINDS)
-        gamma = _KINDS[self.kind](self.gamma).gamma  # which refuses those that are not positive
-        self._set(kind=str(self.kind), gamma=None if gamma is None else float(gamma))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def _settled_on(self, rows: Array) -> FeatureMap:
-        fitted = _KINDS[self.kind](self.gamma).fitted(rows)
-        assert isinstance(fitted, (RBF, Laplace))
+        fitted: Any = _KINDS[self.kind](self.gamma).fitted(rows)
         return replace(self, gamma=fitted.gamma)
 
     def _mapped(self, rows: Tensor) -> Tensor:

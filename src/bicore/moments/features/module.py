@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from typing import Any
 
 import torch
@@ -58,10 +59,10 @@ class Embedded(SettledMap):
     outputs: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._set(batch=count_of(self.batch, "batch"))
+        object.__setattr__(self, "batch", count_of(self.batch, "batch"))
         if self.digest is None:
-            module = _frozen(self.module)
-            self._set(module=module, digest=fingerprint(module))
+            object.__setattr__(self, "module", _frozen(self.module))
+            object.__setattr__(self, "digest", fingerprint(self.module))
 
     def network(self) -> nn.Module:
         """The module.
@@ -103,7 +104,7 @@ class Embedded(SettledMap):
 
 def _as_vectors(found: Any, rows: int) -> Tensor:
     """What a module returned, one vector a row."""
-    real = isinstance(found, Tensor) and not found.is_complex()
+    real = torch.is_tensor(found) and not found.is_complex()
     if not real or found.dim() == 0 or len(found) != rows:
         got = f"shape {tuple(found.shape)}" if real else f"a {type(found).__name__}"
         raise InputError(
@@ -114,10 +115,14 @@ def _as_vectors(found: Any, rows: int) -> Tensor:
     return vectors
 
 
-def _frozen(module: nn.Module) -> nn.Module:
-    """A copy that nobody trains."""
-    if not isinstance(module, nn.Module):
-        raise InputError(f"module is a {type(module).__name__}; give a torch.nn.Module.")
+@singledispatch
+def _frozen(module: Any) -> nn.Module:
+    """A copy that nobody trains; what is no module is refused."""
+    raise InputError(f"module is a {type(module).__name__}; give a torch.nn.Module.")
+
+
+@_frozen.register
+def _(module: nn.Module) -> nn.Module:
     try:
         own = copy.deepcopy(module)
     except Exception as error:  # a module's own parts may raise anything

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 from torch import nn
@@ -62,17 +62,36 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     >>> as_feature_map("relu", seed=3).seed
     3
     """
-    if isinstance(value, FeatureMap):
-        return value
-    if isinstance(value, nn.Module):
-        return Embedded(value)
-    if isinstance(value, str):
-        if value not in FEATURES:
-            raise unknown_name("features", value, FEATURES)
-        return FEATURES[value](seed=seed)
-    if isinstance(value, type) and issubclass(value, FeatureMap):
-        raise InputError(f"features={value.__name__} is a class; give {value.__name__}(…).")
+    return _made(value, seed)
+
+
+@singledispatch
+def _made(value: Any, seed: int) -> FeatureMap:
     raise InputError(
         f"features={value!r} is a {type(value).__name__}; give one of "
         f"{', '.join(map(repr, FEATURES))}, a FeatureMap, or a torch.nn.Module."
+    )
+
+
+@_made.register
+def _(value: FeatureMap, seed: int) -> FeatureMap:
+    return value
+
+
+@_made.register
+def _(value: nn.Module, seed: int) -> FeatureMap:
+    return Embedded(value)
+
+
+@_made.register
+def _(value: str, seed: int) -> FeatureMap:
+    if value not in FEATURES:
+        raise unknown_name("features", value, FEATURES)
+    return FEATURES[value](seed=seed)
+
+
+@_made.register
+def _(value: type, seed: int) -> FeatureMap:
+    raise InputError(
+        f"features={value.__name__} is a class; give one of its instances, {value.__name__}(…)."
     )

@@ -65,14 +65,13 @@ class Nystrom(SettledMap):
     root: Array | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernel, Kernel) or self.kernel.precomputed:
+        if getattr(self.kernel, "precomputed", True):
             raise InputError(
                 f"kernel={self.kernel!r} cannot be evaluated at new rows; give a kernel such as "
                 "RBF() or Laplace()."
             )
-        self._set(
-            landmarks=count_of(self.landmarks, "landmarks"), seed=count_of(self.seed, "seed", 0)
-        )
+        object.__setattr__(self, "landmarks", count_of(self.landmarks, "landmarks"))
+        object.__setattr__(self, "seed", count_of(self.seed, "seed", 0))
 
     @property
     def width(self) -> int:

@@ -67,12 +67,14 @@ class RandomReLU(SettledMap):
     scale: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._set(
-            width=count_of(self.width, "width"),
-            layers=count_of(self.layers, "layers"),
-            bias=size_of(self.bias, "bias"),
-            seed=count_of(self.seed, "seed", 0),
-        )
+        checked = {
+            "width": count_of(self.width, "width"),
+            "layers": count_of(self.layers, "layers"),
+            "bias": size_of(self.bias, "bias"),
+            "seed": count_of(self.seed, "seed", 0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def _settled_on(self, rows: Array) -> FeatureMap:
         return self if self.scale is not None else replace(self, scale=root_mean_square(rows))

@@ -60,7 +60,7 @@ class Standardised(SettledMap):
                 raise InputError(
                     f"beyond={self.beyond!r} is not a finite number > 0; give one, or None."
                 )
-            self._set(beyond=float(self.beyond))
+            object.__setattr__(self, "beyond", float(self.beyond))
 
     @property
     def width(self) -> int:

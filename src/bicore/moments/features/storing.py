@@ -7,7 +7,9 @@ is drawn from a seed is drawn again.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,9 @@ _MAPS: tuple[type, ...] = (
     Standardised,
     UnitRows,
 )
-_KERNELS = [one for one in map(kernels.__dict__.get, kernels.__all__) if isinstance(one, type)]
+_KERNELS: list[type] = [
+    one for one in map(kernels.__dict__.get, kernels.__all__) if inspect.isclass(one)
+]
 #: What a state may hold, by name; a kernel's name is told apart from a map's.
 _KINDS: dict[str, type] = {
     **{one.__name__: one for one in _MAPS},
@@ -117,8 +121,8 @@ def restored(
             "this NumPy draws other random numbers from a seed than the one that the features were "
             "stored under; use that version."
         )
-    found = _put_together(values["map"], arrays, module)
-    if not isinstance(found, FeatureMap) or found.identity != values["identity"]:
+    found: FeatureMap = _put_together(values["map"], arrays, module)
+    if found.identity != values["identity"]:
         raise InputError(
             f"the features stored as {values['identity']} cannot be made by this version of "
             "bicore; use the one that stored them."
@@ -132,42 +136,78 @@ def _draws() -> list[float]:
     return [float(rng.standard_normal()), float(rng.standard_cauchy()), float(rng.random())]
 
 
+@singledispatch
 def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
     """A value as JSON; arrays go by their place."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (list, tuple)):
-        return [_taken_apart(part, f"{place}.{k}", arrays) for k, part in enumerate(value)]
-    if isinstance(value, np.ndarray):
-        arrays[place] = value
-        return {"array": place}
-    if isinstance(value, torch.Tensor):
-        arrays[place] = value.detach().cpu().numpy()
-        return {"tensor": place}
-    if type(value) in _NAMES:
-        fields = {
-            one.name: _taken_apart(getattr(value, one.name), f"{place}.{one.name}", arrays)
-            for one in dataclasses.fields(value)
-            if one.init and not isinstance(getattr(value, one.name), nn.Module)
-        }
-        return {"kind": _NAMES[type(value)], "fields": fields}
-    raise InputError(
-        f"{place} is a {type(value).__name__}, which no state file holds; use maps and kernels of "
-        "bicore, or give the map anew when the state is loaded."
-    )
+    if type(value) not in _NAMES:
+        raise InputError(
+            f"{place} is a {type(value).__name__}, which no state file holds; use maps and kernels "
+            "of bicore, or give the map anew when the state is loaded."
+        )
+    fields = {
+        one.name: _taken_apart(getattr(value, one.name), f"{place}.{one.name}", arrays)
+        for one in dataclasses.fields(value)
+    }
+    return {"kind": _NAMES[type(value)], "fields": fields}
 
 
+@_taken_apart.register(type(None))
+@_taken_apart.register(bool)
+@_taken_apart.register(int)
+@_taken_apart.register(float)
+@_taken_apart.register(str)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    return value
+
+
+@_taken_apart.register(np.generic)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    return value.item()
+
+
+@_taken_apart.register(list)
+@_taken_apart.register(tuple)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    return [_taken_apart(part, f"{place}.{k}", arrays) for k, part in enumerate(value)]
+
+
+@_taken_apart.register(np.ndarray)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    arrays[place] = value
+    return {"kind": "array", "place": place}
+
+
+@_taken_apart.register(torch.Tensor)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    arrays[place] = value.detach().cpu().numpy()
+    return {"kind": "tensor", "place": place}
+
+
+@_taken_apart.register(nn.Module)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    return {"kind": "module"}  # which is given anew
+
+
+@singledispatch
 def _put_together(value: Any, arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
-    if isinstance(value, list):
-        return tuple(_put_together(part, arrays, module) for part in value)
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return arrays[value["array"]]
-    if "tensor" in value:
-        return torch.from_numpy(np.array(arrays[value["tensor"]]))
+    """The value that :func:`_taken_apart` saw."""
+    return value
+
+
+@_put_together.register(list)
+def _(value: list[Any], arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
+    return tuple(_put_together(part, arrays, module) for part in value)
+
+
+@_put_together.register(dict)
+def _(value: dict[str, Any], arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
+    match value["kind"]:
+        case "module":
+            return module
+        case "array":
+            return arrays[value["place"]]
+        case "tensor":
+            return torch.from_numpy(np.array(arrays[value["place"]]))
     kind = _KINDS.get(value["kind"])
     if kind is None:
         raise InputError(
@@ -175,12 +215,11 @@ def _put_together(value: Any, arrays: Mapping[str, Array], module: nn.Module | N
             "use the one that wrote it."
         )
     fields = {name: _put_together(part, arrays, module) for name, part in value["fields"].items()}
-    return _embedded(fields, module) if kind is Embedded else kind(**fields)
+    return _embedded(**fields) if kind is Embedded else kind(**fields)
 
 
-def _embedded(fields: dict[str, Any], module: nn.Module | None) -> Embedded:
+def _embedded(module: nn.Module | None, digest: str, **fields: Any) -> Embedded:
     """The map of a module that is given anew; its weights must be those of then."""
-    digest = fields.pop("digest")
     if module is None:
         raise InputError(
             f"the features are the embedding of a module (fingerprint {digest}), whose weights are "
