@@ -17,8 +17,10 @@ from bicore import (
     reweight,
     select,
 )
+from bicore.data import joined
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
+from bicore.state import fingerprint
 from tests.helpers import blobs, line
 
 X = blobs().x
@@ -464,3 +466,75 @@ def test_data_slices_every_column_together():
     assert len(data[:7]) == 7
     assert data[(5, 2)].fingerprint() == part.fingerprint()  # a tuple is rows, not a place
     assert data.fingerprint() != part.fingerprint()
+
+
+EXTRA = {
+    "logits": torch.ones(3, 2, dtype=torch.bfloat16, requires_grad=True),
+    "half": np.ones((3, 1, 4), dtype=np.float16),
+    "swapped": np.arange(3, dtype=">i4"),
+    "long": np.arange(3, dtype=np.longdouble),
+    "flag": [True, False, True],
+    "bytes": np.array([b"a", b"bb", b"c"]),
+    "objects": pd.Series(["a", "bb", "c"], dtype=object),
+}
+
+
+def test_extra_columns_are_sliced_with_their_rows_and_keep_their_kind():
+    data = Dataset(np.arange(3.0), extra=EXTRA)
+    kinds = {name: column.dtype.str[1:] for name, column in data.extra.items()}
+    assert kinds == {
+        "logits": "f4",
+        "half": "f2",
+        "swapped": "i4",
+        "long": "f8",
+        "flag": "b1",
+        "bytes": "U2",
+        "objects": "U2",
+    }
+    part = data[(2, 1)].with_columns(weight=np.ones(2))
+    assert part.extra["swapped"].tolist() == [2, 1]
+    assert part.extra["bytes"].tolist() == ["c", "bb"]
+    assert all(column.dtype.isnative for column in part.extra.values())
+    assert part.extra["half"].shape == (2, 1, 4)
+    assert part.with_columns(extra=None).extra is None
+    assert Dataset([0.0], extra={}).extra is None
+
+
+def test_extra_columns_name_no_data_and_no_configuration():
+    """What was chosen from some data, or by some selector, is known by what decides."""
+    plain = Dataset(np.arange(3.0), [0, 1, 0])
+    more = Dataset(np.arange(3.0), [0, 1, 0], extra=EXTRA)
+    assert more.fingerprint() == plain.fingerprint()
+    assert fingerprint([more]) == fingerprint([plain])
+    # as versions without extra columns had it: their state files are still read
+    assert fingerprint([Dataset([[0.0], [1.0]], [0, 1])]) == "40edb1adb8e46a61"
+    assert fingerprint([Dataset([[0.0], [2.0]], [0, 1])]) != "40edb1adb8e46a61"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([1, 2], [0.5, 1.5], "holds float64 .* before it held int64"),
+        (np.array([1], dtype=np.uint64), np.array([1]), "use one kind and shape"),
+        (np.ones((1, 2)), np.ones((1, 3)), r"of shape \(3,\) a row"),
+        (["a"], [1], "use one kind and shape"),
+    ],
+)
+def test_extra_columns_of_two_kinds_do_not_become_one(first, second, words):
+    left = Dataset(np.zeros(len(first)), extra={"a": first})
+    right = Dataset(np.zeros(len(second)), ids=np.arange(len(second)) + 9, extra={"a": second})
+    with pytest.raises(InputError, match=r"extra\['a'\].*" + words):
+        joined(left, right)
+
+
+def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
+    left = Dataset([0.0], extra={"word": ["a"], "depth": np.array([1], dtype=np.int8)})
+    right = Dataset([1.0], ids=[1], extra={"depth": [300], "word": ["much longer"]})
+    both = joined(left, right)
+    assert both.extra["word"].tolist() == ["a", "much longer"]
+    assert both.extra["depth"].tolist() == [1, 300]
+
+
+def test_an_extra_column_of_objects_is_refused_by_its_place():
+    with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value beside 'b'"):
+        Dataset([0.0, 1.0], extra={"a": np.array(["b", None], dtype=object)})

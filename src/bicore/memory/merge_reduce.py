@@ -170,9 +170,8 @@ class MergeReduce(Buffer):
             return rows
         rng = np.random.default_rng((self.seed, self.reductions))
         selector = self.selector.for_classes(self.classes) if self.classes else self.selector
-        seen = rows.with_columns(
-            extra=None
-        )  # a selector is shown nothing that is to decide nothing
+        # a selector is shown nothing that is to decide nothing
+        seen = rows.with_columns(extra=None)
         coreset = finished(selector.select(seen, self.slot_size, rng=rng, context=context))
         picked = coreset.of(rows)
         shares = picked.weights if self.weighting is Weighting.LEARNT else np.ones(len(picked))

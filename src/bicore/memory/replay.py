@@ -158,9 +158,8 @@ class ReplayMemory:
         rng = np.random.default_rng((self.seed, number, share))
         classes = self._classes(data)
         selector = self.selector.for_classes(classes) if classes else self.selector
-        seen = data.with_columns(
-            extra=None
-        )  # a selector is shown nothing that is to decide nothing
+        # a selector is shown nothing that is to decide nothing
+        seen = data.with_columns(extra=None)
         coreset = finished(selector.select(seen, share, rng=rng, context=context))
         return self._weighted(coreset.of(data))
 
