@@ -87,6 +87,8 @@ class MomentMemory(Buffer):
         self.rule = as_way(rule)
         self.inner_reg = _as_share(inner_reg)
         self.prior = _as_prior(prior)
+        #: As JSON holds it: labels may be numbers.
+        self._stored_prior = self.prior if prior in NAMED else [*dict(prior).items()]  # type: ignore[arg-type]
         self.needs_labels = prior != "stream"
         self.half_life = half_life
         self.map = as_feature_map(features, seed=self.seed)
@@ -300,7 +302,7 @@ class MomentMemory(Buffer):
             "features": self._stored_maps[0][0],
             "rule": self.rule,
             "inner_reg": self.inner_reg,
-            "prior": self.prior if self.prior in NAMED else list(dict(self.prior).items()),
+            "prior": self._stored_prior,
             "half_life": self.half_life,
         }
 

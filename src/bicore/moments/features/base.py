@@ -132,9 +132,7 @@ class FeatureMap(ABC):
         torch.nn.Module or None
             None for all other maps.
         """
-        parts = (getattr(self, one.name) for one in dataclasses.fields(self))
-        found = (part.network() for part in parts if isinstance(part, FeatureMap))
-        return next((one for one in found if one is not None), None)
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self.identity == getattr(other, "identity", None)
@@ -213,6 +211,16 @@ class UnitRows(FeatureMap):
         """
         inner = self.map.settled(x)
         return self if inner is self.map else inner.unit()
+
+    def network(self) -> nn.Module | None:
+        """The module of the map within.
+
+        Returns
+        -------
+        torch.nn.Module or None
+            None where there is none.
+        """
+        return self.map.network()
 
     @property
     def width(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError
@@ -61,6 +61,16 @@ class Standardised(SettledMap):
                     f"beyond={self.beyond!r} is not a finite number > 0; give one, or None."
                 )
             object.__setattr__(self, "beyond", float(self.beyond))
+
+    def network(self) -> nn.Module | None:
+        """The module of the map within.
+
+        Returns
+        -------
+        torch.nn.Module or None
+            None where there is none.
+        """
+        return self.map.network()
 
     @property
     def width(self) -> int:
