@@ -194,10 +194,10 @@ def test_a_memory_selects_point_by_point_where_nothing_else_is_asked_for():
 
 
 def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(monkeypatch):
-    from bicore.selectors import bilevel
+    from bicore.selectors import open_choices
 
     x, y = points()
     chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
     assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes is None
-    monkeypatch.setattr(bilevel, "MANY", 30)
-    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes == bilevel.PASSES_OF_MANY
+    monkeypatch.setattr(open_choices, "MANY", 30)
+    assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes == open_choices.PASSES_OF_MANY

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.aims import Aims, Given, Smoothed
+from bicore.bilevel.aims import Aims
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import MANY, notes_of, trials_of
+from bicore.bilevel.proxy_choice import notes_of, trials_of
 from bicore.bilevel.quotas import QuotaRule
-from bicore.bilevel.rules import Gain, Gradient, Rule
+from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
-from bicore.bilevel.strategies.exchange import Exchange
 from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
@@ -34,11 +33,10 @@ from bicore.picking import First, Start, as_seed, as_size, as_start, whole_numbe
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
+from bicore.selectors.open_choices import Choices, best
 
 #: The weights of two paths whose objectives differ by less than this share are equally good.
 EQUAL = 1e-7
-#: Where rows are many, exchanges that nobody asked for end after so many passes over them.
-PASSES_OF_MANY = 3
 _FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
 #: What is said where only the path of unit weights came to its end.
 UNLEARNT = {
@@ -555,41 +553,35 @@ class BilevelSelector(Selector):
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
     def for_memory(self) -> BilevelSelector:
-        # the paper's own, of which nothing is lost when a memory shrinks
-        found = self
-        if found.strategy.open:
-            found = replace(found, strategy=Greedy())
-        if found.rule.open:
-            found = replace(found, rule=Gradient())
-        return replace(found, targets=Given()) if found.targets.open else found
+        return self._with(self._choices.for_memory())
+
+    @property
+    def _choices(self) -> Choices:
+        """What may be left open beside the kernel."""
+        return Choices(self.targets, self.strategy, self.rule)
+
+    def _with(self, choices: Choices) -> BilevelSelector:
+        if choices == self._choices:
+            return self
+        return replace(self, targets=choices.targets, strategy=choices.strategy, rule=choices.rule)
+
+    def _allows(self, choices: Choices) -> bool:
+        """Whether they go with everything else."""
+        try:
+            self._with(choices)
+        except InputError:
+            return False
+        return True
 
     def _decided(self, data: Dataset) -> BilevelSelector:
-        """With rule, strategy and targets chosen where that is left to the data: what served best
-        on many data sets (docs/choosing.md) of what this selector allows."""
-        if not (self.rule.open or self.strategy.open or self.targets.open):
+        """With rule, strategy and targets chosen where that is left to the data."""
+        choices = self._choices
+        if not choices.open:
             return self
         classes = targets_of(self.proxy, data, None)[0].classes is not None
-        found = self
-        if found.targets.open:
-            # what a proxy says of a clear label would be less than the label
-            aims = Smoothed(share=0.0) if classes else Smoothed()
-            found = found._allowed(targets=aims) or replace(found, targets=Given())
-        if found.strategy.open:
-            passes = None if len(data) <= MANY else PASSES_OF_MANY
-            all_scored = self.candidates is None and self.first is First.BEST
-            wanted = Exchange(passes=passes) if classes and all_scored else Greedy()
-            found = found._allowed(strategy=wanted) or replace(found, strategy=Greedy())
-        if found.rule.open:
-            better: Rule = Gradient() if classes else Gain()
-            found = found._allowed(rule=better) or replace(found, rule=Gradient())
-        return found
-
-    def _allowed(self, **changes: Any) -> BilevelSelector | None:
-        """The same selector after a change; None where that does not go with everything else."""
-        try:
-            return replace(self, **changes)
-        except InputError:
-            return None
+        all_scored = self.candidates is None and self.first is First.BEST
+        wanted = best(classes, len(data), all_scored)
+        return self._with(choices.settled(wanted, self._allows))
 
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
