@@ -12,7 +12,7 @@ from bicore.bilevel.aims import Aims
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import Ending, Plan, Run, weightless
+from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
 from bicore.bilevel.proxy_choice import notes_of, trials_of
@@ -33,25 +33,8 @@ from bicore.picking import First, Start, as_seed, as_size, as_start, whole_numbe
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
+from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
 from bicore.selectors.open_choices import Choices, best
-
-#: The weights of two paths whose objectives differ by less than this share are equally good.
-EQUAL = 1e-7
-_FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
-#: What is said where only the path of unit weights came to its end.
-UNLEARNT = {
-    Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
-    Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
-}
-#: What is said where the time was over before the weights were looked at, and while they were.
-UNWEIGHTED = Ending(
-    Status.LESS_REFINED,
-    "stopped by max_seconds before the weights were optimised: all points, with unit weights",
-)
-HALFWAY = Ending(
-    Status.LESS_REFINED,
-    "stopped by max_seconds while the weights were optimised: all points, less refined",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,7 +333,7 @@ class BilevelSelector(Selector):
             return kept, UNLEARNT[Status.INTERRUPTED]
         except TimeOver:
             return kept, UNLEARNT[Status.OUT_OF_TIME]
-        return _better(kept, ending, own, own_ending)
+        return better(kept, ending, own, own_ending)
 
     def _followed(self, order: _Order) -> tuple[Assembly, Ending]:
         """One way from no points, or those given, to all of them."""
@@ -363,7 +346,7 @@ class BilevelSelector(Selector):
         )
         ending = self.strategy.assemble(assembly)
         if self.weights is WeightMode.FINAL:
-            ending = _reweighted(assembly, ending, self.optimiser)
+            ending = reweighted(assembly, ending, self.optimiser)
         return assembly, ending
 
     def room(self, capacity: int) -> Room:
@@ -650,7 +633,7 @@ class BilevelSelector(Selector):
             self.optimiser.optimise(engine, final=True, clock=clock)
             learnt = engine.weights.double().cpu().numpy()
             kept = np.flatnonzero(learnt > 0)
-            ending = _optimised(len(kept), len(learnt), clock)
+            ending = optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
             open_by = certified(prepared, chosen, learnt[kept], engine.objective)
             return Coreset(
@@ -741,62 +724,10 @@ def _as_candidates(candidates: int | None) -> int | None:
     return None if candidates is None else whole_number(candidates, 1, words)
 
 
-def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
-    """The same points with weights optimised once; those whose weight is zero leave."""
-    if ending.status is Status.INTERRUPTED:
-        return ending
-    run = assembly.run
-    engine = assembly.reweighable(len(run.indices))
-    try:
-        engine.extend(run.indices.tolist(), run.weights.tolist())
-        optimiser.optimise(engine, final=True, clock=assembly.clock)
-    except KeyboardInterrupt:
-        return Ending(
-            Status.INTERRUPTED,
-            "interrupted while the weights were optimised: all points, with unit weights",
-        )
-    except TimeOver:
-        return ending if ending.status is not Status.COMPLETE else UNWEIGHTED
-    weights = engine.weights.double().cpu().numpy()
-    kept = weights > 0
-    run.objectives = [*run.objectives[: int(kept.sum()) - 1], engine.objective]
-    run.indices = run.indices[kept]
-    run.weights = weights[kept]
-    if ending.status is not Status.COMPLETE:
-        return ending
-    return _optimised(int(kept.sum()), len(kept), assembly.clock)
-
-
-def _better(
-    plain: Assembly, plain_ending: Ending, own: Assembly, own_ending: Ending
-) -> tuple[Assembly, Ending]:
-    """Of two paths to the same size the one that ends lower, with a word where that is the one of
-    unit weights."""
-    status = own_ending.status
-    if not status.whole and len(own.run.indices) < own.size:
-        return plain, UNLEARNT[status]
-    lower = plain.run.objectives[-1]
-    other = own.run.objectives[-1]
-    if other <= lower + EQUAL * abs(lower):
-        return own, own_ending
-    plain.notes.append(
-        "weights were learnt at the end alone, for points chosen with weights of 1: those chosen "
-        f"with weights learnt after every point end at {other:.6g}, these at {lower:.6g}"
-    )
-    return plain, plain_ending if status.whole else UNLEARNT[status]
-
-
 def _left_open(by: float) -> tuple[str, ...]:
     if not by:
         return ()
     return (f"objective: the rounding of this kernel's numbers leaves it open by {by:.2g}",)
-
-
-def _optimised(left: int, size: int, clock: Clock) -> Ending:
-    """How an optimisation of weights ended."""
-    if left < size:
-        return Ending(Status.FEWER, weightless(left, size))
-    return HALFWAY if clock.over else Ending()
 
 
 def _other(label: Any) -> Any:
