@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from bicore import Coreset
+from bicore import Coreset, select
 from bicore.coreset import Status
 from tests.helpers import blobs
 
@@ -691,6 +691,34 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
+
+
+def test_targets_and_prior_are_those_of_the_selector(bicore, tmp_path):
+    data = blobs(60, classes=2)
+    kept = np.r_[np.flatnonzero(data.y == 0), np.flatnonzero(data.y == 1)[:8]]
+    x, y = data.x[kept], data.y[kept]
+    np.savez(tmp_path / "rare.npz", x=x, y=y)
+    np.savez(tmp_path / "line.npz", x=x, y=x[:, 0])
+    words = ["select", "rare.npz", *FAST, "--size", "5", "--json"]
+    objectives = []
+    for targets, prior in (("given", "data"), ("smoothed", "data"), ("given", "equal")):
+        shown = bicore(*words, "--targets", targets, "--prior", prior, cwd=tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        answer = json.loads(shown.stdout)
+        same = select(x, y, 5, kernel="rbf", inner_reg=0.1, targets=targets, prior=prior)
+        assert answer["indices"] == same.indices.tolist()
+        assert answer["objective"] == pytest.approx(same.objective)
+        objectives.append(answer["objective"])
+    assert len({round(one, 6) for one in objectives}) == 3
+    for more, message in (
+        (["rare.npz", "--targets", "smooth"], "targets='smooth'"),
+        (["rare.npz", "--targets", "smoothed", "--loss", "cross-entropy"], "targets='smoothed' is"),
+        (["rare.npz", "--prior", "even"], "prior='even'"),
+        (["line.npz", "--prior", "equal"], "prior='equal' is for classes"),
+    ):
+        refused = bicore("select", *more, *FAST, "--size", "5", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert message in refused.stderr
 
 
 def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path):

@@ -49,6 +49,10 @@ REFERENCE_POINTS = 2000
 JUDGING_ROWS = 10_000
 
 
+#: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
+DOUBLE = 8
+
+
 #: The labels as they are.
 GIVEN = Given()
 
@@ -108,6 +112,8 @@ class Room:
     reference: bool = False
     #: Whether a kernel with features needs no such matrix at all.
     lean: bool = False
+    #: Columns of a float64 number for each point that a strategy holds besides.
+    refining: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,8 +305,9 @@ def _reserve(proxy: Proxy, room: Room, rows: int, outputs: int, runtime: Runtime
     factor = rows * width * runtime.itemsize * room.factors
     if room.reference:
         factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
-    whole = factor + vectors + squares
-    return Reserve(whole, vectors if room.lean else whole)
+    refining = rows * room.refining * DOUBLE
+    whole = factor + vectors + squares + refining
+    return Reserve(whole, vectors if room.lean else whole, norms=room.refining > 0)
 
 
 def targets_of(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

@@ -32,6 +32,8 @@ TRIVIAL_BYTES = 256_000_000
 DATA_SHARE = 0.25
 #: Copies of its features that a kernel makes on the way to them.
 FEATURE_COPIES = 3
+#: Copies in float64 of a stored matrix, or of half a block, that norms of its columns make.
+COPIES = 3
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
 SMALLEST_BLOCK = 32
 #: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
@@ -56,6 +58,8 @@ class Reserve:
 
     beside_matrix: int
     beside_features: int
+    #: Whether norms of a stored matrix's columns will be asked for.
+    norms: bool = False
 
 
 class Held(StrEnum):
@@ -111,7 +115,8 @@ def plan_operators(
     block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
     block = min(block, largest)
     pairs = block * block * per_pair
-    whole = stored + pairs + (n + rows) * per_point + reserved
+    norms = COPIES * min(8 * n * (n + rows), BLOCK_BYTES // 2) if reserve.norms else 0
+    whole = stored + max(pairs + (n + rows) * per_point, norms) + reserved
     if whole <= limit and not crowded:
         return OperatorPlan(Held.GRAM, block, whole, stored, limit)
     blocked = pairs + 2 * block * per_point + reserved

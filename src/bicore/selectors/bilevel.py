@@ -304,7 +304,7 @@ class BilevelSelector(Selector):
         available = int((data.weights > 0).sum())
         count = as_size(size, available)
         start = as_start(initial, data, count)
-        room = self.room(self.strategy.grown(count, available))
+        room = self.room(self.strategy.grown(count, available), len(data))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
             proxy = self.proxy.settled(data, count, start.coreset)
@@ -349,13 +349,15 @@ class BilevelSelector(Selector):
             ending = reweighted(assembly, ending, self.optimiser)
         return assembly, ending
 
-    def room(self, capacity: int) -> Room:
+    def room(self, capacity: int, points: int) -> Room:
         """The memory that its engines take beside the kernel matrix.
 
         Parameters
         ----------
         capacity : int
             How many points they hold.
+        points : int
+            How many there are to choose from.
 
         Returns
         -------
@@ -372,10 +374,10 @@ class BilevelSelector(Selector):
         weighed = self.weights is not WeightMode.BINARY
         return Room(
             capacity,
-            # The columns of all points taken, twice, and their products, where they are refined.
-            factors=(2 if weighed else 1) + 3 * self.strategy.refines,
+            factors=2 if weighed else 1,
             reference=self.rule.compares,
             lean=rank_one_only,
+            refining=self.strategy.effort(capacity, points, points).held,
         )
 
     def _run(self, order: _Order, demand: Demand) -> Run:
