@@ -19,6 +19,7 @@ from bicore import (
     Dataset,
     InputError,
     LargeDataWarning,
+    MemoryLimitError,
     Runtime,
     TimeLimitError,
     select,
@@ -435,7 +436,7 @@ def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtyp
     ("kernel", "memory", "times"),
     [
         ("rbf", "1GB", 6),
-        ("rbf", "3MB", 6),
+        ("rbf", "4MB", 6),
         # four features: growing is next to nothing
         ("linear", "1GB", np.inf),
     ],
@@ -455,6 +456,19 @@ def test_exchanges_take_their_time_in_an_estimate(monkeypatch, kernel, memory, t
     plain, few, many = map(seconds, ("greedy", Exchange(passes=1), "exchange"))
     # where both were timed, exchanging took from half as long as growing to three times as long
     assert 1.1 * plain < few < many < times * plain
+
+
+def test_exchanges_that_nobody_asked_for_are_left_out_where_they_do_not_fit():
+    given = {"kernel": "rbf", "inner_reg": 0.1, "targets": "given"}
+    free, tight = Runtime(device="cpu"), Runtime(device="cpu", memory="1MB")
+    assert "exchanges" in select(blobs(1000), 5, runtime=free, **given).details
+    found = select(blobs(1000), 5, runtime=tight, **given)
+    plain = BilevelSelector(**given).select(blobs(1000), 5)
+    assert found.indices.tolist() == plain.indices.tolist()
+    with pytest.raises(MemoryLimitError, match="needs at least"):
+        BilevelSelector(strategy="exchange", **given).select(
+            blobs(1000), 5, context=Context(runtime=tight)
+        )
 
 
 def test_a_probe_is_not_deceived_by_what_a_first_call_costs(monkeypatch):

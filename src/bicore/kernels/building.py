@@ -58,7 +58,7 @@ class Reserve:
 
     beside_matrix: int
     beside_features: int
-    #: Whether norms of a stored matrix's columns will be asked for.
+    #: Whether norms of the columns will be asked for, of a stored matrix or through features.
     norms: bool = False
 
 
@@ -105,7 +105,8 @@ def plan_operators(
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     width = _width(kernel, x, runtime)
     if width is not None and width <= FEATURE_SHARE * n and not crowded:
-        needed = (n + rows) * width * runtime.itemsize + reserve.beside_features
+        bytes_each = runtime.itemsize + (_norms_of_features(runtime) if reserve.norms else 0)
+        needed = (n + rows) * width * bytes_each + reserve.beside_features
         if needed <= limit:
             return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
@@ -157,6 +158,11 @@ def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
     """Of the features of a kernel that has them."""
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
     return None if found is None else found.shape[1]
+
+
+def _norms_of_features(runtime: Runtime) -> int:
+    """Bytes for each number of the features: two products, and float64 copies of either side."""
+    return 8 * (2 if runtime.itemsize == 8 else 4)
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:

@@ -377,7 +377,7 @@ class BilevelSelector(Selector):
             factors=2 if weighed else 1,
             reference=self.rule.compares,
             lean=rank_one_only,
-            refining=self.strategy.effort(capacity, points, points).held,
+            refining=self.strategy.effort(capacity, points, points),
         )
 
     def _run(self, order: _Order, demand: Demand) -> Run:

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.foresight import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import planned
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
-from bicore.bilevel.strategies.effort import Effort
 from bicore.coreset import Coreset
 from bicore.data import Dataset, as_tensor
 from bicore.errors import MemoryLimitError
@@ -141,11 +141,17 @@ def decided(
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     with context.runtime.applied():
-        selector = selector.settled(data, count, begun)
-        work = work_of(selector, _Request(data, count, outer, context.runtime))
+        request = _Request(data, count, outer, context.runtime)
+        given, selector = selector, selector.settled(data, count, begun)
+        work = work_of(selector, request)
         if work is None:
             return Decision(selector, Estimate())
         exact = work.exact()
+        if exact.seconds == math.inf and given.for_memory() is not given:
+            # what nobody asked for is no reason to refuse
+            selector = given.for_memory().settled(data, count, begun)
+            work = work_of(selector, request) or work
+            exact = work.exact()
         if large is Large.EXACT or not work.too_much(exact):
             return Decision(selector, exact, work.patience(exact))
         return work.approximated(exact)
@@ -154,7 +160,8 @@ def decided(
 def trivial(data: Dataset, outer: Dataset | None, runtime: Runtime) -> bool:
     """Whether no look at the data is needed to say that nothing has to stand in."""
     pairs = len(data) * (len(data) + (0 if outer is None else len(outer)))
-    return runtime.max_seconds is None and 8 * pairs * runtime.itemsize <= TRIVIAL_BYTES
+    free = runtime.max_seconds is None and runtime.memory is None
+    return free and 8 * pairs * runtime.itemsize <= TRIVIAL_BYTES
 
 
 @dataclass(frozen=True, eq=False)

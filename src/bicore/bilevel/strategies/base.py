@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.engines import choose, reweighable
 from bicore.bilevel.foresight import PASSES_A_POINT
 from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gradient, Rule
-from bicore.bilevel.strategies.effort import Effort
 from bicore.bilevel.strategies.ordering import greedy_order
 from bicore.coreset import Status, ended
 from bicore.data import Array

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining
-from bicore.bilevel.strategies.effort import Effort
 from bicore.bilevel.strategies.pool import Pool
 from bicore.bilevel.strategies.swaps import Chosen
 from bicore.coreset import Status
@@ -99,8 +99,8 @@ class Exchange(Refining):
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
         of_a_pass = 3 * points * taken**2 + 2 * outer * taken**2 + outer * width**2
         return Effort(
-            # The set's columns, their products and the pool's copy; those of the shortlist twice.
-            held=3 * taken + 2 * width,
+            held=3 * taken,  # the set's columns, their products and the pool's copy
+            listed=width,
             # After each pass the columns of those that joined are new, before it the shortlist's.
             passes=FIRST_PASSES + passes * (1 + width / points),
             products=taken + swaps,

@@ -13,6 +13,8 @@ class Effort:
     ----------
     held : int
         Columns of a float64 number for each point that are held at a time.
+    listed : int
+        Points of a shortlist: where no features say what they are, their columns are held twice.
     passes : float
         How often all pairs are gone through.
     products : float
@@ -29,6 +31,7 @@ class Effort:
     """
 
     held: int = 0
+    listed: int = 0
     passes: float = 0.0
     products: float = 0.0
     multiplications: float = 0.0
