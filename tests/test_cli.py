@@ -472,7 +472,8 @@ def _interruptible() -> None:
 
 
 def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
-    words = ["select", "digits", "--size", "1700", "--loss", "cross-entropy", "--inner-reg", "0.01"]
+    words = ["select", "digits", "--limit", "700", "--size", "650", "--kernel", "rbf"]
+    words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
     process = subprocess.Popen(
         [sys.executable, "-m", "bicore", *words],
         cwd=tmp_path,
@@ -484,7 +485,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     try:
         assert process.stderr is not None
         process.stderr.readline()  # the source is read and selection begins
-        time.sleep(2.5)
+        time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:
@@ -492,9 +493,9 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert "kept in bicore-partial.npz. To go on: bicore select digits" in errors
     part = Coreset.load(tmp_path / "bicore-partial.npz")
-    assert 1 <= len(part) < 1700
+    assert 1 <= len(part) < 650
     assert part.status is Status.INTERRUPTED
-    assert part.message == f"interrupted after {len(part)} of 1700 points"
+    assert part.message == f"interrupted after {len(part)} of 650 points"
 
 
 def test_time_limit_and_uniform(bicore, folder):
