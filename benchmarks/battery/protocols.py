@@ -72,6 +72,7 @@ FIRST: dict[str, Method] = {
 }
 #: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.
 NORMALISED = Normalised(fully_connected())
+INPUTS_TOO = Smoothed(share=0.0, inputs=1.0, doubt=False)
 MEMORIES: dict[str, Method] = {
     **OURS,
     **CHANCE,
@@ -87,15 +88,20 @@ MEMORIES: dict[str, Method] = {
     # of rows as they are, which is what a memory sees
     "auto": ("paper", {"kernel": "auto"}, False),
     "auto, gain": ("paper", {"kernel": "auto", "rule": "gain"}, False),
-    "auto, inputs too": (
+    "standardised": ("paper", {"kernel": Standardised(NORMALISED)}, False),
+    "standardised, equal classes": (
         "paper",
-        {"kernel": "auto", "targets": Smoothed(share=0.0, inputs=1.0, doubt=False)},
+        {"kernel": Standardised(NORMALISED), "prior": "equal"},
         False,
     ),
-    "laplace on standardised": ("paper", {"kernel": Standardised(Laplace())}, False),
-    "normalised on standardised": (
+    "standardised, inputs too": (
         "paper",
-        {"kernel": Standardised(NORMALISED)},
+        {"kernel": Standardised(NORMALISED), "targets": INPUTS_TOO, "quotas": "balanced"},
+        False,
+    ),
+    "standardised laplace": (
+        "paper",
+        {"kernel": Standardised(Laplace()), "quotas": "balanced"},
         False,
     ),
 }

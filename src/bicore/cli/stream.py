@@ -67,7 +67,7 @@ def stream(
     method: Annotated[
         str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")
     ] = "bilevel",
-    kernel: KernelName = "ntk",
+    kernel: KernelName = "auto",
     loss: Annotated[str, typer.Option(help="squared or cross-entropy.")] = "squared",
     inner_reg: Annotated[
         str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")

@@ -15,8 +15,8 @@ from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run, weightless
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import MANY, notes_of, trials_of
-from bicore.bilevel.quotas import QuotaRule
+from bicore.bilevel.proxy_choice import MANY, in_part, is_open, notes_of, trials_of
+from bicore.bilevel.quotas import BalancedIfClasses, QuotaRule
 from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
@@ -555,10 +555,14 @@ class BilevelSelector(Selector):
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
     def for_memory(self) -> BilevelSelector:
-        # the paper's own, of which nothing is lost when a memory shrinks
+        # The paper's rule, of which nothing is lost when a memory shrinks, with a kernel and a
+        # balance that do not hang on what a part of the problem shows: the battery's memories.
         found = self
+        if is_open(found.kernel):
+            found = replace(found, kernel=in_part(found.kernel))
         if found.strategy.open:
-            found = replace(found, strategy=Greedy())
+            quotas = BalancedIfClasses() if found.quotas is None else found.quotas
+            found = replace(found, strategy=Greedy(), quotas=quotas)
         if found.rule.open:
             found = replace(found, rule=Gradient())
         return replace(found, targets=Given()) if found.targets.open else found
