@@ -94,3 +94,15 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
     memory = ReplayMemory(as_selector("bilevel", inner_reg=0.1), 8)
     memory.add_task(x, x[:, 0])
     assert len(memory) == 8
+
+
+def test_the_command_leaves_open_what_nobody_named():
+    from bicore.cli.stream import _selector
+    from bicore.kernels.presets import fully_connected
+
+    kept = MergeReduce(_selector("bilevel", "auto", "squared", 0.1, "equal"), 10).selector
+    assert kept.kernel.in_part
+    named = MergeReduce(_selector("bilevel", "rbf", "squared", 0.1, "equal"), 10).selector
+    assert named.kernel == RBF()
+    paper = MergeReduce(_selector("paper", "auto", "squared", 0.1, "equal"), 10).selector
+    assert paper.kernel == fully_connected()

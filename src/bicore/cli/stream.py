@@ -129,7 +129,9 @@ def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: st
         )
     if METHODS[method][0] is not BilevelSelector:
         return as_selector(method)
-    options = {"kernel": kernel, "inner_reg": regulariser}
+    options = {"inner_reg": regulariser}
+    if kernel != "auto":  # else what the method has, or leaves open
+        options["kernel"] = kernel
     if loss != "squared":
         options["loss"] = loss
     if weights == "learnt":
