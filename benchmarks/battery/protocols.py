@@ -11,7 +11,7 @@ from benchmarks.battery.sets import SETS
 from bicore.bilevel.aims import Smoothed
 from bicore.kernels.classical import Laplace
 from bicore.kernels.presets import fully_connected
-from bicore.kernels.scaling import Normalised, Standardised
+from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
@@ -104,6 +104,7 @@ MEMORIES: dict[str, Method] = {
         {"kernel": Standardised(Laplace()), "quotas": "balanced"},
         False,
     ),
+    "laplace of unit rows": ("paper", {"kernel": UnitRows(Laplace()), "quotas": "balanced"}, False),
 }
 RESERVOIRS: dict[str, Method] = {
     "reservoir": ("reservoir", {}, True),
