@@ -143,7 +143,9 @@ class BilevelSelector(Selector):
     -----
     ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", as :func:`bicore.select` and
     the command have them: decided when the data are seen, by what served best on many data sets
-    (``docs/choosing.md``). The defaults here are those of the paper.
+    (``docs/choosing.md``). The defaults here are those of the paper. A memory decides them by what
+    served memories best: :meth:`for_memory`; an open strategy without quotas then takes one point
+    of every class a round.
 
     Examples
     --------
