@@ -7,6 +7,10 @@ more than a fifth of it: on the data sets that this was chosen by (docs/choosing
 assumes little found points that serve models of all kinds, and one that predicts a little better
 found points that serve models like itself. Where rows are so many that their matrix is not held,
 the linear kernel, whose features are, has this place.
+
+A memory sees a part of a problem, a few of its classes, at a time: which kernel tells those apart
+says little about the whole. Nothing is tried there, and the kernel is the one that served memories
+best.
 """
 
 from __future__ import annotations
@@ -39,6 +43,11 @@ DEFAULT = "laplace"
 PREFERRED, PREFERENCE = "laplace", 1 / 6
 #: Beyond so many rows matrices of all pairs are approximated: what is preferred there.
 MANY, PREFERRED_OF_MANY = 20_000, "linear"
+#: The kernels of a part of a problem.
+OF_PART, OF_MANY_IN_PART = "ntk on standardised columns", "linear on standardised columns"
+#: Why nothing was tried.
+TOO_FEW = "there are too few points, or labels, to compare kernels"
+IN_PART = "a part of a problem does not tell kernels apart"
 #: Whether a kernel that was chosen is divided by the lengths of its features: the gradient rule
 #: takes long ones first.
 UNIT_DIAGONAL = True
@@ -57,7 +66,9 @@ class Choice:
     size, held_out : int
         Points of a subset, and points held out beside it.
     trials : tuple of Trial
-        The best first; none where nothing could be tried.
+        The best first; none where nothing was tried.
+    untried : str
+        Why nothing was.
 
     Examples
     --------
@@ -69,12 +80,13 @@ class Choice:
     size: int = 0
     held_out: int = 0
     trials: tuple[Trial, ...] = ()
+    untried: str = TOO_FEW
 
     @property
     def note(self) -> str:
         """The decision in one line."""
         if not self.trials:
-            return f"kernel: {self.name}; there are too few points, or labels, to compare kernels"
+            return f"kernel: {self.name}; {self.untried}"
         own = next(trial for trial in self.trials if trial.name == self.name)
         others = [trial for trial in self.trials if trial.name != self.name]
         beside = ""
@@ -96,6 +108,8 @@ class Choice:
         """
         found = asdict(self)
         found["trials"] = list(found["trials"])
+        if self.trials:
+            del found["untried"]
         return found
 
 
@@ -109,6 +123,9 @@ class AutomaticKernel(Kernel):
     ----------
     unit_diagonal : bool
         Whether the kernel that is chosen is normalised (:class:`bicore.Normalised`).
+    in_part : bool
+        Whether the data are a part of the problem, such as a task or a chunk of a stream: nothing
+        is tried then.
 
     Examples
     --------
@@ -118,6 +135,7 @@ class AutomaticKernel(Kernel):
     """
 
     unit_diagonal: bool = UNIT_DIAGONAL
+    in_part: bool = False
 
     @property
     def name(self) -> str:
@@ -214,6 +232,14 @@ def is_open(kernel: Kernel) -> bool:
     return any(isinstance(part, AutomaticKernel) for part in parts_of(kernel))
 
 
+def in_part(kernel: Kernel) -> Kernel:
+    """The kernel; its automatic parts are chosen without trials: the data are part of a problem."""
+    if isinstance(kernel, AutomaticKernel):
+        return replace(kernel, in_part=True)
+    inside = {name: in_part(getattr(kernel, name)) for name in _inside(kernel)}
+    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+
+
 def choice_of(kernel: Kernel) -> Choice | None:
     """What was chosen in it, if anything."""
     return next((part.choice for part in parts_of(kernel) if isinstance(part, Chosen)), None)
@@ -242,7 +268,7 @@ def settled(
         choice = _kept(begun)
         rows = drawn_from(data, targets, size)
         if choice is None:
-            choice = _taken(rows)
+            choice = _untried(rows.count) if kernel.in_part else _taken(rows)
         found = made(choice.name)
         if kernel.unit_diagonal:
             found = _of_unit_diagonal(found, rows)
@@ -259,7 +285,13 @@ def _kept(begun: Coreset | None) -> Choice | None:
     if not isinstance(record, dict) or record.get("name") not in CANDIDATES:
         return None
     trials = tuple(Trial(**trial) for trial in record["trials"])
-    return Choice(record["name"], record["size"], record["held_out"], trials)
+    untried = record.get("untried", TOO_FEW)
+    return Choice(record["name"], record["size"], record["held_out"], trials, untried)
+
+
+def _untried(count: int) -> Choice:
+    """Of a part of a problem with so many rows."""
+    return Choice(OF_PART if count <= MANY else OF_MANY_IN_PART, untried=IN_PART)
 
 
 def _taken(drawn: Drawn) -> Choice:

@@ -112,6 +112,8 @@ class Selector(ABC):
         Selector
             With what is left open decided so that prefixes nest: a memory cuts them, and the more
             a selection is refined the less is left of that when it is judged by its own leftovers.
+            And so that nothing hangs on which part of the problem is shown: no kernel is chosen by
+            its labels, and its classes share the points (docs/choosing.md).
         """
         return self
 

@@ -15,8 +15,8 @@ from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import notes_of, trials_of
-from bicore.bilevel.quotas import QuotaRule
+from bicore.bilevel.proxy_choice import in_part, is_open, notes_of, trials_of
+from bicore.bilevel.quotas import BalancedIfClasses, QuotaRule
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
@@ -34,7 +34,7 @@ from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, vers
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
-from bicore.selectors.open_choices import Choices, best
+from bicore.selectors.open_choices import PAPER, Choices, best
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,9 @@ class BilevelSelector(Selector):
     -----
     ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", as :func:`bicore.select` and
     the command have them: decided when the data are seen, by what served best on many data sets
-    (``docs/choosing.md``). The defaults here are those of the paper.
+    (``docs/choosing.md``). The defaults here are those of the paper. A memory decides them by what
+    served memories best: :meth:`for_memory`; an open strategy without quotas then takes one point
+    of every class a round.
 
     Examples
     --------
@@ -538,7 +540,13 @@ class BilevelSelector(Selector):
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
     def for_memory(self) -> BilevelSelector:
-        return self._with(self._choices.for_memory())
+        found = self
+        if is_open(found.kernel):
+            # which kernel tells a part of a problem apart says little about the whole
+            found = replace(found, kernel=in_part(found.kernel))
+        if found.strategy.open and found.quotas is None:
+            found = replace(found, strategy=PAPER.strategy, quotas=BalancedIfClasses())
+        return found._with(found._choices.for_memory())
 
     @property
     def _choices(self) -> Choices:
