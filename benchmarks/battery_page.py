@@ -331,8 +331,8 @@ MEMORIES = """
 A memory chooses from a part of the problem at a time and shrinks by cutting or by choosing again, so its default is another one: the
 network kernel, normalised, on standardised columns (no labels of a part decide it), greedy by the gradient, one point of every class a
 round, labels as given. Judged as above, by logistic regression, nearest neighbours, a network and kernel ridge on the test rows of all
-classes, with three and ten rows a class; the choice was made on these sets, so they flatter it. "auto" chooses its kernel by the labels
-of the part; "standardised" is the default without its balance, "equal classes" balances the objective in place of the points; the last
+classes, with three and ten rows a class; the choice was made on these sets, so they flatter it. "auto" leaves the kernel alone open
+and has no balance; "standardised" is the default without its balance, "equal classes" balances the objective in place of the points; the last
 three change the targets or the kernel of the default.
 """
 MEMORY_WORDS = {

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -227,14 +227,19 @@ def _inside(kernel: Kernel) -> list[str]:
     return [one.name for one in fields(kernel) if isinstance(getattr(kernel, one.name), Kernel)]
 
 
+def _automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
+    """Whether the kernel itself waits for a choice."""
+    return isinstance(kernel, AutomaticKernel)
+
+
 def is_open(kernel: Kernel) -> bool:
     """Whether some part of it waits for a choice."""
-    return any(isinstance(part, AutomaticKernel) for part in parts_of(kernel))
+    return any(_automatic(part) for part in parts_of(kernel))
 
 
 def in_part(kernel: Kernel) -> Kernel:
     """The kernel; its automatic parts are chosen without trials: the data are part of a problem."""
-    if isinstance(kernel, AutomaticKernel):
+    if _automatic(kernel):
         return replace(kernel, in_part=True)
     inside = {name: in_part(getattr(kernel, name)) for name in _inside(kernel)}
     return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
@@ -264,7 +269,7 @@ def settled(
 
     A coreset that was ``begun`` under a choice goes on with it.
     """
-    if isinstance(kernel, AutomaticKernel):
+    if _automatic(kernel):
         choice = _kept(begun)
         rows = drawn_from(data, targets, size)
         if choice is None:

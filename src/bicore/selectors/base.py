@@ -104,6 +104,16 @@ class Selector(ABC):
         """
         return self
 
+    def plain(self) -> Selector:
+        """The same selector with the least that its open choices may need.
+
+        Returns
+        -------
+        Selector
+            With rule, strategy and targets of the paper where they are left open.
+        """
+        return self
+
     def for_memory(self) -> Selector:
         """The same selector for a memory, which selects again among what it kept.
 

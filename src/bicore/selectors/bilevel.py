@@ -546,7 +546,10 @@ class BilevelSelector(Selector):
             found = replace(found, kernel=in_part(found.kernel))
         if found.strategy.open and found.quotas is None:
             found = replace(found, strategy=PAPER.strategy, quotas=BalancedIfClasses())
-        return found._with(found._choices.for_memory())
+        return found.plain()
+
+    def plain(self) -> BilevelSelector:
+        return self._with(self._choices.plain())
 
     @property
     def _choices(self) -> Choices:

@@ -147,9 +147,9 @@ def decided(
         if work is None:
             return Decision(selector, Estimate())
         exact = work.exact()
-        if exact.seconds == math.inf and given.for_memory() is not given:
+        if exact.seconds == math.inf and given.plain() is not given:
             # what nobody asked for is no reason to refuse
-            selector = given.for_memory().settled(data, count, begun)
+            selector = given.plain().settled(data, count, begun)
             work = work_of(selector, request) or work
             exact = work.exact()
         if large is Large.EXACT or not work.too_much(exact):

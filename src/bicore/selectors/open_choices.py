@@ -45,9 +45,9 @@ class Choices:
                 found = asked if allowed(asked) else plain
         return found
 
-    def for_memory(self) -> Choices:
-        """Those that are open as the paper has them, of which nothing is lost when a memory
-        shrinks."""
+    def plain(self) -> Choices:
+        """Those that are open as the paper has them: nothing is held beside, and of the points
+        nothing is lost when a memory shrinks."""
         return self.settled(PAPER, lambda _: True)
 
 
