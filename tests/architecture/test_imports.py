@@ -15,7 +15,7 @@ LAYERS = [
     ["coreset", "losses", "sources", "state"],
     ["picking", "numerics"],
     ["kernels", "networks"],
-    ["moments"],
+    ["moments", "shards"],
     ["bilevel"],
     ["selectors"],
     ["active", "api", "memory", "comparison"],

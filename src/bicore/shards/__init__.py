@@ -1,0 +1,1 @@
+"""Selection from rows that are never loaded whole."""
