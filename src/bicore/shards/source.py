@@ -20,6 +20,8 @@ class Part:
         Position of its first row in the source, and how many it has.
     place : str
         Where it lies, as errors name it: a file, a row group.
+    offset : int
+        Row of that file with which it begins.
 
     Examples
     --------
@@ -31,6 +33,7 @@ class Part:
     start: int
     count: int
     place: str = ""
+    offset: int = 0
 
     @property
     def stop(self) -> int:
