@@ -66,7 +66,24 @@ def exchanged(outer: Outer, features: Array, targets: Array, ridge: float, size:
     inside = np.zeros(len(features), dtype=bool)
     inside[eliminated(outer, features, targets, ridge, size)] = True
     rows = Candidates(outer, features, targets, ridge, inside)
-    for _ in range(len(features)):
+    improve(rows)
+    return _checked(rows)
+
+
+def improve(rows: Candidates) -> int:
+    """Exchange the best row outside for the one that is missed least, while that helps.
+
+    Parameters
+    ----------
+    rows : Candidates
+        Changed in place.
+
+    Returns
+    -------
+    int
+        How many exchanges helped.
+    """
+    for made in range(len(rows.inside)):
         before = rows.objective
         comes = int(rows.gains().argmax())
         rows.change(comes)
@@ -76,8 +93,8 @@ def exchanged(outer: Outer, features: Array, targets: Array, ridge: float, size:
             if leaves != comes:  # take it back
                 rows.change(comes)
                 rows.change(leaves)
-            break
-    return _checked(rows)
+            return made
+    return len(rows.inside)
 
 
 #: How a memory's rows may be chosen.

@@ -1,0 +1,144 @@
+"""Who does the work on parts: this process, its threads, or a pool of processes.
+
+An executor maps a function over parts and gives the results in the order of the parts, nothing
+else: whoever works, and however many, the answer is the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bicore.runtime.threads import narrow
+from bicore.shards.source import Part, ShardSource
+
+T = TypeVar("T")
+Work = Callable[[ShardSource, Part], T]
+
+
+class Executor(ABC):
+    """Maps work over the parts of a source."""
+
+    @abstractmethod
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        """The results of all parts, in order.
+
+        Parameters
+        ----------
+        work : callable
+            A function of the source and a part.
+        source : ShardSource
+            The rows.
+
+        Yields
+        ------
+        object
+            What the work gave.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(  # noqa: B027 (nothing to close is usual)
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to close."""
+
+
+@dataclass
+class Threads(Executor):
+    """This process, some parts at a time: reading and products wait for no one.
+
+    Parameters
+    ----------
+    count : int
+        How many parts at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.shards.sources import ArrayShards
+    >>> source = ArrayShards(np.zeros((10, 2)), part_rows=4)
+    >>> list(Threads(2).map(lambda source, part: part.count, source))
+    [4, 4, 2]
+    """
+
+    count: int = 1
+
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        if self.count <= 1:
+            for part in source.parts:
+                yield work(source, part)
+            return
+        with narrow(1), ThreadPoolExecutor(self.count) as pool:
+            yield from in_order(pool.submit, work, source, 2 * self.count)
+
+
+@dataclass
+class Processes(Executor):
+    """A pool of processes; the source is sent to each, not its rows.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+
+    Examples
+    --------
+    >>> Processes(2).count
+    2
+    """
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(self.count, mp_context=context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the processes go."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        if self._pool is None:
+            with self:
+                yield from self.map(work, source)
+            return
+        yield from in_order(self._pool.submit, work, source, 2 * self.count)
+
+
+def in_order(
+    submit: Callable[..., Future[Any]], work: Work[T], source: ShardSource, ahead: int
+) -> Iterator[T]:
+    """Results in the order of the parts, no more than some parts ahead of whoever takes them."""
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for part in source.parts:
+            waiting.append(submit(work, source, part))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()

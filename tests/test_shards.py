@@ -1,0 +1,235 @@
+"""Selection from rows that are never loaded whole, beside the same in memory."""
+
+import numpy as np
+import pytest
+
+from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore.coreset import Status
+from bicore.kernels import Linear
+from bicore.moments import Moments
+from bicore.moments.features import Rows
+from bicore.shards.bound import growth
+from bicore.shards.executors import Processes, Threads
+from bicore.shards.growing import Growing
+from bicore.shards.selection import Selection, select_from_shards
+from bicore.shards.shortlist import Shortlist
+from bicore.shards.sources import ArrayShards, NpyShards
+from bicore.shards.work import Scoring
+
+
+def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
+
+
+def outer_of(x, y, classes=3):
+    targets = np.eye(classes)[y] - np.bincount(y, minlength=classes) / len(y)
+    return Moments.empty(x.shape[1], classes=None, targets=classes).with_rows(
+        x, targets
+    ).outer(), targets
+
+
+def chosen(x, y, size, part=100, **options):
+    return select_from_shards(ArrayShards(x, y, part_rows=part), size, features=Rows(), **options)
+
+
+class TestEngine:
+    def test_steps_are_those_of_fits_from_nothing(self):
+        x, y = rows(60)
+        outer, targets = outer_of(x, y)
+        growing = Growing(outer, 0.4)
+        shortlist = Shortlist(growing, np.arange(60), x, targets)
+        for place in (3, 17, 41, 8):
+            gain = shortlist.values("gain")[place]
+            before = growing.objective
+            shortlist.take(growing, place)
+            assert before - growing.objective == pytest.approx(gain, rel=1e-9)
+        own = [3, 17, 41, 8]
+        assert growing.refit(x[own], targets[own]) == pytest.approx(growing.objective, abs=1e-12)
+        again = Growing.of(outer, 0.4, x[own], targets[own])
+        np.testing.assert_allclose(again.change, growing.change, atol=1e-9)
+        left = np.setdiff1d(np.arange(60), own)
+        np.testing.assert_allclose(
+            shortlist.values("gain")[left], again.gains(x, targets)[left], atol=1e-10
+        )
+        np.testing.assert_allclose(
+            shortlist.values("gradient")[left], again.slopes(x, targets)[left], atol=1e-10
+        )
+
+    @pytest.mark.parametrize("classes", [3, 30])
+    def test_a_part_gives_its_steepest_rows(self, classes):
+        x, y = rows(400, classes=classes, width=10)
+        outer, targets = outer_of(x, y, classes)
+        growing = Growing(outer, 0.4)
+        for place in (3, 50):
+            growing.take(x[place], targets[place])
+        shares = np.bincount(y, minlength=classes) / len(y)
+        source = ArrayShards(x, y, part_rows=400)
+        scoring = Scoring(
+            Rows().settled(x), growing.change, growing.model, shares, np.arange(classes), 20,
+            np.array([3, 50]),
+        )  # fmt: skip
+        found = scoring(source, source.parts[0])
+        slopes = growing.slopes(x, targets)
+        slopes[[3, 50]] = -np.inf
+        order = np.argsort(-slopes)
+        assert sorted(found.positions.tolist()) == sorted(order[:20].tolist())
+        assert found.below == pytest.approx(slopes[order[20]], rel=1e-4)
+
+    def test_what_an_unseen_row_may_be_worth_is_never_more_than_the_bound(self):
+        for seed in range(5):
+            x, y = rows(300, seed=seed)
+            outer, targets = outer_of(x, y)
+            shares = np.bincount(y, minlength=3) / len(y)
+            growing = Growing(outer, 0.1 * outer.energy)
+            longest = float((x**2).sum(1).max())
+            for place in range(5):
+                growing.take(x[place], targets[place])
+            before, slopes = (
+                (growing.change.copy(), growing.model.copy()),
+                growing.slopes(x, targets),
+            )
+            assert growth(before, growing, longest, shares) == pytest.approx(0, abs=1e-6)
+            for place in range(5, 40):
+                growing.take(x[place], targets[place])
+                grown = (growing.slopes(x, targets) - slopes).max()
+                assert grown <= growth(before, growing, longest, shares)
+                assert (
+                    growing.gains(x, targets) <= np.maximum(growing.slopes(x, targets), 0) + 1e-12
+                ).all()
+
+
+class TestSelection:
+    def test_one_point_a_pass_is_what_is_chosen_in_memory(self):
+        x, y = rows()
+        found = chosen(x, y, 20, rule="gradient", passes="exact")
+        selector = BilevelSelector(
+            kernel=Linear(), inner_reg=found.provenance.inner_reg, first="best"
+        )
+        plain = selector.select(Dataset(x, y), 20)
+        assert found.indices.tolist() == plain.indices.tolist()
+        assert found.objective == pytest.approx(plain.objective, rel=1e-9)
+        assert found.details == {"passes": 20, "certain": 20, "bad_rows": 0}
+
+    def test_the_default_is_near_the_exact_gains(self):
+        x, y = rows(2000)
+        found = chosen(x, y, 60, exchange=False, shortlist=500)
+        inner = found.provenance.inner_reg
+        plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+        assert found.objective <= 1.005 * plain.select(Dataset(x, y), 60).objective
+        assert found.details["passes"] < 40
+        better = chosen(x, y, 60, shortlist=500)
+        assert better.objective < found.objective
+        assert "exchanges" in better.provenance.notes[0]
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32])
+    def test_parts_and_workers_change_nothing(self, dtype, tmp_path):
+        x, y = rows(dtype=dtype)
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "y.npy", y)
+        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=150)
+        one = select_from_shards(source, 15, executor=Threads(1))
+        two = select_from_shards(source, 15, executor=Threads(2))
+        assert one.indices.tolist() == two.indices.tolist()
+        assert one.objective == two.objective
+        whole = select_from_shards(ArrayShards(x, y), 15)
+        assert sorted(one.indices.tolist()) == sorted(whole.indices.tolist())
+
+    @pytest.mark.slow
+    def test_processes_choose_the_same(self, tmp_path):
+        x, y = rows()
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "y.npy", y)
+        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=150)
+        one, two = (
+            select_from_shards(source, 9, executor=who) for who in (Threads(), Processes(2))
+        )
+        assert one.indices.tolist() == two.indices.tolist()
+
+    def test_a_stopped_selection_goes_on_to_the_same_points(self, tmp_path, monkeypatch):
+        x, y = rows()
+        plain = chosen(x, y, 25)
+        real = Selection._pass
+        left = [6]
+
+        def failing(self):
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return real(self)
+
+        monkeypatch.setattr(Selection, "_pass", failing)
+        with pytest.raises(KeyboardInterrupt):
+            chosen(x, y, 25, state=tmp_path)
+        monkeypatch.setattr(Selection, "_pass", real)
+        again = chosen(x, y, 25, state=tmp_path)
+        assert again.indices.tolist() == plain.indices.tolist()
+        assert again.objective == plain.objective
+        with pytest.raises(InputError, match="another size"):
+            chosen(x, y, 26, state=tmp_path)
+        with pytest.raises(InputError, match="another fingerprint"):
+            chosen(x + 1, y, 25, state=tmp_path)
+
+    def test_points_beyond_the_width_and_a_fraction_of_the_rows(self):
+        x, y = rows(width=4)
+        found = chosen(x, y, 0.1)
+        assert len(found) == 60 == len(set(found.indices.tolist()))
+
+    def test_initial_points_are_in(self):
+        x, y = rows()
+        found = chosen(x, y, 10, initial=[5, 599], exchange=False)
+        assert found.indices[:2].tolist() == [5, 599]
+        assert len(found) == 10
+
+    def test_another_set_is_what_the_model_must_be_good_at(self):
+        x, y = rows()
+        judge = rows(seed=7)
+        mine = select_from_shards(
+            ArrayShards(x, y), 10, outer=ArrayShards(*judge), features=Rows(), exchange=False
+        )
+        outer, _ = outer_of(*judge)
+        shares = np.bincount(judge[1], minlength=3) / len(judge[1])
+        targets = np.eye(3)[y[mine.indices]] - shares
+        growing = Growing(outer, mine.provenance.inner_reg)
+        assert growing.refit(x[mine.indices], targets) == pytest.approx(mine.objective, rel=1e-9)
+
+    def test_targets_and_equal_classes(self):
+        x, y = rows()
+        found = chosen(x, x[:, 0] - x[:, 1], 12)
+        assert found.objective < 0.5 * found.provenance.empty_objective
+        rare = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)
+        equal = chosen(x, rare, 12, prior="equal", exchange=False)
+        assert (rare[equal.indices] == 2).sum() >= 1
+
+    def test_rows_of_weight_zero_and_bad_rows_are_never_chosen(self):
+        x, y = rows()
+        x[7] = np.nan
+        with pytest.raises(InputError, match="7"):
+            chosen(x, y, 5)
+        found = chosen(x, y, 5, skip_bad=True)
+        assert 7 not in found.indices
+        assert found.details["bad_rows"] == 1
+        assert "left out" in found.provenance.notes[0]
+
+    def test_time_and_memory_limits_hold(self):
+        x, y = rows()
+        short = chosen(x, y, 50, runtime=Runtime(max_seconds=1e-9))
+        assert short.status is Status.OUT_OF_TIME
+        with pytest.raises(MemoryError, match="at most"):
+            chosen(x, y, 5, runtime=Runtime(memory=600))
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"size": 0}, "size=0"),
+            ({"size": 601}, "600 rows"),
+            ({"size": 5, "rule": "best"}, "rule"),
+            ({"size": 5, "passes": "all"}, "passes"),
+            ({"size": 5, "inner_reg": -1.0}, "inner_reg=-1.0"),
+            ({"size": 5, "initial": [600]}, "initial holds 600"),
+        ],
+    )
+    def test_what_cannot_be_is_named(self, options, words):
+        with pytest.raises(InputError, match=words):
+            chosen(*rows(), **options)
