@@ -17,6 +17,8 @@ from bicore.selectors import Uniform
 from tests.helpers import blobs
 
 WORDS = [
+    "--buffer",
+    "merge-reduce",
     "--capacity",
     "12",
     "--slots",
@@ -73,6 +75,8 @@ def kill_and_resume(folder, kills: int, seed: int) -> None:
     words = [
         "stream",
         "data.npz",
+        "--buffer",
+        "merge-reduce",
         "--capacity",
         "12",
         "--slots",
@@ -218,8 +222,8 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     before = state_of(folder)
     changes = {
         "another selector configuration": [*WORDS[:-1], "0.2"],
-        "another slots": ["--capacity", "12", "--slots", "2", *WORDS[4:]],
-        "of another batch": [*WORDS[:4], "--batch", "8", *WORDS[6:]],
+        "another slots": [*WORDS[:4], "--slots", "2", *WORDS[6:]],
+        "of another batch": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }
     for message, words in changes.items():
         result = bicore("stream", "data.npz", *words, "--state", "state", cwd=folder)
