@@ -77,7 +77,7 @@ def _prior(text: str) -> Any:
 
 
 def _merge_reduce(options: dict[str, Any]) -> dict[str, Any]:
-    own = {name: options[name] for name in ("slots", "weights") if name in options}
+    own = {name: value for name, value in options.items() if name in ("slots", "weights")}
     return {**own, "selector": _selector(options)}
 
 

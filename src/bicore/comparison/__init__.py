@@ -29,6 +29,7 @@ from bicore.comparison.statistics import (
     smallest_detectable,
     summarise,
 )
+from bicore.comparison.streams import Order, StreamComparison, positions_of
 from bicore.comparison.worth import Appraisal, Price, Worth
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Measures",
     "NearestJudge",
     "NetworkJudge",
+    "Order",
     "Pools",
     "Price",
     "Records",
@@ -56,6 +58,7 @@ __all__ = [
     "Row",
     "Sample",
     "Stage",
+    "StreamComparison",
     "Summary",
     "Verdict",
     "Worth",
@@ -66,6 +69,7 @@ __all__ = [
     "make_pools",
     "paired_difference",
     "perceptron",
+    "positions_of",
     "scored",
     "search",
     "smallest_detectable",

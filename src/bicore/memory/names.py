@@ -148,7 +148,7 @@ def load_state(path: Path, name: str, like: Buffer) -> Buffer:
 
     Raises an ``InputError`` where it is of another buffer, with that one's name.
     """
-    written = read_state(path, "Buffer.save")[0].get("buffer")
+    written = str(read_state(path, "Buffer.save")[0].get("buffer"))
     own = BUFFERS[name]
     if written != own.buffer.__name__:
         names = [other for other, kind in BUFFERS.items() if kind.buffer.__name__ == written]
