@@ -327,7 +327,7 @@ def _json_rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-            plain = not any(isinstance(cell, (list, dict)) for cell in row.values())
+            plain = {list, dict}.isdisjoint(map(type, row.values()))
         except (ValueError, AttributeError):
             plain = False
         if not plain:
