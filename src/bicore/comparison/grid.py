@@ -65,6 +65,7 @@ class Comparison(Judging[Selector]):
     --------
     >>> import tempfile
     >>> from pathlib import Path
+    >>> from bicore import Runtime
     >>> from bicore.comparison import Records, RidgeJudge, make_pools
     >>> from bicore.selectors import KCenter, Uniform
     >>> from bicore.sources.opening import open_source
