@@ -11,12 +11,14 @@ import time
 import numpy as np
 import pytest
 
-from bicore import InputError
+from bicore import Context, InputError
 from bicore.cli.buffers import NAMES
-from bicore.memory import BUFFERS, MergeReduce, as_buffer
+from bicore.cli.stream import Run
+from bicore.memory import BUFFERS, MergeReduce, Reservoir, as_buffer
 from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform
-from bicore.sources.flow import PipedFlow
+from bicore.sources import open_source
+from bicore.sources.flow import PipedFlow, WholeFlow
 from tests.helpers import blobs
 
 WORDS = [
@@ -428,7 +430,8 @@ def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
     bicore(*words, "again", cwd=tmp_path, input=lines_of(200))
     assert state_of(tmp_path, "again") == never
     bicore(*words, "appended", cwd=tmp_path, input=lines_of(150))
-    new = bicore(*words, "appended", "--append", cwd=tmp_path, input=lines_of(50, 150))
+    more = ["--append", "--limit", "200"]  # which counts the rows of the state
+    new = bicore(*words, "appended", *more, cwd=tmp_path, input=lines_of(60, 150))
     assert "going on after 150 rows" in new.stderr
     assert state_of(tmp_path, "appended") == never
     bicore(*words, "json", cwd=tmp_path, input=lines_of(200, kind="json"))
@@ -472,6 +475,35 @@ def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, t
 
 def state_files(folder, name: str, position: int) -> bool:
     return (folder / name / f"state-{position:015d}.npz").exists()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done):
+    def run(store):
+        flow = WholeFlow(open_source(str(folder / "data.npz")))
+        held = store.load(Reservoir.load) or Reservoir(5)
+        made = Run("reservoir", held, flow, 10, store, Context())
+        made.recognise(Reservoir(5), append=False)
+        return made
+
+    with StateFolder(folder / "stopped") as store:
+        first = run(store)
+        plain = first.buffer.update
+
+        def interrupted(*words, **named):
+            if first.buffer.position == 40:
+                if done:
+                    plain(*words, **named)
+                raise KeyboardInterrupt
+            return plain(*words, **named)
+
+        first.buffer.update = interrupted
+        assert first.consume(100, quiet=True, silent=True)
+        assert first.buffer.position == (50 if done else 40)
+        assert not run(store).consume(100, quiet=True, silent=True)
+    with StateFolder(folder / "never") as store:
+        assert not run(store).consume(100, quiet=True, silent=True)
+    assert state_of(folder, "stopped") == state_of(folder, "never")
 
 
 class Endless(io.RawIOBase):
