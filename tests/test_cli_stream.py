@@ -19,6 +19,7 @@ from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
+from bicore.state import read_state
 from tests.helpers import blobs
 
 WORDS = [
@@ -341,6 +342,9 @@ def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
     assert "going on after 70 rows" in again.stderr
     bicore(*words, "never", cwd=folder)
     assert state_of(folder, "state") == state_of(folder, "never")
+    newest = sorted((folder / "state").glob("state-*.npz"))[-1]
+    mark = read_state(newest, "")[0]["values"]["mark"]
+    assert list(mark) == ["batch", "rows"]  # as folders of earlier versions have it
     answer = json.loads(again.stdout)
     assert (answer["buffer"], answer["position"], answer["kept"]) == (name, 150, 10)
     assert answer["rows_per_second"] == pytest.approx(80 / answer["update_seconds"])
