@@ -1,5 +1,6 @@
 """``bicore stream``: exactly once whatever happens to the process, the disk and the files."""
 
+import io
 import json
 import os
 import signal
@@ -10,13 +11,20 @@ import time
 import numpy as np
 import pytest
 
-from bicore import InputError
-from bicore.memory import MergeReduce
+from bicore import Context, InputError
+from bicore.cli.buffers import NAMES
+from bicore.cli.stream import Run
+from bicore.memory import BUFFERS, MergeReduce, Reservoir, as_buffer
 from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform
+from bicore.sources import open_source
+from bicore.sources.flow import PipedFlow, WholeFlow
+from bicore.state import read_state
 from tests.helpers import blobs
 
 WORDS = [
+    "--buffer",
+    "merge-reduce",
     "--capacity",
     "12",
     "--slots",
@@ -73,6 +81,8 @@ def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     words = [
         "stream",
         "data.npz",
+        "--buffer",
+        "merge-reduce",
         "--capacity",
         "12",
         "--slots",
@@ -214,8 +224,8 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     before = state_of(folder)
     changes = {
         "another selector configuration": [*WORDS[:-1], "0.2"],
-        "another slots": ["--capacity", "12", "--slots", "2", *WORDS[4:]],
-        "of another batch": [*WORDS[:4], "--batch", "8", *WORDS[6:]],
+        "another slots": [*WORDS[:4], "--slots", "2", *WORDS[6:]],
+        "of another batch": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }
     for message, words in changes.items():
         result = bicore("stream", "data.npz", *words, "--state", "state", cwd=folder)
@@ -278,6 +288,12 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         (["--method", "icarl"], "method='icarl' is not known"),
         (["--weights", "binary"], "weights='binary' is not known"),
         (["--out", "a.csv"], "it can be .npz"),
+        (["--features", "relu"], "--features relu belongs to --buffer moments"),
+        (["--half-life", "9"], "--half-life 9.0 belongs to --buffer moments"),
+        (["--append"], "--append is for standard input"),
+        (["--buffer", "gradient-sampling"], "needs the current model"),
+        (["--buffer", "reservoirs"], "Did you mean 'reservoir'?"),
+        (["--buffer", "moments"], "--slots 3 belongs to --buffer merge-reduce"),
     ],
 )
 def test_bad_requests_end_with_code_2_and_one_line(bicore, folder, words, message):
@@ -300,3 +316,248 @@ def test_a_folder_of_nothing_and_leftovers(tmp_path):
         StateFolder(tmp_path / "state"),
     ):
         pass
+
+
+# Any buffer.
+
+
+#: What makes an update cheap.
+CHEAP = {
+    "moments": ["--features", "rows"],
+    "merge-reduce": ["--kernel", "rbf", "--inner-reg", "0.1"],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
+    words = ["stream", "data.npz", "--buffer", name, "--capacity", "10", "--batch", "7"]
+    words += [*CHEAP.get(name, []), "--every", "2", "--scale", "none", "--state"]
+    begun = bicore(*words, "state", "--limit", "70", cwd=folder)
+    assert begun.returncode == 0, begun.stderr
+    again = bicore(*words, "state", "--json", "--out", "kept.npz", cwd=folder)
+    assert "going on after 70 rows" in again.stderr
+    bicore(*words, "never", cwd=folder)
+    assert state_of(folder, "state") == state_of(folder, "never")
+    newest = sorted((folder / "state").glob("state-*.npz"))[-1]
+    mark = read_state(newest, "")[0]["values"]["mark"]
+    assert list(mark) == ["batch", "rows"]  # as folders of earlier versions have it
+    answer = json.loads(again.stdout)
+    assert (answer["buffer"], answer["position"], answer["kept"]) == (name, 150, 10)
+    assert answer["rows_per_second"] == pytest.approx(80 / answer["update_seconds"])
+    assert "10 of 150" in bicore("show", "kept.npz", cwd=folder).stdout
+
+
+def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bicore, folder):
+    words = ["stream", "data.npz", "--capacity", "12", "--state"]
+    result = bicore(*words, "auto", "--json", cwd=folder)
+    (line,) = (line for line in result.stderr.splitlines() if "compared in" in line)
+    assert (
+        "Standardised of RandomReLU, 1024 numbers a row (the first rows look like a table)" in line
+    )
+    answer = json.loads(result.stdout)
+    assert (answer["buffer"], answer["reason"], answer["width"]) == ("moments", "table", 1024)
+    options = ["--features", "rows", "--rule", "gain", "--prior", "0=0.2,1=0.3,2=0.5"]
+    options += ["--half-life", "60", "--inner-reg", "0.2"]
+    asked = bicore(*words, "rows", *options, cwd=folder)
+    assert asked.returncode == 0, asked.stderr
+    assert "compared in: Rows, 4 numbers a row (as asked for)" in asked.stderr
+    assert "rows/s in update" in asked.stdout
+    other = bicore(*words, "rows", "--features", "rows", cwd=folder)
+    assert other.returncode == 2
+    assert "another rule, inner_reg, prior, half_life" in other.stderr
+
+
+def test_a_state_of_another_buffer_names_it(bicore, folder):
+    bicore("stream", "data.npz", *WORDS, "--state", "state", cwd=folder)
+    before = state_of(folder)
+    refused = bicore("stream", "data.npz", "--capacity", "12", "--state", "state", cwd=folder)
+    assert refused.returncode == 2
+    assert "another buffer, merge-reduce" in refused.stderr
+    assert "go on with --buffer merge-reduce, or give another --state" in refused.stderr
+    assert state_of(folder) == before
+
+
+def test_buffers_by_name():
+    for name, kind in BUFFERS.items():
+        assert type(as_buffer(name, 5, seed=3)) is kind.buffer
+    assert as_buffer("merge-reduce", 4).slot_count == 4
+    assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slot_count == 2
+    for name, option, message in (
+        ("reservoir", "slots", "slots is an option of 'merge-reduce', and the buffer is"),
+        ("reservoir", "sloths", "takes no option"),
+        ("moments", "featurs", "Did you mean 'features'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            as_buffer(name, 5, **{option: 1})
+    with pytest.raises(InputError, match="Did you mean 'moments'"):
+        as_buffer("moment", 5)
+
+
+# Standard input.
+
+
+def lines_of(rows: int, start: int = 0, kind: str = "csv") -> str:
+    """A table whose column ``colour`` has a value that comes late, and whose ``size`` is at times
+    missing."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(start + rows, 2)).round(3) * [1, 50]
+    lines = [] if kind == "json" else ["size,weight,colour,label"]
+    for row, (size, weight) in list(enumerate(numbers.tolist()))[start:]:
+        late = row >= 140 and row % 2
+        cells = [None if row % 11 == 3 else size, weight, "blue" if late else "rg"[row % 2]]
+        cells.append("ab"[weight > 0])
+        if kind == "json":
+            names = ("size", "weight", "colour", "label")
+            lines.append(json.dumps(dict(zip(names, cells, strict=True))))
+        else:
+            lines.append(",".join("" if cell is None else str(cell) for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+PIPED = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10", "--every", "2"]
+
+
+@pytest.mark.parametrize("name", ["moments", "class-balanced"])
+def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
+    words = [*PIPED, "--buffer", name, *CHEAP.get(name, []), "--json", "--state"]
+    whole = bicore(*words, "never", cwd=tmp_path, input=lines_of(200))
+    assert whole.returncode == 0, whole.stderr
+    note = "column colour: 30 cells of values that did not occur in the first 125 rows"
+    assert note in whole.stderr
+    assert any(note in one for one in json.loads(whole.stdout)["notes"])
+    never = state_of(tmp_path, "never")
+    bicore(*words, "again", "--limit", "150", cwd=tmp_path, input=lines_of(200))
+    bicore(*words, "again", cwd=tmp_path, input=lines_of(200))
+    assert state_of(tmp_path, "again") == never
+    bicore(*words, "appended", cwd=tmp_path, input=lines_of(150))
+    more = ["--append", "--limit", "200"]  # which counts the rows of the state
+    new = bicore(*words, "appended", *more, cwd=tmp_path, input=lines_of(60, 150))
+    assert "going on after 150 rows" in new.stderr
+    assert state_of(tmp_path, "appended") == never
+    bicore(*words, "json", cwd=tmp_path, input=lines_of(200, kind="json"))
+    assert state_of(tmp_path, "json") == never
+    other = bicore(*words, "again", cwd=tmp_path, input=lines_of(200, start=1))
+    assert other.returncode == 2
+    assert "of another source" in other.stderr
+    for change, message in (
+        (["--scale", "none"], "--scale standard"),
+        (["--target", "colour"], "whose target was label"),
+    ):
+        refused = bicore(*words, "again", *change, cwd=tmp_path, input=lines_of(200))
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
+def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, tmp_path):
+    words = [*PIPED, *CHEAP["moments"], "--quiet", "--state"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bicore", *words, "killed"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    process.stdin.write(lines_of(170))
+    process.stdin.flush()
+    deadline = time.time() + 120
+    while not state_files(tmp_path, "killed", 160) and time.time() < deadline:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    assert state_files(tmp_path, "killed", 160)  # though the pipe had not ended
+    for name in ("killed", "never"):
+        result = bicore(*words, name, cwd=tmp_path, input=lines_of(200))
+        assert result.returncode == 0, result.stderr
+    assert state_of(tmp_path, "killed") == state_of(tmp_path, "never")
+
+
+def state_files(folder, name: str, position: int) -> bool:
+    return (folder / name / f"state-{position:015d}.npz").exists()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done):
+    def run(store):
+        flow = WholeFlow(open_source(str(folder / "data.npz")))
+        held = store.load(Reservoir.load) or Reservoir(5)
+        made = Run("reservoir", held, flow, 10, store, Context())
+        made.recognise(Reservoir(5), append=False)
+        return made
+
+    with StateFolder(folder / "stopped") as store:
+        first = run(store)
+        plain = first.buffer.update
+
+        def interrupted(*words, **named):
+            if first.buffer.position == 40:
+                if done:
+                    plain(*words, **named)
+                raise KeyboardInterrupt
+            return plain(*words, **named)
+
+        first.buffer.update = interrupted
+        assert first.consume(100, quiet=True, silent=True)
+        assert first.buffer.position == (50 if done else 40)
+        assert not run(store).consume(100, quiet=True, silent=True)
+    with StateFolder(folder / "never") as store:
+        assert not run(store).consume(100, quiet=True, silent=True)
+    assert state_of(folder, "stopped") == state_of(folder, "never")
+
+
+class Endless(io.RawIOBase):
+    """A pipe that never ends, and counts what was read of it."""
+
+    def __init__(self) -> None:
+        self.left = b"a,y\n"
+        self.given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room) -> int:
+        while len(self.left) < len(room):
+            self.left += b"1.5,0\n2.5,1\n"
+        room[:] = self.left[: len(room)]
+        self.left = self.left[len(room) :]
+        self.given += len(room)
+        return len(room)
+
+
+def test_no_more_of_a_pipe_is_read_than_is_asked_for():
+    pipe = Endless()
+    flow = PipedFlow(io.BufferedReader(pipe), "y", batch=200)
+    ahead = 4 * io.DEFAULT_BUFFER_SIZE
+    for batch in range(1, 40):
+        rows = flow.take(200)
+        assert rows.x.tolist() == [[-1.0], [1.0]] * 100
+        assert pipe.given < batch * 200 * len(b"1.5,0\n") + ahead
+
+
+BROKEN = {
+    "nothing": ("", "standard input holds no rows"),
+    "a header": ("a,y\n", "standard input holds no rows"),
+    "no target": ("a,b\n1,2\n", "target='y' is not known"),
+    "a line cut short": ("a,y\n" + "1.5,0\n" * 130 + "1\n", "line 132 has 1 cells"),
+    "text for a number": ("a,y\n" + "1.5,0\n" * 130 + "x,1\n", "now holds 'x'"),
+    "a class for a target": ("a,y\n" + "1.5,0.5\n" * 130 + "1,dog\n", "is 'dog' in row 130"),
+    "a target for a class": ("a,y\n" + "1.5,0\n" * 130 + "1,.5\n", "is '.5' in row 130"),
+    "no value": ("a,y\n" + "1.5,0\n" * 130 + "1,\n", "has no value in row 130"),
+    "no JSON": ('{"a": 1, "y": 0}\n' * 130 + "1,0\n", "line 131 is no JSON object"),
+    "nested JSON": ('{"a": 1, "y": 0}\n' * 130 + '{"a": [1], "y": 0}\n', "line 131 is no JSON"),
+    "another column": ('{"a": 1, "y": 0}\n' * 130 + '{"b": 1, "y": 0}\n', "a column 'b'"),
+    "a column less": ('{"a": 1, "y": 0}\n' * 130 + '{"y": 0}\n', "row 130 has no column 'a'"),
+    "no text": ("a,y\n1,\0\n", "line 2 is no line of a table"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_read_is_named_and_the_rows_before_it_count(bicore, tmp_path, name):
+    text, message = BROKEN[name]
+    words = ["--buffer", "reservoir", "--target", "y", "--capacity", "5", "--batch", "26"]
+    result = bicore("stream", "-", *words, "--state", "s", "--quiet", cwd=tmp_path, input=text)
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert state_files(tmp_path, "s", 130) == (text.count("\n") > 130)

@@ -198,9 +198,12 @@ class TestSelection:
         x, y = rows()
         found = chosen(x, x[:, 0] - x[:, 1], 12)
         assert found.objective < 0.5 * found.provenance.empty_objective
-        rare = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)
-        equal = chosen(x, rare, 12, prior="equal", exchange=False)
-        assert (rare[equal.indices] == 2).sum() >= 1
+        rare = np.where(np.arange(len(y)) % 20 == 0, 2, y % 2)
+        x = x + 2 * np.eye(3, 8)[rare]
+        data, equal = (
+            chosen(x, rare, 12, prior=prior, exchange=False) for prior in ("data", "equal")
+        )
+        assert (rare[equal.indices] == 2).sum() > (rare[data.indices] == 2).sum()
 
     def test_rows_of_weight_zero_and_bad_rows_are_never_chosen(self):
         x, y = rows()

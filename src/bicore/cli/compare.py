@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bicore._version import __version__
+from bicore.cli.buffers import NAMES
+from bicore.cli.compare_run import means_of, notes_of, read_judges, view_of, work
+from bicore.cli.compare_stream import (
+    BATCH,
+    CAPACITY,
+    DEFAULT_BUFFERS,
+    POINTS,
+    StreamRequest,
+    finish_streams,
+    read_streams,
+    say_streams,
+)
 from bicore.cli.compare_table import table
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
@@ -30,11 +42,11 @@ from bicore.cli.options import (
 )
 from bicore.comparison.findings import Findings, findings_of
 from bicore.comparison.grid import Comparison, Grid
-from bicore.comparison.judges import JUDGES, Judge, as_judge
+from bicore.comparison.judges import JUDGES, Judge
 from bicore.comparison.judges.measures import Measure, measure_by
+from bicore.comparison.judging import Judging
 from bicore.comparison.pools import Pools, make_pools
 from bicore.comparison.records import Records, digest
-from bicore.comparison.statistics import Entry, finite
 from bicore.errors import InputError
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
@@ -44,6 +56,8 @@ from bicore.selectors.names import as_kernel
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 
+#: Sizes compared when none are named.
+DEFAULT_SIZES = "10,50,100"
 #: Methods compared when none are named: ours, chance, and well-known ones that need no model.
 DEFAULT_METHODS = (
     "bilevel",
@@ -76,8 +90,12 @@ def _list(wanted: bool) -> None:
 def compare(
     source: SourceWord,
     sizes: Annotated[
-        str, typer.Option(metavar="M,M,…", help="How many points to select, several sizes.")
-    ] = "10,50,100",
+        str | None,
+        typer.Option(
+            metavar="M,M,…",
+            help=f"How many points to select, several sizes; by default {DEFAULT_SIZES}.",
+        ),
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +126,9 @@ def compare(
     ] = 1000,
     pool: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Points to choose from; by default at most 2000."),
+        typer.Option(
+            metavar="N", help="Points to choose from; by default at most 2000, of a stream all."
+        ),
     ] = None,
     test: Annotated[
         int | None,
@@ -134,7 +154,45 @@ def compare(
         Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw accuracy against size.")
+        Path | None,
+        typer.Option(
+            "--picture",
+            "--plot",
+            metavar="FILE.png",
+            help="Draw accuracy against size, or along the stream.",
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Compare buffers of a stream instead: the rows in their order, judged along the "
+            "way.",
+        ),
+    ] = False,
+    buffers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,…",
+            help=f"--stream: which, of {', '.join(NAMES)}, or all; by default "
+            f"{', '.join(DEFAULT_BUFFERS)}.",
+        ),
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option(metavar="M", help=f"--stream: rows kept; by default {CAPACITY}."),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(help="--stream: given (default), random, or sorted (by label)."),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(metavar="N", help=f"--stream: how often to judge; by default {POINTS}."),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="B", help=f"--stream: rows an update; by default {BATCH}."),
     ] = None,
     device: Device = "auto",
     memory: Memory = None,
@@ -157,11 +215,24 @@ def compare(
     on data no method saw.
 
     Example: bicore compare digits --sizes 10,50 --methods bilevel,uniform --seeds 5
+
+    With --stream, buffers are fed the same rows in the same order, and a judge is trained on what
+    each keeps, at the end and along the way.
+
+    Example: bicore compare digits --stream --capacity 50 --order sorted --seeds 5
     """
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
-    counts = _sizes(sizes)
+    own = {
+        "buffers": buffers,
+        "capacity": capacity,
+        "order": order,
+        "points": points,
+        "batch": batch,
+    }
+    asked = read_streams(stream, own, {"sizes": sizes, "methods": methods}, kernel)
+    counts = _sizes(sizes or DEFAULT_SIZES)
     named = None if methods is None else _methods(methods)
-    judges = _judges(judge, steps)
+    judges = read_judges(judge, steps)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
     if steps < 1:
@@ -171,27 +242,88 @@ def compare(
     opened = open_source(
         source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
     )
-    pools = make_pools(opened, open_test(source, data, scale), task, pool, MOST_POOL, test)
-    _check_sizes(counts, pools)
+    most = MOST_POOL if asked is None else len(opened.data)
+    pools = make_pools(opened, open_test(source, data, scale), task, pool, most, test)
     measure = measure_by(score, pools.classification)
-    chosen, left = _chosen(named, pools.classification)
-    selectors = {name: _selector(name, kernel, task) for name in chosen}
     for one in judges:
         one.check(tuple(opened.data.x.shape[1:]), pools.outputs)
-    settings = _settings(pools, judges, steps, kernel)
-    store = Records(records or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
-    grid = Grid(selectors, counts, range(seeds))
-    whole = everything or pools.size <= MOST_WHOLE
-    first, *others = judges
-    run = Comparison(pools, grid, first, store, runtime, whole, others=others, majority=True)
-    if not quiet:
-        _say(pools, run, left)
-    stopped = _work(run, quiet or as_json)
-    _finish(run, measure, picture, as_json, quiet)
+    job = _Job(pools, judges, steps, kernel, seeds, runtime, everything, records)
+    shown = _Shown(measure, picture, as_json, quiet)
+    if asked is None:
+        _compare_selections(job, counts, named, task, shown)
+    else:
+        _compare_streams(job, asked, shown)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What comparisons of both kinds are made of."""
+
+    pools: Pools
+    judges: list[Judge]
+    steps: int
+    kernel: str
+    seeds: int
+    runtime: Runtime
+    everything: bool
+    file: Path | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether judges are trained on all of a pool too."""
+        return self.everything or self.pools.size <= MOST_WHOLE
+
+    def records(self, more: dict[str, Any] | None = None) -> Records:
+        settings = _settings(self.pools, self.judges, self.steps, self.kernel) | (more or {})
+        return Records(self.file or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How the answer is shown."""
+
+    measure: Measure
+    picture: Path | None
+    as_json: bool
+    quiet: bool
+
+
+def _compare_selections(
+    job: _Job, counts: list[int], named: list[str] | None, task: str, shown: _Shown
+) -> None:
+    _check_sizes(counts, job.pools)
+    chosen, left = _chosen(named, job.pools.classification)
+    selectors = {name: _selector(name, job.kernel, task) for name in chosen}
+    grid = Grid(selectors, counts, range(job.seeds))
+    first, *others = job.judges
+    store = job.records()
+    run = Comparison(
+        job.pools, grid, first, store, job.runtime, job.whole, others=others, majority=True
+    )
+    if not shown.quiet:
+        _say(job.pools, run, left)
+    stopped = work(run, shown.quiet or shown.as_json)
+    _finish(run, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    _end(run, stopped)
+
+
+def _compare_streams(job: _Job, asked: StreamRequest, shown: _Shown) -> None:
+    asked.check(job.pools)
+    store = job.records(asked.settings())
+    run = asked.comparison(job.pools, job.judges, job.seeds, store, job.runtime, job.whole)
+    if not shown.quiet:
+        say_streams(run, asked)
+    stopped = work(run, shown.quiet or shown.as_json)
+    finish_streams(run, asked, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    _end(run, stopped)
+
+
+def _end(run: Judging[Any], stopped: bool) -> None:
+    """How the command ends where something is missing."""
     if stopped:
         print(
-            f"bicore: interrupted; what is done is in {store.path}. The same command goes on from "
-            "there.",
+            f"bicore: interrupted; what is done is in {run.records.path}. The same command goes on "
+            "from there.",
             file=sys.stderr,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -219,14 +351,6 @@ def _methods(text: str) -> list[str]:
     if repeated:
         raise InputError(f"--methods holds {repeated[0]} twice; name each method once.")
     return chosen
-
-
-def _judges(text: str, steps: int) -> list[Judge]:
-    names = [word.strip() for word in text.split(",")]
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise InputError(f"--judge holds {repeated[0]} twice; name each judge once.")
-    return [as_judge(name, steps) for name in names]
 
 
 def _chosen(named: list[str] | None, classification: bool) -> tuple[list[str], list[str]]:
@@ -300,43 +424,6 @@ def _say(pools: Pools, run: Comparison, left: list[str]) -> None:
     print(f"  rows are kept in {run.records.path}{known}", file=sys.stderr)
 
 
-def _work(run: Comparison, silent: bool) -> bool:
-    """Run with a bar; whether it was interrupted."""
-    try:
-        with _bar(run, silent):
-            run.run()
-    except KeyboardInterrupt:
-        return True
-    for name, reason in run.failed.items():
-        print(f"bicore: {name} was left out from here on: {reason}", file=sys.stderr)
-    return False
-
-
-def _bar(run: Comparison, silent: bool) -> AbstractContextManager[Any]:
-    if silent or not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("comparing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task("comparing", total=run.grid.cells(), completed=run.done(), now="")
-    run.tell = lambda done, words: progress.update(task, completed=done, now=words)
-    return progress
-
-
 def _finish(
     run: Comparison, measure: Measure, picture: Path | None, as_json: bool, quiet: bool
 ) -> None:
@@ -349,7 +436,7 @@ def _finish(
             f"over {len(run.grid.seeds)} seeds ± one s.e."
         )
         draw_curves(found[0].summary, methods, title, measure.title, picture)
-    for note in () if quiet else _notes(found):
+    for note in () if quiet else notes_of(found):
         print(f"bicore: {note}", file=sys.stderr)
     if as_json:
         print(json.dumps(_answer(run, found)))
@@ -357,10 +444,6 @@ def _finish(
     print("\n\n".join("\n".join(table(run, one)) for one in found))
     if picture is not None:
         print(f"written: {picture}")
-
-
-def _notes(found: list[Findings]) -> list[str]:
-    return [one.note for one in found if one.note]
 
 
 def _answer(run: Comparison, found: list[Findings]) -> dict[str, Any]:
@@ -387,35 +470,18 @@ def _answer(run: Comparison, found: list[Findings]) -> dict[str, Any]:
         "judge": run.judge.name,
         "score": first.measure.title,
         "rows": rows,
-        **_view(first),
-        "everything": _means(first.whole).get(first.measure.key),
+        **view_of(first),
+        "everything": means_of(first.whole).get(first.measure.key),
         "judges": {
             one.judge.name: {
-                **_view(one),
-                "all_data": _means(one.whole),
-                "majority": _means(one.majority),
+                **view_of(one),
+                "all_data": means_of(one.whole),
+                "majority": means_of(one.majority),
             }
             for one in found
         },
-        "notes": _notes(found),
+        "notes": notes_of(found),
         "failed": run.failed,
         "records": str(run.records.path),
         "version": __version__,
     }
-
-
-def _view(found: Findings) -> dict[str, Any]:
-    """The summary of one judge."""
-    detectable = found.summary.detectable
-    return {
-        "summary": [entry.as_json() for entry in found.summary.entries],
-        "smallest_detectable": {str(size): finite(value) for size, value in detectable.items()},
-        "worth": [
-            {"method": method, "size": size, **equivalent.ends()}
-            for (method, size), equivalent in found.worth.items()
-        ],
-    }
-
-
-def _means(entries: dict[str, Entry]) -> dict[str, float]:
-    return {key: entry.mean for key, entry in entries.items()}

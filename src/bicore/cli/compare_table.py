@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 from bicore.comparison.findings import Findings
-from bicore.comparison.grid import Comparison
+from bicore.comparison.judging import Judging
 from bicore.comparison.statistics import Entry, Summary
 
 
-def table(run: Comparison, found: Findings) -> list[str]:
+@dataclass(frozen=True)
+class Words:
+    """What the sizes and the seconds of a table are."""
+
+    sizes: str = "points"
+    seconds: str = "one selection, largest size"
+
+
+SELECTIONS = Words()
+STREAMS = Words("rows", "all updates; a column is judged after so many rows of the stream")
+
+
+def table(run: Judging[Any], found: Findings, words: Words = SELECTIONS) -> list[str]:
     """The table in words, a line each: best first by the largest size, then what nobody chose."""
     summary = found.summary
     sizes = [size for size in run.grid.sizes if size in summary.detectable]
@@ -18,7 +32,7 @@ def table(run: Comparison, found: Findings) -> list[str]:
     names = _best_first(found, sizes[-1])
     references = _references(run, found)
     width = max(len(name) for name in [*names, *references]) + 2
-    head = "".join(f"{f'{size} points':>20}" for size in sizes)
+    head = "".join(f"{f'{size} {words.sizes}':>20}" for size in sizes)
     lines = [
         f"{found.measure.title} of the {found.judge.title(run.pools.classification)} judge, mean ± "
         "standard error over seeds",
@@ -26,10 +40,10 @@ def table(run: Comparison, found: Findings) -> list[str]:
         *(f"{name:<{width}}{_cells(summary, name, sizes)}{_worth(found, name)}" for name in names),
         *(f"{name:<{width}}{_value(entry):>18}" for name, entry in references.items()),
     ]
-    return [*lines, "", *_legend(summary, sizes), *_worth_legend(found)]
+    return [*lines, "", *_legend(summary, sizes, words), *_worth_legend(found)]
 
 
-def _references(run: Comparison, found: Findings) -> dict[str, Entry]:
+def _references(run: Judging[Any], found: Findings) -> dict[str, Entry]:
     """Beside which the methods are read: all of the pool, and nothing of it but one number."""
     plain = "majority class" if run.pools.classification else "mean of the targets"
     entries = {f"all data ({run.pools.size})": found.whole, plain: found.majority}
@@ -92,10 +106,10 @@ def _mark(entry: Entry) -> str:
     return " " if entry.complete else f"({entry.seeds})"
 
 
-def _legend(summary: Summary, sizes: list[int]) -> list[str]:
+def _legend(summary: Summary, sizes: list[int], words: Words) -> list[str]:
     lines = [
         "★ best mean; ≈ the paired 95% interval of its distance to the best includes zero; "
-        "seconds: one selection, largest size"
+        f"seconds: {words.seconds}"
     ]
     if any(entry.model_seconds for entry in summary.entries):
         lines.append("+ seconds: training the model that the method looks at, once a pool")
@@ -108,7 +122,7 @@ def _legend(summary: Summary, sizes: list[int]) -> list[str]:
         differences = ", ".join(f"{value:.4f} at {size}" for size, value in found.items())
         lines.append(
             "smallest difference these seeds would find (95% confidence, chance about 80%): "
-            f"{differences} points"
+            f"{differences} {words.sizes}"
         )
     elif all(entry.seeds < 2 for entry in summary.entries):
         lines.append("one seed tells nothing about differences; give --seeds 5 or more")

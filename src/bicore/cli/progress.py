@@ -1,4 +1,4 @@
-"""A bar on standard error with the time left and the objective."""
+"""A bar on standard error with the time left and a few words, such as the objective."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from contextlib import contextmanager
 from bicore.runtime import Step
 
 
+def _objective(step: Step) -> str:
+    return "" if math.isnan(step.objective) else f"objective {step.objective:.5g}"
+
+
 @contextmanager
-def bar(label: str, quiet: bool) -> Iterator[Callable[[Step], None] | bool]:
-    """A progress callback, or False where nothing should be shown."""
+def bar(
+    label: str, quiet: bool, words: Callable[[Step], str] = _objective
+) -> Iterator[Callable[[Step], None] | bool]:
+    """A progress callback, or False where nothing should be shown.
+
+    ``words`` is what stands beside the bar. A total of 0 is one that nobody knows.
+    """
     if quiet or not sys.stderr.isatty():
         yield False
         return
@@ -29,15 +38,14 @@ def bar(label: str, quiet: bool) -> Iterator[Callable[[Step], None] | bool]:
         TextColumn(label),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[objective]}"),
+        TextColumn("{task.fields[words]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=None, objective="")
+        task = progress.add_task(label, total=None, words="")
 
         def update(step: Step) -> None:
-            known = not math.isnan(step.objective)
-            objective = f"objective {step.objective:.5g}" if known else ""
-            progress.update(task, completed=step.done, total=step.total, objective=objective)
+            total = step.total or None
+            progress.update(task, completed=step.done, total=total, words=words(step))
 
         yield update

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +14,12 @@ import numpy as np
 import typer
 
 from bicore._version import __version__
+from bicore.cli.buffers import NAMES, make_buffer, story_of
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
     Device,
     Folder,
     Force,
-    KernelName,
     Labels,
     Limit,
     Memory,
@@ -28,19 +29,16 @@ from bicore.cli.options import (
     Target,
     Threads,
     check_output,
-    read_regulariser,
 )
 from bicore.cli.progress import bar
 from bicore.coreset import Coreset, Provenance
-from bicore.data import Dataset
-from bicore.errors import InputError, unknown_name
-from bicore.memory.merge_reduce import MergeReduce
+from bicore.data import Dataset, read_targets
+from bicore.errors import BicoreError, InputError
+from bicore.memory.buffer import Buffer
+from bicore.memory.names import load_state
 from bicore.memory.store import StateFolder
 from bicore.runtime import Clock, Context, Runtime, Step
-from bicore.selectors.base import Selector, labels_of
-from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.registry import METHODS, as_selector
-from bicore.sources.base import Source
+from bicore.sources.flow import Flow, PipedFlow, WholeFlow
 from bicore.sources.opening import open_source
 
 #: The digest of no rows.
@@ -56,28 +54,83 @@ def stream(
         Path,
         typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there."),
     ],
-    slots: Annotated[int, typer.Option(metavar="S", help="Slots of the merge-reduce buffer.")] = 10,
+    buffer: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What keeps rows: {', '.join(NAMES)}.")
+    ] = "moments",
     batch: Annotated[int, typer.Option(metavar="B", help="Rows a batch.")] = 125,
     every: Annotated[int, typer.Option(metavar="K", help="Save the state every K batches.")] = 10,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Standard input brings new rows only; without it those of the state come again "
+            "and are passed over.",
+        ),
+    ] = False,
     target: Target = None,
     labels: Labels = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")
-    ] = "bilevel",
-    kernel: KernelName = "auto",
-    loss: Annotated[str, typer.Option(help="squared or cross-entropy.")] = "squared",
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="moments: what rows are compared in: auto (default), rows, relu, convolutions, "
+            "fourier, laplace, nystrom.",
+        ),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(help="moments: elimination (default), gradient, gain or exchange."),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRIOR",
+            help="moments: how much a class counts: stream (default), equal, or LABEL=SHARE,…",
+        ),
+    ] = None,
+    half_life: Annotated[
+        float | None,
+        typer.Option(metavar="ROWS", help="moments: after so many rows a row counts half."),
+    ] = None,
     inner_reg: Annotated[
-        str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
-    ] = "auto",
-    weights: Annotated[str, typer.Option(help="equal or learnt, inside a slot.")] = "equal",
+        str | None,
+        typer.Option(
+            metavar="REG",
+            help="moments: auto (default), or a share of the mean squared length of features; "
+            "merge-reduce: auto (default), a number, or per-point:NUMBER.",
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="S", help="merge-reduce: slots; by default 10.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="merge-reduce: how rows are chosen; bilevel (default) or any method without a "
+            "network.",
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="merge-reduce: the kernel; by default what serves memories."
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="merge-reduce: squared (default) or cross-entropy.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="merge-reduce: equal (default) or learnt, inside a slot.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", help="Write what is kept as a coreset of the source."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the selections.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of whatever is drawn.")] = 0,
     device: Device = "auto",
     memory: Memory = None,
     threads: Threads = None,
@@ -89,79 +142,199 @@ def stream(
 ) -> None:
     """Consume a source in order into a fixed memory that survives crashes; every row counts once.
 
-    Example: bicore stream digits --capacity 100 --slots 10 --batch 125 --state digits-stream
+    Standard input (-) is read as it comes, CSV with a header or a JSON object a line, and may
+    never end.
+
+    Example: bicore stream digits --capacity 100 --state digits-stream
     """
     check_output(out, force, (".npz",), "--out")
-    for name, value in (("--batch", batch), ("--every", every)):
+    for word, value in (("--batch", batch), ("--every", every)):
         if value < 1:
-            raise InputError(f"{name} {value} is below 1; give a whole number.")
-    selector = _selector(method, kernel, loss, read_regulariser(inner_reg), weights)
-    fresh = MergeReduce(selector, capacity, slots, weights, seed)
+            raise InputError(f"{word} {value} is below 1; give a whole number.")
+    given = {
+        "features": features,
+        "rule": rule,
+        "prior": prior,
+        "half_life": half_life,
+        "inner_reg": inner_reg,
+        "slots": slots,
+        "method": method,
+        "kernel": kernel,
+        "loss": loss,
+        "weights": weights,
+    }
+    fresh = make_buffer(buffer, capacity, seed, given)
     context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
-    opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit
-    )
+    if append and source != "-":
+        raise InputError(f"--append is for standard input, and the source is {source}; leave it.")
+    if source == "-":
+        _refuse_for_pipes(labels, data)
+        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch)
+    else:
+        flow = WholeFlow(
+            open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+        )
     with StateFolder(state) as store:
-        buffer = store.load(lambda path: MergeReduce.load(path, selector)) or fresh
-        _check(buffer, fresh, opened, batch, state)
-        for note in store.notes:
-            print(f"bicore: {note}: the state before it is used.", file=sys.stderr)
-        if store.notes:
-            store.set_aside(buffer.position)
-        if not quiet:
-            _say(opened, buffer)
-        clock = Clock()
-        stopped = _consume(buffer, opened, batch, every, store, context, quiet or as_json)
-        _finish(buffer, opened, None if stopped else out, as_json, state, clock.seconds)
+        held = store.load(lambda path: load_state(path, buffer, fresh)) or fresh
+        run = Run(buffer, held, flow, batch, store, context)
+        run.recognise(fresh, append)
+        _tell_of_damage(run)
+        stopped = run.consume(every, quiet, quiet or as_json)
+        _finish(run, None if stopped else out, as_json, quiet)
     if stopped:
         print(
-            f"bicore: interrupted after {buffer.position} rows; the same command goes on from "
-            "there.",
+            f"bicore: interrupted after {held.position} rows; the same command goes on from there.",
             file=sys.stderr,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: str) -> Selector:
-    if method not in METHODS or as_selector(method).needs_model:
-        raise unknown_name(
-            "method", method, [name for name in METHODS if not as_selector(name).needs_model]
-        )
-    if METHODS[method][0] is not BilevelSelector:
-        return as_selector(method)
-    options = {"inner_reg": regulariser}
-    if kernel != "auto":  # else what the method has, or leaves open
-        options["kernel"] = kernel
-    if loss != "squared":
-        options["loss"] = loss
-    if weights == "learnt":
-        options["weights"] = "final"
-    return as_selector(method, **options)
+def _refuse_for_pipes(labels: str | None, data: str | None) -> None:
+    for word, value in (("--labels", labels), ("--data", data)):
+        if value is not None:
+            raise InputError(f"{word} {value} means nothing for -; it reads --target.")
 
 
-def _check(
-    buffer: MergeReduce, fresh: MergeReduce, source: Source, batch: int, state: Path
-) -> None:
-    """The state was made by this very configuration, from this very source."""
-    changed = fresh.unlike(buffer)
-    if changed:
-        raise InputError(
-            f"{state} holds a stream with another {', '.join(changed)}; use the same options, or "
-            "another --state folder."
-        )
-    if buffer.position and buffer.mark.get("batch") != batch:
-        raise InputError(
-            f"{state} holds a stream of another batch size, {buffer.mark.get('batch')}; use it, or "
-            "another folder."
-        )
-    trail = _trail(NOTHING, source.data[: buffer.position])
-    if buffer.position > len(source.data) or buffer.mark.get("rows", NOTHING) != trail:
-        raise InputError(
-            f"{state} holds a stream of another source: the first {buffer.position} rows differ; "
-            "use the same, or another --state folder (a source may grow at its end, if it is read "
-            "with --scale none)."
-        )
-    buffer.mark = {"batch": batch, "rows": trail}
+def _tell_of_damage(run: Run) -> None:
+    for note in run.store.notes:
+        print(f"bicore: {note}: the state before it is used.", file=sys.stderr)
+    if run.store.notes:
+        run.store.set_aside(run.buffer.position)
+
+
+@dataclass
+class Run:
+    """One call: a buffer, what it is fed with, and where its state is kept."""
+
+    name: str
+    buffer: Buffer
+    flow: Flow
+    batch: int
+    store: StateFolder
+    context: Context
+    clock: Clock = field(default_factory=Clock)
+    #: Rows that this call fed, and the seconds that ``update`` took for them.
+    fed: int = 0
+    update_seconds: float = 0.0
+    #: The mark of the rows being fed, and the position at which it holds.
+    _coming: tuple[int, dict[str, Any]] = (-1, {})
+
+    @property
+    def rate(self) -> float | None:
+        """Rows a second in ``update``; None before there were any."""
+        return self.fed / self.update_seconds if self.update_seconds > 0 else None
+
+    def recognise(self, fresh: Buffer, append: bool) -> None:
+        """See that the state was made by this very configuration, from this very source."""
+        mark = self.buffer.mark
+        place = self.store.path
+        changed = fresh.unlike(self.buffer)
+        if changed:
+            raise InputError(
+                f"{place} holds a stream with another {', '.join(changed)}; use the same options, "
+                "or another --state folder."
+            )
+        trail = NOTHING
+        if self.buffer.position:
+            if mark.get("batch") != self.batch:
+                raise InputError(
+                    f"{place} holds a stream of another batch size, {mark.get('batch')}; use it, "
+                    "or another folder."
+                )
+            self.flow.resume(mark.get("table", {}), self.buffer.position, append)
+            trail = mark.get("rows", NOTHING) if append else self._passed_over()
+            if trail != mark.get("rows", NOTHING):
+                raise InputError(
+                    f"{place} holds a stream of another source: the first {self.buffer.position} "
+                    "rows differ; use the same, or another --state folder (a source may grow at "
+                    "its end, if it is read with --scale none or comes by standard input)."
+                )
+        self.buffer.mark = self._mark(trail)
+
+    def _passed_over(self) -> str:
+        """The digest of the rows that count already, taken from the source once more."""
+        trail = NOTHING
+        left = self.buffer.position
+        while left:
+            rows = self.flow.take(min(left, self.batch))
+            if rows is None:
+                return "the source ended before"
+            trail = _trail(trail, rows)
+            left -= len(rows)
+        return trail
+
+    def _mark(self, trail: str) -> dict[str, Any]:
+        """What is kept beside the state: how to recognise rows, and how to read further ones."""
+        table = self.flow.stored()
+        return {"batch": self.batch, "rows": trail, **({"table": table} if table else {})}
+
+    def consume(self, every: int, quiet: bool, silent: bool) -> bool:
+        """Feed the rest of the source; whether it was interrupted.
+
+        What is saved is always the state after a whole batch.
+        """
+        told = quiet or self._said(first=True)
+        unsaved = 0
+        try:
+            with bar("streaming", silent, lambda _: self.speed()) as progress:
+                while (rows := self.flow.take(self.batch)) is not None:
+                    self._feed(rows)
+                    told = told or self._said()
+                    unsaved += 1
+                    if unsaved == every:
+                        self.store.save(self.buffer)
+                        unsaved = 0
+                    if callable(progress):
+                        progress(self._step())
+        except BicoreError:
+            if unsaved:  # rows of a pipe that count already may never come again
+                self.store.save(self.buffer)
+            raise
+        except KeyboardInterrupt:
+            self._settle()
+            self.store.save(self.buffer)
+            return True
+        if unsaved or not self.store.files():
+            self.store.save(self.buffer)
+        return False
+
+    def _feed(self, rows: Dataset) -> None:
+        """One batch, and the mark of the rows seen with it."""
+        mark = self._mark(_trail(self.buffer.mark["rows"], rows))
+        self._coming = (self.buffer.position + len(rows), mark)
+        clock = Clock()
+        self.buffer.update(rows.x, rows.y, context=self.context)
+        self.buffer.mark = mark
+        self.update_seconds += clock.seconds
+        self.fed += len(rows)
+
+    def _settle(self) -> None:
+        """An interrupt may have come between an update and its mark."""
+        position, mark = self._coming
+        if self.buffer.position == position:
+            self.buffer.mark = mark
+
+    def _said(self, first: bool = False) -> bool:
+        """Tell what is streamed; whether all that can be told was."""
+        if first:
+            many = "rows as they come" if self.flow.rows is None else f"{self.flow.rows} rows"
+            print(f"{self.flow.name}: a stream of {many}", file=sys.stderr)
+            if self.buffer.position:
+                print(f"  going on after {self.buffer.position} rows", file=sys.stderr)
+        if not self.buffer.position:
+            return False
+        story = story_of(self.name, self.buffer)
+        for note in (*self.flow.notes, *([story.words] if story and story.settled else [])):
+            print(f"  {note}", file=sys.stderr)
+        return True
+
+    def speed(self) -> str:
+        """Rows a second in words."""
+        return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
+
+    def _step(self) -> Step:
+        rows = self.flow.rows or 0
+        return Step(self.buffer.position, rows, float("nan"), self.clock.seconds)
 
 
 def _trail(before: str, rows: Dataset) -> str:
@@ -175,126 +348,69 @@ def _trail(before: str, rows: Dataset) -> str:
     return before
 
 
-def _say(source: Source, buffer: MergeReduce) -> None:
-    print(f"{source.name}: a stream of {len(source.data)} rows", file=sys.stderr)
-    for note in source.notes:
-        print(f"  {note}", file=sys.stderr)
-    if buffer.position:
-        print(f"  going on after {buffer.position} rows", file=sys.stderr)
-
-
-def _consume(
-    buffer: MergeReduce,
-    source: Source,
-    batch: int,
-    every: int,
-    store: StateFolder,
-    context: Context,
-    silent: bool,
-) -> bool:
-    """Feed the rest of the source; whether it was interrupted.
-
-    What is saved is always the state after a whole batch.
-    """
-    rows = len(source.data)
-    clock = Clock()
-    unsaved = 0
-    try:
-        with bar("streaming", silent) as progress:
-            for start in range(buffer.position, rows, batch):
-                _feed(buffer, source.data[start : start + batch], context)
-                unsaved += 1
-                if unsaved == every:
-                    store.save(buffer)
-                    unsaved = 0
-                if callable(progress):
-                    progress(Step(buffer.position, rows, float("nan"), clock.seconds))
-    except KeyboardInterrupt:
-        # it may have come between two lines: the mark is made anew for the rows that count
-        trail = _trail(NOTHING, source.data[: buffer.position])
-        buffer.mark = {"batch": batch, "rows": trail}
-        store.save(buffer)
-        return True
-    if unsaved or not store.files():
-        store.save(buffer)
-    return False
-
-
-def _feed(buffer: MergeReduce, rows: Dataset, context: Context) -> None:
-    """One batch, and the mark of the rows seen with it."""
-    trail = _trail(buffer.mark["rows"], rows)
-    buffer.update(rows.x, rows.y, context=context)
-    buffer.mark = {**buffer.mark, "rows": trail}
-
-
-def _finish(
-    buffer: MergeReduce,
-    source: Source,
-    out: Path | None,
-    as_json: bool,
-    state: Path,
-    seconds: float,
-) -> None:
-    if not len(buffer):
+def _finish(run: Run, out: Path | None, as_json: bool, quiet: bool) -> None:
+    if not len(run.buffer):
         return
-    kept = buffer.snapshot()
-    counts = _class_counts(kept, buffer.selector)
+    kept = run.buffer.snapshot()
+    counts = _class_counts(kept)
+    seconds = run.clock.seconds
     if out is not None:
-        _as_coreset(buffer, kept, source.data, seconds).save(out)
+        _as_coreset(run, kept, seconds).save(out)
+    for note in () if quiet else run.flow.later:
+        print(f"  {note}", file=sys.stderr)
     if as_json:
-        print(json.dumps(_answer(buffer, kept, len(source.data), counts, state, seconds)))
+        print(json.dumps(_answer(run, kept, counts, seconds)))
         return
-    print(
-        f"{len(kept)} of {buffer.position} rows kept, slots stand for {buffer.levels} chunks, "
-        f"{seconds:.2f} s"
-    )
+    story = story_of(run.name, run.buffer)
+    more = f", {story.words}" if story and not story.settled else ""
+    speed = f", {run.speed()} in update" if run.rate is not None else ""
+    count = f"{len(kept)} of {run.buffer.position}"
+    print(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
     if counts:
         listed = sorted(counts.items())[:MOST_CLASSES]
         print("by class: " + ", ".join(f"{label}: {count}" for label, count in listed))
-    print(f"state: {state}")
+    print(f"state: {run.store.path}")
     if out is not None:
         print(f"written: {out}")
 
 
-def _class_counts(kept: Dataset, selector: Selector) -> Counter[str]:
+def _class_counts(kept: Dataset) -> Counter[str]:
     """How many rows of each class are kept; empty where y holds no classes."""
-    if kept.y is None or not labels_of(kept, selector):
+    if kept.y is None or read_targets(kept.y).classes is None:
         return Counter()
     return Counter(str(label) for label in kept.y.ravel().tolist())
 
 
-def _as_coreset(buffer: MergeReduce, kept: Dataset, whole: Dataset, seconds: float) -> Coreset:
+def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
     """What is kept as a coreset of the source, whose rows are the positions in the stream."""
     provenance = Provenance(
-        method=buffer.name,
-        rows=len(whole),
-        seed=buffer.seed,
+        method=run.buffer.name,
+        rows=run.flow.rows if run.flow.rows is not None else run.buffer.position,
+        seed=run.buffer.seed,
         seconds=seconds,
-        fingerprint=whole.fingerprint(),
+        fingerprint=run.flow.fingerprint(),
     )
     return Coreset(
         kept.ids, kept.weights, kept.ids, provenance=provenance, details={"weights": "learnt"}
     )
 
 
-def _answer(
-    buffer: MergeReduce,
-    kept: Dataset,
-    rows: int,
-    counts: Counter[str],
-    state: Path,
-    seconds: float,
-) -> dict[str, Any]:
+def _answer(run: Run, kept: Dataset, counts: Counter[str], seconds: float) -> dict[str, Any]:
+    story = story_of(run.name, run.buffer)
     return {
-        "position": buffer.position,
-        "rows": rows,
+        "buffer": run.name,
+        "position": run.buffer.position,
+        "rows": run.flow.rows if run.flow.rows is not None else run.buffer.position,
         "kept": len(kept),
-        "capacity": buffer.capacity,
-        "levels": buffer.levels,
+        "capacity": run.buffer.capacity,
+        **(story.values if story else {}),
         "classes": dict(counts),
         "ids": kept.ids.tolist(),
         "weights": kept.weights.tolist(),
-        "state": str(state),
+        "notes": [*run.flow.notes, *run.flow.later],
+        "state": str(run.store.path),
         "seconds": seconds,
+        "update_seconds": run.update_seconds,
+        "rows_per_second": run.rate,
         "version": __version__,
     }

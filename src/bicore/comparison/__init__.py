@@ -31,6 +31,7 @@ from bicore.comparison.statistics import (
     smallest_detectable,
     summarise,
 )
+from bicore.comparison.streams import Order, StreamComparison, positions_of
 
 __all__ = [
     "JUDGES",
@@ -50,6 +51,7 @@ __all__ = [
     "Measures",
     "NearestJudge",
     "NetworkJudge",
+    "Order",
     "Pools",
     "Price",
     "Records",
@@ -57,6 +59,7 @@ __all__ = [
     "Row",
     "Sample",
     "Stage",
+    "StreamComparison",
     "Summary",
     "Verdict",
     "Worth",
@@ -67,6 +70,7 @@ __all__ = [
     "make_pools",
     "paired_difference",
     "perceptron",
+    "positions_of",
     "scored",
     "search",
     "smallest_detectable",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bicore.comparison.equivalence import Equivalent, worth_of_rows
-from bicore.comparison.grid import MAJORITY, WHOLE, Comparison
 from bicore.comparison.judges.base import Judge
 from bicore.comparison.judges.measures import Measure, measures_of
+from bicore.comparison.judging import MAJORITY, WHOLE, Judging
 from bicore.comparison.records import Row
 from bicore.comparison.statistics import Entry, Summary, scored, summarise
 
@@ -47,12 +48,12 @@ class Findings:
     worth: dict[tuple[str, int], Equivalent]
 
 
-def findings_of(run: Comparison, measure: Measure) -> list[Findings]:
+def findings_of(run: Judging[Any], measure: Measure) -> list[Findings]:
     """What each judge found.
 
     Parameters
     ----------
-    run : Comparison
+    run : Comparison or StreamComparison
         Done, or as far as it came.
     measure : Measure
         By which measure.
@@ -67,7 +68,7 @@ def findings_of(run: Comparison, measure: Measure) -> list[Findings]:
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.comparison import Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.comparison import Comparison, Grid, Records, RidgeJudge, make_pools
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
@@ -86,7 +87,7 @@ def findings_of(run: Comparison, measure: Measure) -> list[Findings]:
     return [_of_judge(run, judge, measure) for judge in run.judges]
 
 
-def _of_judge(run: Comparison, judge: Judge, measure: Measure) -> Findings:
+def _of_judge(run: Judging[Any], judge: Judge, measure: Measure) -> Findings:
     rows = _rows(run, judge, measure)
     summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
@@ -97,7 +98,7 @@ def _of_judge(run: Comparison, judge: Judge, measure: Measure) -> Findings:
     return Findings(judge, measure, summary, majority, whole, note, worth)
 
 
-def _rows(run: Comparison, judge: Judge, measure: Measure) -> list[Row]:
+def _rows(run: Judging[Any], judge: Judge, measure: Measure) -> list[Row]:
     """The run's rows as a judge and a measure score them."""
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
     if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
@@ -105,7 +106,7 @@ def _rows(run: Comparison, judge: Judge, measure: Measure) -> list[Row]:
     return scored(rows, judge.name, measure.key)
 
 
-def _reference(run: Comparison, judge: Judge, name: str) -> dict[str, Entry]:
+def _reference(run: Judging[Any], judge: Judge, name: str) -> dict[str, Entry]:
     """All measures of a row that is of no method."""
     size = run.pools.size
     found: dict[str, Entry] = {}
@@ -117,7 +118,7 @@ def _reference(run: Comparison, judge: Judge, name: str) -> dict[str, Entry]:
 
 
 def _note(
-    run: Comparison, judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
+    run: Judging[Any], judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
 ) -> str:
     main = measures_of(run.pools.classification)[0]
     plain, trained = majority.get(main.key), whole.get(main.key)

@@ -5,75 +5,22 @@ The selections of a seed and size are judged together, and their rows written as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
-from bicore.comparison.judges import (
-    Judge,
-    MajorityJudge,
-    Measures,
-    NetworkJudge,
-    Sample,
-    as_sample,
-    perceptron,
-)
+from bicore.comparison.judges import NetworkJudge, perceptron
 from bicore.comparison.judges.base import Trainer
-from bicore.comparison.judges.tuning import drawn
-from bicore.comparison.pools import Pools, labels_of
-from bicore.comparison.records import Records, Row
+from bicore.comparison.judging import MAJORITY as MAJORITY
+from bicore.comparison.judging import WHOLE as WHOLE
+from bicore.comparison.judging import Found, Judging, SeedData
+from bicore.comparison.judging import Grid as Grid
 from bicore.coreset import Coreset, Status
-from bicore.data import Dataset
 from bicore.errors import BicoreError
 from bicore.networks.observe import Observed, observe
-from bicore.runtime import Clock, Context, Runtime
+from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector
-
-#: The names under which the judge trained on the whole pool is recorded, and who knows of the pool
-#: nothing but its majority class or mean.
-WHOLE = "everything"
-MAJORITY = "majority"
-
-
-#: Measures of one selection by the judges' names.
-Found = dict[str, Measures]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What is compared: every method at every size for every seed.
-
-    Parameters
-    ----------
-    methods : mapping
-        Selectors by the name that tables show.
-    sizes : sequence of int
-        How many points are selected.
-    seeds : sequence of int
-        Repetitions, each with a pool and a judge of its own.
-
-    Examples
-    --------
-    >>> from bicore.selectors import ClassBalanced, Uniform
-    >>> Grid({"uniform": Uniform(), "balanced": ClassBalanced()}, [5, 10], range(3)).cells()
-    12
-    """
-
-    methods: Mapping[str, Selector]
-    sizes: Sequence[int]
-    seeds: Sequence[int]
-
-    def cells(self) -> int:
-        """How many rows there will be.
-
-        Returns
-        -------
-        int
-            The number of methods, times that of sizes, times that of seeds.
-        """
-        return len(self.methods) * len(self.sizes) * len(self.seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +33,7 @@ class Picked:
 
 
 @dataclass
-class Comparison:
+class Comparison(Judging[Selector]):
     """One run; after it, ``failed`` holds why a method was left out.
 
     Parameters
@@ -103,8 +50,6 @@ class Comparison:
         Device and limits of the selections.
     whole : bool
         Whether the judges are also trained on all of each pool.
-    model_steps : int
-        How long the model that methods look at is trained where the judge is no network.
     tell : callable, optional
         Receives how many rows are done, and what is being done.
     failed : dict
@@ -113,11 +58,14 @@ class Comparison:
         Further judges of the same selections; their measures stand in the rows too.
     majority : bool
         Whether the majority class or the mean of each pool is tested too.
+    model_steps : int
+        How long the model that methods look at is trained where the judge is no network.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
+    >>> from bicore import Runtime
     >>> from bicore.comparison import Records, RidgeJudge, make_pools
     >>> from bicore.selectors import KCenter, Uniform
     >>> from bicore.sources.opening import open_source
@@ -131,22 +79,7 @@ class Comparison:
     (4, {})
     """
 
-    pools: Pools
-    grid: Grid
-    judge: Judge
-    records: Records
-    runtime: Runtime
-    whole: bool = False
     model_steps: int = 1000
-    tell: Callable[[int, str], None] | None = None
-    failed: dict[str, str] = field(default_factory=dict)
-    others: Sequence[Judge] = ()
-    majority: bool = False
-
-    @property
-    def judges(self) -> tuple[Judge, ...]:
-        """All judges, the one that gives the score first."""
-        return (self.judge, *self.others)
 
     @property
     def trainer(self) -> Trainer:
@@ -166,48 +99,6 @@ class Comparison:
                 self._fill(stage, size)
             for name in references:
                 self._refer(stage, name)
-
-    def done(self) -> int:
-        """How many cells have a row.
-
-        Returns
-        -------
-        int
-            At most :meth:`Grid.cells`.
-        """
-        wanted = self.grid
-        return sum(
-            row.method in wanted.methods and row.size in wanted.sizes and row.seed in wanted.seeds
-            for row in self.records.rows.values()
-        )
-
-    def say(self, words: str) -> None:
-        """Hand on how far the run is.
-
-        Parameters
-        ----------
-        words : str
-            What is being done.
-        """
-        if self.tell is not None:
-            self.tell(self.done(), words)
-
-    def _missing(self, size: int, seed: int) -> list[str]:
-        known = self.records.rows
-        return [
-            name
-            for name in self.grid.methods
-            if name not in self.failed and (name, size, seed) not in known
-        ]
-
-    def _missing_references(self, seed: int) -> list[str]:
-        asked = {MAJORITY: self.majority, WHOLE: self.whole}
-        known = self.records.rows
-        return [
-            name
-            for name, wanted in asked.items()
-            if wanted and name not in self.failed and (name, self.pools.size, seed) not in known
-        ]
 
     def _fill(self, stage: Stage, size: int) -> None:
         """Select with each method, and judge as soon as a stack is complete."""
@@ -265,36 +156,8 @@ class Comparison:
                 return [None]
             return [self._measures(stage, [picked])[0] for picked in stack]
 
-    def _judged(self, stage: Stage, samples: list[Sample], judges: Sequence[Judge]) -> list[Found]:
-        """For each sample what every judge says."""
-        outputs = self.pools.outputs
-        by_judge = [
-            judge.tuned_by(stage.rows).measures(samples, stage.test, outputs, stage.seed)
-            for judge in judges
-        ]
-        names = [judge.name for judge in self.judges]
-        return [dict(zip(names, own, strict=True)) for own in zip(*by_judge, strict=True)]
 
-    def _refer(self, stage: Stage, name: str) -> None:
-        """The row of all of the pool: of the judges trained on it, or of its majority."""
-        self.say(f"{name}, the whole pool of seed {stage.seed}")
-        judges = self.judges if name == WHOLE else [MajorityJudge()] * len(self.judges)
-        try:
-            found = self._judged(stage, [stage.sample(stage.pool)], judges)[0]
-        except BicoreError as error:
-            self.failed[name] = f"seed {stage.seed}: {error}"
-            return
-        self._record(name, self.pools.size, stage.seed, found, 0.0, 0.0)
-
-    def _record(
-        self, method: str, size: int, seed: int, found: Found, seconds: float, model: float
-    ) -> None:
-        measures = {judge: dict(own.values) for judge, own in found.items()}
-        score = found[self.judge.name].main
-        self.records.add(Row(method, size, seed, score, seconds, model, measures))
-
-
-class Stage:
+class Stage(SeedData):
     """One seed: its pool and test data, and the model that some methods look at.
 
     The model is trained on the whole pool when first asked for.
@@ -312,33 +175,11 @@ class Stage:
     """
 
     def __init__(self, comparison: Comparison, seed: int) -> None:
+        super().__init__(comparison, seed)
         self.comparison = comparison
-        self.seed = seed
-        self.pool, test = comparison.pools.of(seed)
-        self.test = self.sample(test)
-        #: Of the pool, that judges are tuned by.
-        self.rows = self.sample(self.pool[drawn(len(self.pool), seed)])
         self.model_seconds = 0.0
         self.module: nn.Module | None = None
         self.observed: Observed | None = None
-
-    def sample(self, data: Dataset) -> Sample:
-        """Rows as the judge sees them.
-
-        Parameters
-        ----------
-        data : Dataset
-            Rows of the pool or of the test data.
-
-        Returns
-        -------
-        Sample
-            On the device of the run.
-        """
-        pools = self.comparison.pools
-        labels = labels_of(data, pools.classification)
-        device = self.comparison.runtime.torch_device
-        return as_sample(data.x, labels, data.weights, device, pools.classification)
 
     def context(self, selector: Selector) -> Context:
         """What a method is given beside the pool.

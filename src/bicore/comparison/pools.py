@@ -58,13 +58,15 @@ class Pools:
         """Whether the labels are classes."""
         return self.targets.classes is not None
 
-    def of(self, seed: int) -> tuple[Dataset, Dataset]:
+    def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
         """The pool and the test data of one seed.
 
         Parameters
         ----------
         seed : int
             Of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source; if not, it is as it was drawn.
 
         Returns
         -------
@@ -75,10 +77,11 @@ class Pools:
         order = np.random.default_rng((seed, 0)).permutation(len(data))
         if self.test is None:
             chosen = data[order[: self.test_size]]
-            pool = data[order[self.test_size : self.test_size + self.size]]
+            rows = order[self.test_size : self.test_size + self.size]
         else:
             chosen = self.test[: self.test_size]
-            pool = data[order[: self.size]]
+            rows = order[: self.size]
+        pool = data[np.sort(rows) if in_order else rows]
         pool = Dataset(pool.x, pool.y, pool.weight)  # ids are places in the pool
         if not self.standardise:
             return pool, chosen

@@ -5,12 +5,14 @@ from bicore.memory.gradient import GradientSampling
 from bicore.memory.joint_replay import JointReplay
 from bicore.memory.merge_reduce import MergeReduce
 from bicore.memory.moment_memory import MomentMemory
+from bicore.memory.names import BUFFERS, as_buffer
 from bicore.memory.prototypes import Prototypes
 from bicore.memory.replay import ReplayMemory
 from bicore.memory.reservoir import ClassBalancedReservoir, Reservoir
 from bicore.memory.store import StateFolder
 
 __all__ = [
+    "BUFFERS",
     "Buffer",
     "ClassBalancedReservoir",
     "GradientSampling",
@@ -21,4 +23,5 @@ __all__ = [
     "ReplayMemory",
     "Reservoir",
     "StateFolder",
+    "as_buffer",
 ]

@@ -17,9 +17,14 @@ COLOURS = 10
 
 
 def draw_curves(
-    summary: Summary, methods: Sequence[str], title: str, score: str, path: Path
+    summary: Summary,
+    methods: Sequence[str],
+    title: str,
+    score: str,
+    path: Path,
+    along: str = "points selected",
 ) -> None:
-    """Draw accuracy against size, with bands of one standard error.
+    """Draw accuracy against size, or along a stream, with bands of one standard error.
 
     Parameters
     ----------
@@ -31,6 +36,8 @@ def draw_curves(
         Above the picture, and beside its upright axis.
     path : Path
         A PNG, PDF or SVG, by its ending; it is written beside and renamed.
+    along : str
+        What the sizes are.
 
     Raises
     ------
@@ -55,7 +62,7 @@ def draw_curves(
         entries = [entry for entry in summary.entries if entry.method == method]
         if entries:
             _curve(axis, number, entries)
-    axis.set_xlabel("points selected")
+    axis.set_xlabel(along)
     axis.set_ylabel(score)
     axis.set_title(title, fontsize=10)
     axis.grid(alpha=0.25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,23 +100,31 @@ _SCALES_IN_WORDS = {
 }
 
 
-def scaling(x: Array, keep: Array | None = None) -> Callable[[Array], Array]:
-    """The map that gives x mean 0 and variance 1 a column, or a channel of images.
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The map that takes a mean off and divides by a spread, a column or a channel at a time.
 
-    Constant ones become 0, and ``keep`` marks columns left alone.
+    Constant columns become 0, and ``keep`` marks columns left alone.
     """
-    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-    mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
-    std = x.std(axis=axes, keepdims=True, dtype=np.float64)
 
-    def apply(values: Array) -> Array:
+    mean: Array
+    spread: Array
+    keep: Array | None = None
+
+    def __call__(self, values: Array) -> Array:
         values = values.astype(np.float64)
-        result = (values - mean) / np.where(std > 0, std, 1.0)
-        if keep is not None:
-            result[:, keep] = values[:, keep]
+        result = (values - self.mean) / np.where(self.spread > 0, self.spread, 1.0)
+        if self.keep is not None:
+            result[:, self.keep] = values[:, self.keep]
         return np.asarray(result)
 
-    return apply
+
+def scaling(x: Array, keep: Array | None = None) -> Scaling:
+    """The map that gives x mean 0 and variance 1 a column, or a channel of images."""
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
+    spread = x.std(axis=axes, keepdims=True, dtype=np.float64)
+    return Scaling(mean, spread, keep)
 
 
 def standardised(x: Array, keep: Array | None = None) -> Array:

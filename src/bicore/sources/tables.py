@@ -16,7 +16,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,12 +29,8 @@ from bicore.errors import InputError, unknown_name
 from bicore.files import replacing
 from bicore.sources.arrays import unreadable
 from bicore.sources.base import Source
+from bicore.sources.columns import numbers_or_none, settled_columns, settled_target
 
-#: How people write that there is no value, in small letters.
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
-#: A text column of at most this many values, or this share of the rows, becomes indicators.
-FEW_VALUES = 20
-FEW_SHARE = 0.05
 #: Above this many classes an integer target is more likely an amount; the notes say how to treat it
 #: as one.
 MANY_CLASSES = 50
@@ -60,7 +55,7 @@ def csv_table(path: Path | None) -> Table:
     """
     where = str(path or "standard input")
     text = _text(path, where)
-    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
+    delimiter = delimiter_of(text.split("\n", 1)[0])
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows: list[list[str]] = []
@@ -82,6 +77,11 @@ def csv_table(path: Path | None) -> Table:
         )
     names = [name.strip() for name in rows[0]]
     return Table(names, [list(column) for column in zip(*rows[1:], strict=True)])
+
+
+def delimiter_of(header: str) -> str:
+    """What separates the cells of a header."""
+    return max(",;\t|", key=header.count)
 
 
 def _text(path: Path | None, where: str) -> str:
@@ -120,17 +120,7 @@ def _pyarrow() -> tuple[Any, Any]:
 
 def table_source(name: str, table: Table, target: str | None, weight: str | None) -> Source:
     """Features, target and weights from a table."""
-    for argument, column in (("target", target), ("data-weights", weight)):
-        if column is not None and column not in table.names:
-            raise unknown_name(argument, column, table.names)
-    if weight is not None and weight == target:
-        raise InputError(
-            f"--data-weights {weight} is the target column itself; name another column."
-        )
-    if target is None:
-        raise InputError(f"a table needs --target COLUMN; {name} holds {', '.join(table.names)}.")
-    if len(set(table.names)) != len(table.names):
-        raise InputError(f"{name} has two columns of one name; rename one.")
+    target = checked_names(name, table.names, target, weight)
     cells = dict(zip(table.names, table.columns, strict=True))
     y = _target(target, cells[target])
     weights = None if weight is None else _numbers(weight, cells[weight])
@@ -150,93 +140,37 @@ def table_source(name: str, table: Table, target: str | None, weight: str | None
     return Source(name, Dataset(x, y, weights), "standard", tuple(notes), table=table, keep=keep)
 
 
+def checked_names(name: str, names: list[str], target: str | None, weight: str | None) -> str:
+    """The target column, once all columns that are named are there."""
+    for argument, column in (("target", target), ("data-weights", weight)):
+        if column is not None and column not in names:
+            raise unknown_name(argument, column, names)
+    if weight is not None and weight == target:
+        raise InputError(
+            f"--data-weights {weight} is the target column itself; name another column."
+        )
+    if target is None:
+        raise InputError(f"a table needs --target COLUMN; {name} holds {', '.join(names)}.")
+    if len(set(names)) != len(names):
+        raise InputError(f"{name} has two columns of one name; rename one.")
+    return target
+
+
 def _features(cells: dict[str, list[Any]]) -> tuple[Array, Array, list[str]]:
     """A matrix of the columns, which of its columns are indicators, and what each became."""
-    parts: list[Array] = []
-    indicator: list[bool] = []
-    kinds: dict[str, list[str]] = {"numeric": [], "categorical": [], "left out": []}
-    for name, column in cells.items():
-        values = _numbers_or_none(column)
-        if values is not None and not np.isnan(values).all():
-            filled = int(np.isnan(values).sum())
-            parts.append(np.where(np.isnan(values), np.nanmedian(values), values)[:, None])
-            indicator.append(False)
-            kinds["numeric"].append(name + (f" ({filled} missing → median)" if filled else ""))
-            continue
-        texts = [None if _missing(cell) else str(cell) for cell in column]
-        known = sorted({text for text in texts if text is not None})
-        if known and len(known) <= max(FEW_VALUES, FEW_SHARE * len(column)):
-            indicators = [[text == value for value in known] for text in texts]
-            parts.append(np.array(indicators, dtype=np.float64))
-            indicator += [True] * len(known)
-            kinds["categorical"].append(f"{name} ({len(known)} values)")
-        else:
-            kinds["left out"].append(f"{name} ({_why_left_out(known)})")
-    if not parts:
-        raise InputError(
-            "no column can serve as a feature: "
-            f"{', '.join(kinds['left out'] or ['there is none'])}."
-        )
-    notes = [f"{kind} columns: {', '.join(names)}" for kind, names in kinds.items() if names]
-    return np.hstack(parts), np.array(indicator), notes
-
-
-def _why_left_out(known: list[str]) -> str:
-    if not known:
-        return "empty"
-    if all(re.fullmatch(r"\s*-?\d+,\d+\s*", text) for text in known):
-        return "numbers with decimal commas; write decimal points"
-    return f"text, {len(known)} values"
-
-
-def _missing(cell: Any) -> bool:
-    # Only NaN differs from itself.
-    if cell is None or cell != cell:
-        return True
-    return isinstance(cell, str) and cell.strip().lower() in MISSING
-
-
-def _numbers_or_none(column: list[Any]) -> Array | None:
-    """The column as floats with NaN where missing; None when a cell is no number."""
-    try:
-        return np.array([np.nan if _missing(cell) else _number(cell) for cell in column])
-    except (TypeError, ValueError):
-        return None
-
-
-def _number(cell: Any) -> float:
-    if isinstance(cell, bool):
-        raise TypeError("booleans are categories")
-    return float(cell)
+    columns = settled_columns(cells)
+    return columns.encoded(cells), columns.indicators, columns.notes
 
 
 def _numbers(name: str, column: list[Any]) -> Array:
-    values = _numbers_or_none(column)
+    values = numbers_or_none(column)
     if values is None:
         raise InputError(f"the weight column {name!r} holds values that are not numbers.")
     return values
 
 
 def _target(name: str, column: list[Any]) -> Array:
-    lost = [row for row, cell in enumerate(column) if _missing(cell)]
-    if lost:
-        raise InputError(
-            f"the target column {name!r} has no value in row {lost[0]} (and {len(lost) - 1} more); "
-            "fill or drop those rows."
-        )
-    values = _numbers_or_none(column)
-    if values is None:
-        return np.array([str(cell).strip() for cell in column])
-    if all(_whole(cell) for cell in column):
-        return np.array([int(cell) for cell in column], dtype=np.int64)
-    return values
-
-
-def _whole(cell: Any) -> bool:
-    """Whether a number was written as an integer."""
-    if isinstance(cell, str):
-        return "." not in cell and "e" not in cell.lower()
-    return isinstance(cell, int)
+    return settled_target(name, column).encoded(column)
 
 
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
