@@ -73,7 +73,8 @@ class Row(ABC):
     unless another title is given.
 
     ``paper`` is the published number, ``source`` where its runs are if another table has them, and
-    a ``reference`` is the paper's own method, with which the other rows are compared.
+    a ``reference`` is the paper's own method or the one that is proposed in its place: the other
+    rows are compared with it.
     """
 
     problem: Problem
