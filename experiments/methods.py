@@ -11,7 +11,14 @@ from experiments.paper import published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
-from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, ByMoments, Slots, Store
+from experiments.stores import (
+    BALANCED_RESERVOIR,
+    JOINT_MOMENTS,
+    RESERVOIR,
+    ByMoments,
+    Slots,
+    Store,
+)
 from experiments.streaming import StreamRow, Weighting
 from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
 
@@ -64,6 +71,14 @@ def continual_rows(problem: Problem, memory: int) -> list[ContinualRow]:
             reference=row.picker is CORESET and row.rehearsed,
         )
         for row in rows
+    ]
+
+
+def joint_rows(problem: Problem, memory: int) -> list[ContinualRow]:
+    """One choice over all tasks by moments, by the rules of the streams' rows."""
+    return [
+        continual_row(problem, memory, key, None, store=store, reference=store == ByMoments())
+        for key, store in JOINT_MOMENTS.items()
     ]
 
 

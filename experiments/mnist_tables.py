@@ -14,6 +14,7 @@ from experiments.methods import (
     coreset_row,
     counted,
     imbalanced_rows,
+    joint_rows,
     moment_rows,
     stream_row,
     summary_rows,
@@ -78,12 +79,14 @@ def continual_table() -> list[Row]:
 
 def _continual(problem: Problem) -> Sequence[Row]:
     """The paper's rows, and variants of our own: every point a candidate, the squared error in
-    place of the cross-entropy, weights kept in the memory."""
+    place of the cross-entropy, weights kept in the memory; and one choice over all tasks by
+    moments."""
     return [
         *continual_rows(problem, MEMORY),
         continual_row(problem, MEMORY, "Coreset, all candidates", ByKernel(all_candidates=True)),
         continual_row(problem, MEMORY, "Coreset, squared error", SQUARED_CORESET),
         continual_row(problem, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET),
+        *joint_rows(problem, MEMORY),
     ]
 
 

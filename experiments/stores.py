@@ -141,6 +141,11 @@ MOMENTS = {
     "Moments, elimination": ByMoments(),
     "Moments, gradient": ByMoments("gradient"),
 }
+#: The same as memories of tasks.
+JOINT_MOMENTS = {
+    "Joint moments, elimination": ByMoments(),
+    "Joint moments, gradient": ByMoments("gradient"),
+}
 #: The same with every class counted alike, however the stream is mixed.
 EQUAL_MOMENTS = {
     f"{key}, equal prior": replace(store, prior="equal") for key, store in MOMENTS.items()

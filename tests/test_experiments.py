@@ -16,7 +16,7 @@ from scipy import stats
 from torch import nn
 
 from bicore import Context, Dataset, MergeReduce, ReplayMemory
-from bicore.memory import ClassBalancedReservoir
+from bicore.memory import ClassBalancedReservoir, MomentMemory
 from bicore.selectors import as_selector
 from experiments import (
     cifar,
@@ -244,14 +244,20 @@ def flowing(store, memory, **facts):
 
 
 @pytest.mark.parametrize(
-    "picker", [UNIFORM, NOISY, RBF_CORESET, ByEmbedding(), ByDirections()], ids=repr
+    ("picker", "store"),
+    [
+        *((picker, None) for picker in (UNIFORM, NOISY, RBF_CORESET)),
+        *((picker, None) for picker in (ByEmbedding(), ByDirections())),
+        (None, ByMoments()),
+    ],
+    ids=repr,
 )
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(
-    picker, tmp_path
+    picker, store, tmp_path
 ):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    row = learning(picker)
+    row = learning(picker, store=store)
     job = Job(0, [0.1, 10.0])
 
     def run(checkpoint):
@@ -901,6 +907,30 @@ def test_networks_that_choose_rehearse_what_they_have_chosen(picker, memories, m
     for which, beta in enumerate((0.0, 100.0)):
         torch.testing.assert_close(found[beta], held[min(which, memories - 1)].tensors()[0].float())
     assert torch.equal(found[0.0], found[100.0]) == (memories == 1)
+
+
+def test_a_joint_memory_is_fed_in_batches_and_rehearsed_equally_as_much_as_there_are_tasks(
+    tmp_path, monkeypatch
+):
+    train, test = load(None)
+    made = split(train, test[:60], 3, 130)
+    fed = []
+    rehearsed = []
+    update = MomentMemory.update
+    monkeypatch.setattr(
+        MomentMemory,
+        "update",
+        lambda self, x, y, **options: fed.append(len(x)) or update(self, x, y, **options),
+    )
+    monkeypatch.setattr(Learner, "rehearse", lambda self, memory: rehearsed.append(memory))
+    row = learning(None, store=ByMoments(features="rows"), epochs=1)
+    assert row.rehearsed
+    dict(continual.run(row, Job(0, [1.0]), made))
+    assert fed == [125, 5] * 3  # no row of a task is left out
+    for tasks, memory in enumerate(rehearsed, 1):
+        torch.testing.assert_close(memory.weight, torch.full((6,), tasks / 6))
+    assert len(rehearsed) == 3
+    assert set(rehearsed[-1].y.tolist()) - {4, 5}  # of earlier tasks too
 
 
 def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
