@@ -39,7 +39,14 @@ from experiments.cifar_tables import BETA_EPOCHS, every_plan
 from experiments.continual import started
 from experiments.masked import masked_sum
 from experiments.methods import continual_row, stream_row, summary_rows
-from experiments.networks import Architecture, ConvNet, FullyConnected, Network, ResNet18
+from experiments.networks import (
+    Architecture,
+    ConvNet,
+    FullyConnected,
+    Network,
+    ResNet18,
+    grouped,
+)
 from experiments.paper import PAPER
 from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST, Data
 from experiments.records import RecordError, Records, TornLine
@@ -211,9 +218,11 @@ def test_the_residual_network_is_the_papers_and_sees_crops_and_mirror_images():
         found.update(matches)
     assert len(found) > 40
     assert {mirrored for _, _, mirrored in found} == {False, True}
-    small = ResNet18(width=8, normalised=True)
-    assert sum(isinstance(part, nn.BatchNorm2d) for part in small.modules()) == 20
-    assert small(x[:2]).shape == (2, 10)
+    for norm, kind in ((nn.BatchNorm2d, nn.BatchNorm2d), (grouped, nn.GroupNorm)):
+        small = ResNet18(width=8, norm=norm)
+        assert sum(isinstance(part, kind) for part in small.modules()) == 20
+        assert small(x[:2]).shape == (2, 10)
+    assert {part.num_groups for part in small.modules() if isinstance(part, kind)} == {8, 16, 32}
 
 
 @dataclass
