@@ -18,7 +18,7 @@ from experiments.networks import Network
 from experiments.rehearsal import RehearsingRow
 from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, Picker, context_of
-from experiments.stores import Room, Store
+from experiments.stores import ByMoments
 from experiments.tasks import Task
 from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 
@@ -29,22 +29,21 @@ TASK_PARTS = 4
 @dataclass(frozen=True, kw_only=True)
 class ContinualRow(RehearsingRow):
     """Task after task, with rehearsal of what the ``picker`` has chosen from each of those before,
-    or a ``store`` from all of them; without either nothing is rehearsed. ``noisy`` networks are
+    or ``jointly`` from all of them; without either nothing is rehearsed. ``noisy`` networks are
     looked at with dropout on."""
 
     picker: Picker | None
-    store: Store | None = None
+    jointly: ByMoments | None = None
     noisy: bool = False
 
     @property
     def rehearsed(self) -> bool:
-        return not (self.picker is None and self.store is None) and not self.at_end
+        return not (self.picker is None and self.jointly is None) and not self.at_end
 
     def keeping(self, job: Job) -> Keeping | None:
         """How points of the tasks are kept."""
-        if self.store is not None:
-            room = Room(self.problem, self.memory, 1, job.seed, job.device, self.penalty)
-            return Jointly(self.store, room)
+        if self.jointly is not None:
+            return Jointly(self.jointly, self.memory, job.seed)
         if self.picker is None:
             return None
         selector = self.picker.selector(self.problem, job.device, self.penalty)

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from bicore import Context, ReplayMemory, Selector
-from bicore.memory import Buffer
+from bicore.memory import JointReplay
 from experiments.selectors import Picker
-from experiments.stores import Room, Store
-from experiments.tasks import BATCH
+from experiments.stores import ByMoments
 
 
 class TaskMemory(Protocol):
@@ -26,36 +24,6 @@ class TaskMemory(Protocol):
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]: ...
 
     def save(self, path: str | os.PathLike[str]) -> Path: ...
-
-
-class JointMemory:
-    """A buffer that is shown one task after the other, in the batches of a stream, and chooses over
-    all of them. Its rows are rehearsed equally, as much in sum as a share for every task would be.
-    """
-
-    def __init__(self, buffer: Buffer) -> None:
-        self.buffer = buffer
-
-    @property
-    def tasks(self) -> int:
-        """How many there were; the buffer's mark is saved with it."""
-        return int(self.buffer.mark.get("tasks", 0))
-
-    def add_task(self, x: Any, y: Any, *, context: Context) -> None:
-        for start in range(0, len(x), BATCH):
-            rows = slice(start, start + BATCH)
-            self.buffer.update(x[rows], y[rows], context=context)
-        self.buffer.mark = {"tasks": self.tasks + 1}
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of all rows: the mean of weight·loss is the number of tasks times their mean loss."""
-        kept = self.buffer.snapshot()
-        assert kept.y is not None
-        labels = torch.from_numpy(kept.y.astype("int64"))
-        return torch.from_numpy(kept.x), labels, torch.full((len(labels),), float(self.tasks))
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        return self.buffer.save(path)
 
 
 class Keeping(ABC):
@@ -113,16 +81,20 @@ class InShares(Keeping):
 
 @dataclass(frozen=True)
 class Jointly(Keeping):
-    """What the ``store`` of a stream chooses from all tasks."""
+    """What the ``store`` chooses from all tasks."""
 
-    store: Store
-    room: Room
+    store: ByMoments
+    capacity: int
+    seed: int
 
     def memory(self) -> TaskMemory:
-        return JointMemory(self.store.buffer(self.room))
+        store = self.store
+        return JointReplay(
+            self.capacity, store.features, store.rule, prior=store.prior, seed=self.seed
+        )
 
     def load(self, path: Path) -> TaskMemory:
-        return JointMemory(self.store.load(path, self.room))
+        return JointReplay.load(path)
 
     def place(self, device: str) -> str:
         return self.store.place(device)

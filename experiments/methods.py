@@ -77,8 +77,8 @@ def continual_rows(problem: Problem, memory: int) -> list[ContinualRow]:
 def joint_rows(problem: Problem, memory: int) -> list[ContinualRow]:
     """One choice over all tasks by moments, by the rules of the streams' rows."""
     return [
-        continual_row(problem, memory, key, None, store=store, reference=store == ByMoments())
-        for key, store in JOINT_MOMENTS.items()
+        continual_row(problem, memory, key, None, jointly=how, reference=how == ByMoments())
+        for key, how in JOINT_MOMENTS.items()
     ]
 
 

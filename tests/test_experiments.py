@@ -16,7 +16,7 @@ from scipy import stats
 from torch import nn
 
 from bicore import Context, Dataset, MergeReduce, ReplayMemory
-from bicore.memory import ClassBalancedReservoir, MomentMemory
+from bicore.memory import ClassBalancedReservoir
 from bicore.selectors import as_selector
 from experiments import (
     cifar,
@@ -253,7 +253,7 @@ def flowing(store, memory, **facts):
 
 
 @pytest.mark.parametrize(
-    ("picker", "store"),
+    ("picker", "jointly"),
     [
         *((picker, None) for picker in (UNIFORM, NOISY, RBF_CORESET)),
         *((picker, None) for picker in (ByEmbedding(), ByDirections())),
@@ -262,11 +262,11 @@ def flowing(store, memory, **facts):
     ids=repr,
 )
 def test_a_run_that_was_cut_off_in_the_middle_of_a_task_goes_on_to_the_same_numbers(
-    picker, store, tmp_path
+    picker, jointly, tmp_path
 ):
     train, test = load(None)
     made = split(train, test[:60], 3, 40)
-    row = learning(picker, store=store)
+    row = learning(picker, jointly=jointly)
     job = Job(0, [0.1, 10.0])
 
     def run(checkpoint):
@@ -918,24 +918,14 @@ def test_networks_that_choose_rehearse_what_they_have_chosen(picker, memories, m
     assert torch.equal(found[0.0], found[100.0]) == (memories == 1)
 
 
-def test_a_joint_memory_is_fed_in_batches_and_rehearsed_equally_as_much_as_there_are_tasks(
-    tmp_path, monkeypatch
-):
+def test_a_joint_memory_is_rehearsed_equally_as_much_as_there_are_tasks(monkeypatch):
     train, test = load(None)
     made = split(train, test[:60], 3, 130)
-    fed = []
     rehearsed = []
-    update = MomentMemory.update
-    monkeypatch.setattr(
-        MomentMemory,
-        "update",
-        lambda self, x, y, **options: fed.append(len(x)) or update(self, x, y, **options),
-    )
     monkeypatch.setattr(Learner, "rehearse", lambda self, memory: rehearsed.append(memory))
-    row = learning(None, store=ByMoments(features="rows"), epochs=1)
+    row = learning(None, jointly=ByMoments(features="rows"), epochs=1)
     assert row.rehearsed
     dict(continual.run(row, Job(0, [1.0]), made))
-    assert fed == [125, 5] * 3  # no row of a task is left out
     for tasks, memory in enumerate(rehearsed, 1):
         torch.testing.assert_close(memory.weight, torch.full((6,), tasks / 6))
     assert len(rehearsed) == 3
