@@ -1059,11 +1059,12 @@ def test_memories_by_moments_run_at_toy_size_in_several_tables_of_one_command(
 ):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     torch.set_num_threads(1)
-    words = ["--quick", "--only", "Moments, elimination", "--records", str(tmp_path)]
-    assert main(["run", "streaming", "imbalanced-sizes", *words]) == 0
-    assert capsys.readouterr().out.count("| SplitMNIST | Moments, elimination |") == 3
-    for name in ("streaming", "imbalanced-sizes"):  # two problems, two sizes
-        assert len(list(Records(name, tmp_path).all())) == 2
+    only = "Moments, elimination;Joint moments, elimination"
+    words = ["--quick", "--only", only, "--records", str(tmp_path)]
+    assert main(["run", "imbalanced", "continual", *words]) == 0
+    shown = capsys.readouterr().out
+    for data, row in (("Split", "Moments"), ("Split", "Joint moments"), ("Perm", "Joint moments")):
+        assert f"| {data}MNIST | {row}, elimination |" in shown
 
 
 def test_memories_by_moments_have_the_features_and_the_prior_of_their_row():
