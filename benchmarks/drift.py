@@ -101,8 +101,8 @@ def judged(
         "rows": ROWS,
         "capacity": CAPACITY,
         "later_share": float((kept.ids >= ROWS // 2).mean()),
-        "later": heads.both(kept, stream.later),
-        "earlier": heads.both(kept, stream.earlier),
+        "later": heads.all(kept, stream.later),
+        "earlier": heads.all(kept, stream.earlier),
     }
 
 

@@ -22,13 +22,12 @@ import torch
 
 from benchmarks import drift
 from benchmarks.common import data_folder, machine
-from benchmarks.heads import Heads, labelled
+from benchmarks.heads import CLASSES, Heads, labelled
 from benchmarks.worth import embedding
-from bicore import BilevelSelector, Runtime, select
+from bicore import BilevelSelector, Dataset, Runtime, select
 from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
 
 BATCH = 125
-CAPACITIES = (50, 100, 20, 200, 500)
 #: The capacity whose memory is also judged along the stream, and with batches of other sizes.
 SHOWN = 50
 #: Points of the stream at which it is judged.
@@ -37,13 +36,15 @@ POINTS = 12
 BATCHES = (125, 25, 1000)
 FIRST = 5000
 FIRST_BATCHES = (125, 1, 25, 1000, FIRST)
-#: Capacities at which other rules than the default are run, and merge-reduce, which takes minutes
-#: a stream with its defaults, where a moment memory takes seconds.
-RULES_AT = (50, 100)
-MERGED_AT = (20, 50, 100)
-#: Where seeds are fewer than asked for, because a stream takes so long.
-FEW_SEEDS = 1
-LARGE = 500
+#: The most seeds of a cell: large memories take minutes a stream, and so does merge-reduce with its
+#: defaults at any capacity.
+MOST_SEEDS = {20: 3, 50: 3, 100: 3, 200: 1, 500: 1}
+#: Where merge-reduce and rules other than the default are run, and with how many seeds.
+ASIDE = {
+    "merge-reduce": {50: 1},
+    "moments, gain": {50: 3, 100: 1},
+    "moments, gradient": {50: 3, 100: 1},
+}
 
 Buffers = dict[str, Callable[[int, int], Buffer]]
 BUFFERS: Buffers = {
@@ -121,13 +122,9 @@ def orders(y: np.ndarray, seed: int) -> dict[str, np.ndarray]:
 
 def jobs(work: Work, seed: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Every row of a seed, those of most weight first."""
-    for capacity in CAPACITIES:
-        for order, places in orders(work.y, seed).items():
-            for name in BUFFERS:
-                if wanted(name, capacity, seed):
-                    key = f"{order}/{name}/{capacity}/{seed}"
-                    yield key, _stream_job(work, order, places, name, capacity, seed)
-        if seed == 0:
+    yield from _stream_jobs(work, seed, (50, 100))
+    if seed == 0:
+        for capacity in sorted(MOST_SEEDS):
             yield f"offline/{capacity}", lambda capacity=capacity: _at_once(work, capacity)
     yield from (
         (f"drift/{kind}/{name}/{seed}", job)
@@ -138,15 +135,18 @@ def jobs(work: Work, seed: int) -> Iterator[tuple[str, Callable[[], dict[str, An
             f"batches/{count}/{seed}",
             lambda count=count, sizes=sizes: _batches(work, count, sizes, seed),
         )
+    yield from _stream_jobs(work, seed, (20, 200, 500))
 
 
-def wanted(name: str, capacity: int, seed: int) -> bool:
-    """Whether a cell has this seed."""
-    if name == "merge-reduce":
-        return capacity in MERGED_AT and seed < FEW_SEEDS
-    if name in ("moments, gain", "moments, gradient"):
-        return capacity in RULES_AT
-    return capacity < LARGE or seed < FEW_SEEDS
+def _stream_jobs(
+    work: Work, seed: int, capacities: tuple[int, ...]
+) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    for capacity in capacities:
+        for order, places in orders(work.y, seed).items():
+            for name in BUFFERS:
+                if seed < ASIDE.get(name, MOST_SEEDS).get(capacity, 0):
+                    key = f"{order}/{name}/{capacity}/{seed}"
+                    yield key, _stream_job(work, order, places, name, capacity, seed)
 
 
 def fed(
@@ -174,10 +174,11 @@ def _stream_job(
 
         def look(seen: int) -> None:
             if seen >= (len(along) + 1) * step:
-                along.append({"seen": seen, "ridge": heads.ridge(buffer.snapshot(), work.test)})
+                along.append({"seen": seen, **heads.ridges(buffer.snapshot(), work.test)})
 
         shown = look if capacity == SHOWN else None
         seconds = fed(buffer, work.x[places], work.y[places], BATCH, shown)
+        kept = buffer.snapshot()
         row = {
             "part": "stream",
             "order": order,
@@ -185,7 +186,8 @@ def _stream_job(
             "capacity": capacity,
             "seed": seed,
             "seconds": seconds,
-            **heads.both(buffer.snapshot(), work.test),
+            "classes": np.bincount(kept.y, minlength=CLASSES).tolist(),
+            **heads.all(kept, work.test),
         }
         return {**row, "along": along} if along else row
 
@@ -199,14 +201,14 @@ def _at_once(work: Work, capacity: int) -> dict[str, Any]:
     runtime = Runtime("cpu", progress=False)
     chosen = select(work.x, work.y, capacity, runtime=runtime).indices
     seconds = time.perf_counter() - begin
-    found = heads.both_of(work.x[chosen], work.y[chosen], work.test)
+    found = heads.all(Dataset(work.x[chosen], work.y[chosen]), work.test)
     # One update with everything: the moments are those of all rows before the first is chosen.
     memory = MomentMemory(capacity)
     begin = time.perf_counter()
     memory.update(work.x, work.y)
     moments = {
         "seconds": time.perf_counter() - begin,
-        **heads.both(memory.snapshot(), work.test),
+        **heads.all(memory.snapshot(), work.test),
     }
     selected = {"seconds": seconds, **found}
     return {"part": "offline", "capacity": capacity, "select": selected, "moments": moments}
@@ -228,7 +230,7 @@ def _batches(work: Work, count: int, sizes: tuple[int, ...], seed: int) -> dict[
                 "batch": batch,
                 "seconds": seconds,
                 "shared": len(own & usual) / len(own),
-                **work.heads(seed).both(kept, work.test),
+                **work.heads(seed).all(kept, work.test),
             }
         )
     return {"part": "batches", "count": count, "seed": seed, "sizes": found}

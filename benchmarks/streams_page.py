@@ -25,6 +25,11 @@ BUFFERS = {
     "merge-reduce": "`MergeReduce`",
 }
 RULES = {"moments, gain": 'rule="gain"', "moments, gradient": 'rule="gradient"'}
+HEADS = {
+    "ridge": "Ridge head",
+    "plain": "Ridge head without an intercept",
+    "logistic": "Logistic head",
+}
 #: Lines that are told apart without colour.
 STYLES = {
     "moments": ("-", "o", "0.0"),
@@ -53,7 +58,8 @@ def _of(record: Record, order: str, buffer: str, capacity: int, head: str = "rid
     """In percent, a number a seed."""
     wanted = ("stream", order, buffer, capacity)
     names = ("part", "order", "buffer", "capacity")
-    rows = [row for row in record["rows"] if tuple(row.get(name) for name in names) == wanted]
+    found = (row for row in record["rows"] if tuple(row.get(name) for name in names) == wanted)
+    rows = [row for row in found if head in row]
     return 100 * np.array([row[head] for row in sorted(rows, key=lambda row: row["seed"])])
 
 
@@ -78,15 +84,27 @@ def _numbers(record: Record) -> str:
     return f"""
 {table(["rows kept", *map(str, CAPACITIES)], lines)}
 Test accuracy in percent of a ridge head trained on the rows kept of {_count(50_000)} (CIFAR-10 through a frozen network) that came in
-random order / class by class; mean of {seeds} orders, of one for `MergeReduce` and for 500 rows. With {shown} rows `MomentMemory` has
+random order / class by class; mean of {seeds} orders ({_fewer(record)}). With {shown} rows `MomentMemory` has
 {_and([f"{share:.0f}%" for share in shares])} of the accuracy of the better way to choose from all rows at once (random order, sorted
-by pairs of classes, class by class). The [full tables](benchmarks.md#streams-of-embeddings) have standard errors, a logistic head and
-other rules.
+by pairs of classes, class by class). The [full tables](benchmarks.md#streams-of-embeddings) have standard errors, other heads and other
+rules.
 
 {_drift_words(record)}
 
 {_batch_words(record)}
 """
+
+
+def _fewer(record: Record) -> str:
+    """Which cells of the table have fewer seeds than that of the memory that is shown."""
+    usual = len(_of(record, "random", "moments", record["shown"]))
+    words = []
+    for capacity in CAPACITIES:
+        own = len(_of(record, "random", "moments", capacity))
+        if own < usual:
+            words.append(f"{own} for {capacity} rows")
+    merged = len(_of(record, "random", "merge-reduce", record["shown"]))
+    return ", ".join([*words, f"{merged} for `MergeReduce`"])
 
 
 def _orders_cell(record: Record, buffer: str, capacity: int) -> str:
@@ -136,7 +154,7 @@ def _batch_rows(record: Record, count: int) -> dict[int, dict[str, float]]:
     for place, one in enumerate(rows[0]["sizes"]):
         found[one["batch"]] = {
             name: 100 * float(np.mean([row["sizes"][place][name] for row in rows]))
-            for name in ("ridge", "logistic", "shared")
+            for name in (*HEADS, "shared")
         }
     return dict(sorted(found.items()))
 
@@ -167,12 +185,13 @@ def section(record: Record) -> str:
 
 All 50 000 rows of CIFAR-10 through a frozen network, in batches of {record["batch"]}; linear heads trained on the rows kept, which
 count the same, their settings chosen by 300 rows of the stream; accuracy in percent on the 10 000 test rows, mean ± standard error
-over orders of the stream (no ± where there is one). `MomentMemory` and `MergeReduce(BilevelSelector())` have all their defaults.
+over orders of the stream (no ± where there is one). The ridge head has an intercept, the shares of the classes among the rows kept,
+and so has the logistic one; the objective of a moment memory has none. `MomentMemory` and `MergeReduce(BilevelSelector())` have all their defaults.
 *All rows at once* chooses with everything at hand: `bicore.select`, and a moment memory given all rows in one update.
 """
     ]
-    for head in ("ridge", "logistic"):
-        parts.append(f"### {head.capitalize()} head\n")
+    for head, name in HEADS.items():
+        parts.append(f"### {name}\n")
         parts.append(table(["order", "buffer", *map(str, CAPACITIES)], _lines(record, head)))
     parts += [_drift_table(record), _batch_table(record)]
     return "\n".join(parts)
@@ -232,14 +251,14 @@ def _batch_table(record: Record) -> str:
         [
             _count(count),
             _count(batch),
-            f"{one['ridge']:.1f}",
-            f"{one['logistic']:.1f}",
+            *(f"{one[head]:.1f}" for head in HEADS),
             f"{one['shared']:.0f}%",
         ]
         for count in (record["first"], 50_000)
         for batch, one in _batch_rows(record, count).items()
     ]
-    head = ["rows", "batch", "ridge", "logistic", f"rows shared with batches of {record['batch']}"]
+    heads = ["ridge", "without intercept", "logistic"]
+    head = ["rows", "batch", *heads, f"rows shared with batches of {record['batch']}"]
     return f"""### Batches of other sizes
 
 `MomentMemory({record["shown"]})`, random order; the same stream cut in other ways.
