@@ -25,9 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bicore() -> Iterator[Server]:
-    """The command in a process of its own for every call."""
+    """The command in a process of its own for every call; its server takes seconds to start."""
     server = Server()
     yield server
     server.close()

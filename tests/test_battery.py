@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import battery, battery_page
+import bicore.memory
+from benchmarks import battery, battery_page, common
+from benchmarks.battery.memories import BUFFERS, Replay, Stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
+from bicore import Context, Dataset
 from bicore.selectors import METHODS
 
 
@@ -17,11 +20,13 @@ def test_a_third_of_the_sets_is_put_aside_and_no_choice_is_made_on_it():
     assert len(SETS) >= 14
     assert len(aside) >= len(SETS) / 3
     assert {SETS[name].regression for name in aside} == {True, False}
-    for name in ("variants", "kept", "image-variants", "wrong-labels", "first"):
+    choosing = ("variants", "kept", "image-variants", "wrong-labels", "first")
+    for name in (*choosing, "replay", "merge-reduce"):
         assert not set(PROTOCOLS[name].sets) & aside
     assert set(PROTOCOLS["aside"].sets) == aside
     for protocol in PROTOCOLS.values():
-        assert {method for method, _, _ in protocol.methods.values()} <= set(METHODS)
+        known = {*METHODS, *(BUFFERS if isinstance(protocol.memory, Stream) else ())}
+        assert {method for method, _, _ in protocol.methods.values()} <= known
 
 
 def rows(scores):
@@ -68,6 +73,61 @@ def test_rows_come_one_by_one_and_a_second_run_goes_on(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in found))
     assert _done(path) == {("wine", 0, 0.0)}
     assert callable(battery.run)
+
+
+def five_classes():
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=300)
+    return Dataset(rng.normal(size=(300, 2)) + 4 * y[:, None], y)
+
+
+def test_a_replay_memory_ends_with_rows_of_every_task():
+    data = five_classes()
+    picks = Replay().kept("class-balanced", {}, data, 20, 3, Context())
+    # a task of three classes and one of two have ten rows each
+    assert len(set(picks.indices.tolist())) == 20
+    assert sorted(np.bincount(data.y[picks.indices])) == [3, 3, 4, 5, 5]
+    assert picks.weights.sum() == pytest.approx(2)
+    assert picks.kernel is None
+    other = Replay().kept("class-balanced", {}, data, 20, 4, Context())
+    assert sorted(other.indices) != sorted(picks.indices)
+
+
+@pytest.mark.parametrize("name", ["class-balanced", *BUFFERS])
+def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool(name, monkeypatch):
+    data = five_classes()
+    shown = []
+    for kind in ("MergeReduce", "Reservoir", "ClassBalancedReservoir"):
+        plain = getattr(bicore.memory, kind)._take
+        monkeypatch.setattr(
+            getattr(bicore.memory, kind),
+            "_take",
+            lambda self, batch, context, plain=plain: (
+                shown.append(batch.y),
+                plain(self, batch, context),
+            ),
+        )
+    picks = Stream().kept(name, {}, data, 15, 0, Context())
+    assert [len(labels) for labels in shown] == [100, 100, 100]
+    whole = np.concatenate(shown)
+    assert np.count_nonzero(np.diff(whole)) == 4
+    assert len(set(picks.indices.tolist())) == 15
+    assert picks.weights.sum() == pytest.approx(300)
+    if name == "class-balanced-reservoir":
+        assert np.bincount(data.y[picks.indices]).tolist() == [3] * 5
+
+
+def test_the_page_shows_memories_where_there_are_records(tmp_path, monkeypatch):
+    found = rows({"class-balanced": [0.5, 0.6], "default": [0.7, 0.9]})
+    (tmp_path / "battery_replay.json").write_text(json.dumps({"rows": found}))
+    monkeypatch.setattr(battery_page, "RECORDS", tmp_path)
+    monkeypatch.setattr(common, "RECORDS", tmp_path)
+    opening, words, shown, _ = battery_page._memories()
+    assert opening.startswith("\n## Memories")
+    assert "1 sets, 2 seeds, `--protocol replay`" in words
+    assert "| **default** | 0 (0%) | 1 (100%) | 0 (0%) | 1.00 | +0.250 |" in shown
+    (tmp_path / "battery_replay.json").unlink()
+    assert battery_page._memories() == []
 
 
 def test_the_page_of_choices_is_what_the_records_say():

@@ -350,7 +350,7 @@ TWINS = replace(
 )
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 # Each of these reported what was not so.
 @example(PLAIN)
 @example(replace(PLAIN, scale=1e3, inner_reg=1e-6))

@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from bicore import Coreset
+from bicore import Coreset, select
 from bicore.coreset import Status
 from tests.helpers import blobs
 
@@ -472,7 +472,8 @@ def _interruptible() -> None:
 
 
 def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
-    words = ["select", "digits", "--size", "1700", "--loss", "cross-entropy", "--inner-reg", "0.01"]
+    words = ["select", "digits", "--limit", "700", "--size", "650", "--kernel", "rbf"]
+    words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]
     process = subprocess.Popen(
         [sys.executable, "-m", "bicore", *words],
         cwd=tmp_path,
@@ -484,7 +485,7 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     try:
         assert process.stderr is not None
         process.stderr.readline()  # the source is read and selection begins
-        time.sleep(2.5)
+        time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     finally:
@@ -492,9 +493,9 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert "kept in bicore-partial.npz. To go on: bicore select digits" in errors
     part = Coreset.load(tmp_path / "bicore-partial.npz")
-    assert 1 <= len(part) < 1700
+    assert 1 <= len(part) < 650
     assert part.status is Status.INTERRUPTED
-    assert part.message == f"interrupted after {len(part)} of 1700 points"
+    assert part.message == f"interrupted after {len(part)} of 650 points"
 
 
 def test_time_limit_and_uniform(bicore, folder):
@@ -691,6 +692,35 @@ def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     refused = bicore("select", "digits", "--size", "5", "--strategy", "swap", *FAST)
     assert refused.returncode == 2
     assert "strategy='swap'" in refused.stderr
+
+
+def test_targets_and_prior_are_those_of_the_selector(bicore, tmp_path):
+    data = blobs(60, classes=2)
+    kept = np.r_[np.flatnonzero(data.y == 0), np.flatnonzero(data.y == 1)[:8]]
+    x, y = data.x[kept], data.y[kept]
+    np.savez(tmp_path / "rare.npz", x=x, y=y)
+    np.savez(tmp_path / "line.npz", x=x, y=x[:, 0])
+
+    def chosen(**options):
+        return select(x, y, 5, kernel="rbf", inner_reg=0.1, **options)
+
+    plain = chosen(targets="given", prior="data")
+    for targets, prior in (("smoothed", "data"), ("given", "equal")):
+        options = ["--targets", targets, "--prior", prior]
+        shown = bicore("select", "rare.npz", *FAST, *options, "--size", "5", "--json", cwd=tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        answer = json.loads(shown.stdout)
+        same = chosen(targets=targets, prior=prior)
+        assert answer["indices"] == same.indices.tolist()
+        assert answer["objective"] == pytest.approx(same.objective)
+        assert answer["objective"] != pytest.approx(plain.objective)
+    for words, message in (
+        (["rare.npz", "--targets", "smooth"], "targets='smooth'"),
+        (["line.npz", "--prior", "equal"], "prior='equal' is for classes"),
+    ):
+        refused = bicore("select", *words, *FAST, "--size", "5", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert message in refused.stderr
 
 
 def test_points_chosen_without_labels_by_a_kernel_are_continued(bicore, tmp_path):

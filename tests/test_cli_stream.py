@@ -61,7 +61,7 @@ def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
     assert "12 of 150" in bicore("show", "kept.npz", cwd=folder).stdout or answer["kept"] < 12
 
 
-def kill_and_resume(folder, kills: int, seed: int) -> None:
+def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     """Kill -9 at random moments while it works, resume, and compare with a run that was never
     interrupted, bit for bit."""
     slow = "import sys, time, bicore.memory.merge_reduce as m\n"
@@ -87,7 +87,7 @@ def kill_and_resume(folder, kills: int, seed: int) -> None:
     words += ["--inner-reg", "0.1", "--quiet", "--state"]
     rng = np.random.default_rng(seed)
     done = 0
-    for kill in range(kills):
+    for kill in range(1, kills + 1):
         process = subprocess.Popen(
             [sys.executable, "-c", slow, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL
         )
@@ -101,12 +101,8 @@ def kill_and_resume(folder, kills: int, seed: int) -> None:
         process.wait()
     assert done == kills
     for name in ("killed", "never"):
-        subprocess.run(
-            [sys.executable, "-m", "bicore", *words, name],
-            cwd=folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        whole = bicore(*words, name, cwd=folder)
+        assert whole.returncode == 0, whole.stderr
     assert state_of(folder, "killed") == state_of(folder, "never")
     assert not list((folder / "killed").glob(".*part*"))
 
@@ -117,15 +113,15 @@ def _position(folder) -> str:
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
-def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(folder, kills):
-    kill_and_resume(folder, kills, 0)
+def test_killed_again_and_again_the_state_is_the_same_to_the_last_bit(bicore, folder, kills):
+    kill_and_resume(bicore, folder, kills, 0)
 
 
 @pytest.mark.slow
-def test_fifty_kills(tmp_path):
+def test_fifty_kills(bicore, tmp_path):
     data = blobs(900)
     np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
-    kill_and_resume(tmp_path, 50, 1)
+    kill_and_resume(bicore, tmp_path, 50, 1)
 
 
 @pytest.mark.slow

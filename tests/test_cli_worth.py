@@ -48,8 +48,9 @@ def test_json_is_the_answer_and_nothing_else(bicore, place):
     assert {"rows", "low", "high", "verdict", "judge", "seeds", "fits"} <= set(answer)
     (rival,) = answer["rivals"]
     assert len(rival["sizes"]) == len(rival["means"]) == len(rival["spreads"])
-    assert bicore(*words, "--quiet", cwd=place).stdout == result.stdout
-    assert bicore(*words, "--quiet", cwd=place).stderr == ""
+    quiet = bicore(*words, "--quiet", cwd=place)
+    assert quiet.stdout == result.stdout
+    assert quiet.stderr == ""
 
 
 def test_picks_are_judged_on_a_test_file(bicore, place):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -226,6 +227,12 @@ def test_random_convolutions_against_a_loop():
     assert near(features(x), pooled.reshape(2, 8) / math.sqrt(8), 1e-12)
 
 
+def test_a_filter_as_large_as_the_image_is_a_random_direction():
+    x = torch.from_numpy(IMAGES)
+    filters = RandomConvolutions(32, kernel=8, pool=1).settled(IMAGES)
+    assert near(filters(x), RandomReLU(32).settled(IMAGES)(x), 1e-12)
+
+
 def test_grey_images_need_no_channel():
     flat = RandomConvolutions(64, kernel=3).settled(IMAGES[:, 0])
     full = RandomConvolutions(64, kernel=3).settled(IMAGES)
@@ -302,6 +309,13 @@ def test_half_precision_modules_are_widened():
 
 
 # Identity and state
+
+
+def test_copies_and_pickles_leave_matrices_behind():
+    features = RandomReLU(4096).settled(IMAGES)
+    features(torch.from_numpy(IMAGES))
+    assert len(pickle.dumps(features)) < 1000
+    assert pickle.loads(pickle.dumps(features)) == features
 
 
 def test_identity_tells_what_features_depend_on():
@@ -472,6 +486,11 @@ def signals(n):
     return np.sin(places + phases) + 0.1 * drawn(n, 100)
 
 
+def sparse(n):
+    """Mostly background, and fractions."""
+    return np.maximum(drawn(n, 256) - 0.9, 0)
+
+
 def wide_table(n):
     """Forty columns in units from thousandths to thousands."""
     return drawn(n, 40) * np.logspace(-3, 3, 40)
@@ -493,6 +512,7 @@ def categories(n):
         (lambda n: SORTED_DIGITS[:n], "pixels"),
         (lambda n: SORTED_DIGITS[-n:] / 16 - 0.5, "pixels"),
         (signals, "pixels"),
+        (sparse, "pixels"),
         (wide_table, "table"),
         (categories, "table"),
         (lambda n: drawn(n, 10), "table"),
@@ -504,7 +524,8 @@ def categories(n):
 def test_looks(make, reason, n):
     rows = make(n)
     assert looks(rows) == reason
-    assert looks(rows * np.float32(1024)) == reason, "units do not matter"
+    for units in (2.0**-30, 2.0**10, 2.0**40):
+        assert looks(rows.astype(np.float64) * units) == reason
 
 
 def test_what_looks_lead_to():

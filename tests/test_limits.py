@@ -5,6 +5,7 @@ No wall time is looked at: a clock that ticks at every look tells how many looks
 
 import contextlib
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from bicore import (
     Dataset,
     InputError,
     LargeDataWarning,
+    MemoryLimitError,
     Runtime,
     TimeLimitError,
     select,
@@ -30,6 +32,7 @@ from bicore.numerics import tiles
 from bicore.runtime import Clock, TimeOver, checkpoint
 from bicore.selectors import (
     METHODS,
+    Exchange,
     FacilityLocation,
     Herding,
     JointSelector,
@@ -376,6 +379,96 @@ def test_rivals_have_stand_ins_that_suit_them(method, memory, words, dear):
     runtime = Runtime(device="cpu", memory=memory)
     with pytest.warns(LargeDataWarning, match=words):
         assert len(select(blobs(), 5, method=method, runtime=runtime)) == 5
+
+
+class Held(torch.overrides.TorchFunctionMode):
+    """The most bytes that tensors held at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = {}
+        self.now = self.most = 0
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        for one in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(one, torch.Tensor):
+                self._seen(one)
+        return result
+
+    def _seen(self, tensor):
+        storage = tensor.untyped_storage()
+        place = storage.data_ptr()
+        if place not in self.known:
+            self.known[place] = [0, storage.nbytes()]
+            self.now += storage.nbytes()
+            self.most = max(self.most, self.now)
+        self.known[place][0] += 1
+        weakref.finalize(tensor, self._gone, place)
+
+    def _gone(self, place):
+        self.known[place][0] -= 1
+        if not self.known[place][0]:
+            self.now -= self.known.pop(place)[1]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("kernel", "rows", "columns", "size"),
+    [("rbf", 1500, 4, 5), ("linear", 4000, 40, 20)],
+    ids=["a shortlist longer than the set", "features"],
+)
+def test_what_exchanges_hold_is_counted_before(kernel, rows, columns, size, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, columns))
+    data = Dataset(x, (3 * np.abs(x[:, 0])).astype(int) % 3)
+    runtime = Runtime(device="cpu", dtype=dtype, memory="1GB")
+    asked = {"kernel": kernel, "inner_reg": 0.1, "strategy": "exchange"}
+    expected = bicore.estimate(data, size, method="paper", runtime=runtime, **asked)
+    with Held() as held:
+        found = BilevelSelector(**asked).select(data, size, context=Context(runtime=runtime))
+    assert found.details["exchanges"] > 0
+    assert expected.operator == found.details["operator"]
+    assert held.most <= expected.bytes
+
+
+@pytest.mark.parametrize(
+    ("kernel", "memory", "times"),
+    [
+        ("rbf", "1GB", 6),
+        ("rbf", "4MB", 6),
+        # four features: growing is next to nothing
+        ("linear", "1GB", np.inf),
+    ],
+    ids=["stored", "in blocks", "features"],
+)
+def test_exchanges_take_their_time_in_an_estimate(monkeypatch, kernel, memory, times):
+    monkeypatch.setattr(large, "probed", lambda evaluate, request: 1e-8)
+    monkeypatch.setattr(large.KernelWork, "multiplication", 1e-10)
+    runtime = Runtime(device="cpu", memory=memory)
+
+    def seconds(strategy):
+        given = {"kernel": kernel, "inner_reg": 0.1, "strategy": strategy}
+        return bicore.estimate(
+            blobs(1000), 50, method="paper", runtime=runtime, large="exact", **given
+        ).seconds
+
+    plain, few, many = map(seconds, ("greedy", Exchange(passes=1), "exchange"))
+    # where both were timed, exchanging took from half as long as growing to three times as long
+    assert 1.1 * plain < few < many < times * plain
+
+
+def test_exchanges_that_nobody_asked_for_are_left_out_where_they_do_not_fit():
+    given = {"kernel": "rbf", "inner_reg": 0.1, "targets": "given"}
+    free, tight = Runtime(device="cpu"), Runtime(device="cpu", memory="1MB")
+    assert "exchanges" in select(blobs(1000), 5, runtime=free, **given).details
+    found = select(blobs(1000), 5, runtime=tight, **given)
+    plain = BilevelSelector(**given).select(blobs(1000), 5)
+    assert found.indices.tolist() == plain.indices.tolist()
+    with pytest.raises(MemoryLimitError, match="needs at least"):
+        BilevelSelector(strategy="exchange", **given).select(
+            blobs(1000), 5, context=Context(runtime=tight)
+        )
 
 
 def test_a_probe_is_not_deceived_by_what_a_first_call_costs(monkeypatch):

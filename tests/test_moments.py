@@ -14,6 +14,7 @@ from bicore.kernels import Linear
 from bicore.moments import Candidates, Moments
 from bicore.moments.choosing import WAYS
 from bicore.moments.moments import check_room
+from bicore.moments.screening import promising, slopes
 
 
 def rows(n=60, width=7, classes=3, seed=0):
@@ -228,3 +229,13 @@ class TestCandidates:
         outer = Moments.empty(2, classes=None, targets=1).with_rows(x, np.ones(5)).outer()
         with pytest.raises(NumericalError, match="inner_reg"):
             WAYS["elimination"](outer, x, np.ones((5, 1)), 1e-9, 2)
+
+
+def test_slopes_of_new_rows_are_those_of_the_candidates():
+    x, y = rows(n=40)
+    outer = Moments.empty(7, classes=(0, 1, 2)).with_rows(x, y).outer()
+    targets = np.eye(3)[y]
+    found = slopes(outer, x[:10], targets[:10], 0.3, x[10:], targets[10:])
+    expected = Candidates(outer, x, targets, 0.3, np.arange(40) < 10).gradients()[10:]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert promising(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 2).tolist() == [1, 3]

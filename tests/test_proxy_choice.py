@@ -22,14 +22,10 @@ from bicore import (
     Runtime,
 )
 from bicore.active import query
-from bicore.bilevel import proxy_choice
-from bicore.bilevel.proxy_choice import (
-    CANDIDATES,
-    SCALINGS,
-    AutomaticKernel,
-    Chosen,
-    choice_of,
-)
+from bicore.bilevel import proxy_choice, proxy_trials
+from bicore.bilevel.proxy_choice import AutomaticKernel, Chosen, choice_of
+from bicore.bilevel.proxy_trials import CANDIDATES, SCALINGS
+from bicore.bilevel.regularisation import EXPONENTS
 from bicore.data import read_targets
 from bicore.kernels import Standardised, UnitRows
 from bicore.selectors import JointSelector, Reconstruction, large, quality_curve, trusted
@@ -90,11 +86,11 @@ def test_errors_are_those_of_ridge_regression_on_held_out_points():
     """One candidate by hand: three splits, every ρ of the grid."""
     x, y = linear_data()
     data = Dataset(x, y, weight=np.random.default_rng(1).uniform(0.5, 2, len(x)))
-    found = proxy_choice._drawn(data, read_targets(data.y), 60)
-    trials = {one.name: one for one in proxy_choice._tried(found).trials}
+    found = proxy_trials.drawn_from(data, read_targets(data.y), 60)
+    trials = {one.name: one for one in proxy_trials.tried(found)}
     gram = RBF().fitted(found.rows[::3])(found.rows)  # the bandwidth of a trial
     lowest = np.inf
-    for exponent in proxy_choice.EXPONENTS:
+    for exponent in EXPONENTS:
         errors = []
         for chosen, rest in zip(found.chosen, found.rest, strict=True):
             assert not set(chosen) & set(rest)
@@ -172,7 +168,7 @@ def test_no_row_is_touched_that_is_not_drawn():
     x = rng.normal(size=(5000, 3))
     data = Dataset(x, x[:, 0]).with_columns(x=x.view(Watched))
     AUTO.settled(data, 100)
-    assert [len(rows) for rows in asked] == [100 + proxy_choice.HELD_OUT]
+    assert [len(rows) for rows in asked] == [100 + proxy_trials.HELD_OUT]
 
 
 def test_result_and_note_have_the_decision_and_its_margins(tmp_path):
@@ -182,7 +178,7 @@ def test_result_and_note_have_the_decision_and_its_margins(tmp_path):
     found = choice(x, y, 30)
     assert record["name"] == found.name
     assert record["size"] == 30
-    assert record["held_out"] == proxy_choice.HELD_OUT
+    assert record["held_out"] == proxy_trials.HELD_OUT
     assert {trial["name"] for trial in record["trials"]} == set(CANDIDATES)
     for trial in record["trials"]:
         assert trial["margin"] >= 0
@@ -199,7 +195,7 @@ def test_the_chosen_kernel_is_the_one_that_is_used():
     x, y = radial_data()
     coreset = bicore.select(x, y, 12, kernel="auto")
     kernel, scaling = CANDIDATES[coreset.details["kernel_trials"]["name"]]
-    named = proxy_choice.SCALINGS[scaling](proxy_choice.KERNELS[kernel]())
+    named = SCALINGS[scaling](proxy_trials.KERNELS[kernel]())
     by_hand = bicore.select(x, y, 12, kernel=named)
     assert coreset.indices.tolist() == by_hand.indices.tolist()
     assert coreset.provenance.same_configuration(by_hand.provenance)
@@ -227,7 +223,7 @@ def test_a_coreset_is_continued_and_looked_at_with_its_own_kernel():
     assert more.details["kernel_trials"] == record
     assert more.provenance.kernel == "normalised fully connected (2 hidden) ntk on unit rows"
     named = BilevelSelector(
-        kernel=Normalised(UnitRows(proxy_choice.KERNELS["ntk"]())), inner_reg=0.1
+        kernel=Normalised(UnitRows(proxy_trials.KERNELS["ntk"]())), inner_reg=0.1
     )
     np.testing.assert_allclose(AUTO.influence(data, other), named.influence(data, other))
     assert (AUTO.predict(data, x, other) == named.predict(data, x, other)).all()
@@ -273,9 +269,9 @@ def test_more_than_half_of_the_rows_leaves_half_to_judge():
     x, y = radial_data()
     found = choice(x[:80], y[:80], 70)
     assert (found.size, found.held_out) == (40, 40)
-    assert choice(x, y, 3).size == proxy_choice.FEWEST
-    assert choice(x, np.arange(len(x)) % 15, 3).size == 15 * proxy_choice.PER_CLASS
-    assert choice(x, y, len(x)).size == proxy_choice.MOST
+    assert choice(x, y, 3).size == proxy_trials.FEWEST
+    assert choice(x, np.arange(len(x)) % 15, 3).size == 15 * proxy_trials.PER_CLASS
+    assert choice(x, y, len(x)).size == proxy_trials.MOST
 
 
 def test_a_kernel_that_is_given_is_left_alone():
@@ -299,7 +295,7 @@ def test_without_labels_the_mend_is_named():
 def test_a_dear_kernel_is_tried_under_the_scaling_of_its_like(monkeypatch):
     x, y = directional_data()
     assert len(choice(x, y).trials) == len(CANDIDATES)
-    monkeypatch.setattr(proxy_choice, "DEAR_OPERATIONS", 0)
+    monkeypatch.setattr(proxy_trials, "DEAR_OPERATIONS", 0)
     names = [one.name for one in choice(x, y).trials]
     assert [name for name in names if name.startswith("laplace")] == ["laplace on unit rows"]
     assert len(names) == len(CANDIDATES) - 2
@@ -360,7 +356,7 @@ def test_every_door_settles_the_kernel():
     sized = bicore.select(x, y, "auto", kernel="auto", tolerance=0.5)
     assert sized.details["kernel_trials"]["size"] == 100
     assert len(quality_curve(AUTO, data, 5).sizes) == 5
-    assert AUTO.reweight(data, [1, 5, 9]).details["kernel_trials"]["size"] == proxy_choice.FEWEST
+    assert AUTO.reweight(data, [1, 5, 9]).details["kernel_trials"]["size"] == proxy_trials.FEWEST
     assert (trusted(data, AUTO).weights >= 0).all()
     joint = JointSelector([AUTO, BilevelSelector(kernel="rbf", inner_reg=0.1)]).select(data, 4)
     assert "kernel_trials" in joint.details["models"][0]

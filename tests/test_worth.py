@@ -11,6 +11,7 @@ import torch
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
 from bicore.comparison import Judge, RidgeJudge, Row
+from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.equivalence import (
     Curve,
     Equivalent,
@@ -19,7 +20,6 @@ from bicore.comparison.equivalence import (
     search,
     worth_of_rows,
 )
-from bicore.comparison.worth import Appraisal
 from bicore.numerics.monotone import falling
 from bicore.sources import digits
 from tests.helpers import blobs, line

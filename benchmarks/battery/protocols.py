@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.battery.memories import Memory, Replay, Stream
 from benchmarks.battery.sets import SETS
 from bicore.bilevel.aims import Smoothed
+from bicore.kernels.classical import Laplace
+from bicore.kernels.presets import fully_connected
+from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
@@ -66,6 +70,47 @@ FIRST: dict[str, Method] = {
     "exchange": ("paper", {"strategy": "exchange"}, True),
     **OURS,
 }
+#: In a memory: greedy by the gradient with labels as given, unless a name says otherwise.
+NORMALISED = Normalised(fully_connected())
+INPUTS_TOO = Smoothed(share=0.0, inputs=1.0, doubt=False)
+MEMORIES: dict[str, Method] = {
+    **OURS,
+    **CHANCE,
+    "paper": ("paper", {}, True),
+    "normalised": ("paper", {"kernel": NORMALISED}, True),
+    "normalised, gain": ("paper", {"kernel": NORMALISED, "rule": "gain"}, True),
+    "normalised, elimination": (
+        "paper",
+        {"kernel": NORMALISED, "rule": "gain", "strategy": "elimination"},
+        True,
+    ),
+    "normalised, exchange": ("paper", {"kernel": NORMALISED, "strategy": "exchange"}, True),
+    # of rows as they are, which is what a memory sees
+    "auto": ("paper", {"kernel": "auto"}, False),
+    "auto, gain": ("paper", {"kernel": "auto", "rule": "gain"}, False),
+    "standardised": ("paper", {"kernel": Standardised(NORMALISED)}, False),
+    "standardised, equal classes": (
+        "paper",
+        {"kernel": Standardised(NORMALISED), "prior": "equal"},
+        False,
+    ),
+    "standardised, inputs too": (
+        "paper",
+        {"kernel": Standardised(NORMALISED), "targets": INPUTS_TOO, "quotas": "balanced"},
+        False,
+    ),
+    "standardised laplace": (
+        "paper",
+        {"kernel": Standardised(Laplace()), "quotas": "balanced"},
+        False,
+    ),
+    "laplace of unit rows": ("paper", {"kernel": UnitRows(Laplace()), "quotas": "balanced"}, False),
+}
+RESERVOIRS: dict[str, Method] = {
+    "reservoir": ("reservoir", {}, True),
+    "class-balanced reservoir": ("class-balanced-reservoir", {}, True),
+}
+MEMORY_JUDGES = ("logistic", "knn", "mlp", "ridge")
 TABLE_JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp")
 QUICK_JUDGES = ("logistic", "forest", "knn")
 
@@ -75,6 +120,11 @@ def _spread(classes: int, pool: int) -> list[int]:
     least = classes or 10
     wanted = {least, 3 * least, pool // 20, pool // 5}
     return sorted(size for size in wanted if least <= size <= pool // 5) or [pool // 5]
+
+
+def _a_class(classes: int, pool: int) -> list[int]:
+    """Three and ten rows a class: capacities of a memory."""
+    return [3 * classes, 10 * classes]
 
 
 @dataclass(frozen=True)
@@ -93,11 +143,15 @@ class Protocol:
     flips: tuple[float, ...] = (0.0,)
     #: Sizes by set, where they are given.
     fixed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    #: The memory that rows come to; without one, all of the pool is there to choose from.
+    memory: Memory | None = None
 
 
 _KEPT = tuple(name for name, one in SETS.items() if not one.aside)
 _ASIDE = tuple(name for name, one in SETS.items() if one.aside)
 _CLASSES = tuple(name for name in _KEPT if not SETS[name].regression)
+#: Those of at least four classes, which make two tasks.
+_TASKS = ("digits", "vehicle", "satimage", "vowel", "mnist", "embedding", "reuters")
 
 PROTOCOLS: dict[str, Protocol] = {
     "variants": Protocol(_KEPT, VARIANTS, QUICK_JUDGES, seeds=5),
@@ -132,5 +186,9 @@ PROTOCOLS: dict[str, Protocol] = {
         seeds=5,
         sizes=lambda classes, pool: [pool // 10, pool // 5],
         flips=(0.05, 0.1, 0.2),
+    ),
+    "replay": Protocol(_TASKS, MEMORIES, MEMORY_JUDGES, sizes=_a_class, memory=Replay()),
+    "merge-reduce": Protocol(
+        _TASKS, MEMORIES | RESERVOIRS, MEMORY_JUDGES, sizes=_a_class, memory=Stream()
     ),
 }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.battery.memories import Picks
 from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
 from benchmarks.common import machine
@@ -84,6 +85,7 @@ class _Split:
         _, name, seed, flips, folder, _ = job
         self.name = name
         self.seed = seed
+        self.memory = protocol.memory
         self.regression = SETS[name].regression
         x, y = load(name, Path(folder))
         rng = np.random.default_rng((seed, 7))
@@ -107,8 +109,8 @@ class _Split:
             shift = rng.integers(1, self.classes, count)
             self.y = np.where(self.wrong, (self.y + shift) % self.classes, self.y)
 
-    def chosen(self, method: Method, size: int) -> tuple[Any, float]:
-        """The picks, and what choosing them took."""
+    def chosen(self, method: Method, size: int) -> tuple[Picks | None, float]:
+        """The picks, out of the whole pool or left in a memory, and what choosing them took."""
         name, options, scaled = method
         x = self.scaled if scaled else self.raw
         if name == "class-balanced" and self.regression:
@@ -117,12 +119,15 @@ class _Split:
             options = options | {"kernel": Normalised(fully_connected())}
         if self.regression and {"loss", "prior"} & set(options):
             return None, 0.0
-        selector = as_selector(name, **options)
         data = Dataset(x.reshape(len(x), -1), self.y)
-        runtime = Runtime(device="cpu", threads=1, progress=False)
+        context = Context(runtime=Runtime(device="cpu", threads=1, progress=False))
         begun = time.process_time()
-        found = selector.select(data, size, rng=self.seed, context=Context(runtime=runtime))
-        return found, time.process_time() - begun
+        if self.memory is not None:
+            picks = self.memory.kept(name, options, data, size, self.seed, context)
+        else:
+            found = as_selector(name, **options).select(data, size, rng=self.seed, context=context)
+            picks = Picks(found.indices, found.weights, found.provenance.kernel)
+        return picks, time.process_time() - begun
 
 
 def _rows(job: Job) -> list[dict[str, Any]]:
@@ -133,17 +138,17 @@ def _rows(job: Job) -> list[dict[str, Any]]:
     for size in sizes:
         picks = {}
         for name, method in protocol.methods.items():
-            coreset, seconds = split.chosen(method, size)
-            if coreset is not None:
-                picks[name] = coreset, seconds
+            chosen, seconds = split.chosen(method, size)
+            if chosen is not None:
+                picks[name] = chosen, seconds
         scores = _judged(split, protocol.judges, [one for one, _ in picks.values()], job[5])
-        for (name, (coreset, seconds)), own in zip(picks.items(), scores, strict=True):
+        for (name, (chosen, seconds)), own in zip(picks.items(), scores, strict=True):
             found.append(
                 _row(split, job, size, name, own)
                 | {
                     "seconds": round(seconds, 3),
-                    "wrong": round(float(split.wrong[coreset.indices].mean()), 4),
-                    "kernel": coreset.provenance.kernel,
+                    "wrong": round(float(split.wrong[chosen.indices].mean()), 4),
+                    "kernel": chosen.kernel,
                 }
             )
     whole = _judged(split, protocol.judges, [None], job[5])[0]

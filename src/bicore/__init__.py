@@ -6,7 +6,8 @@ Pick the few points of a data set which train a model almost as well as all of i
 from bicore._version import __version__
 from bicore.api import estimate, influence, reweight, select
 from bicore.bilevel.problem import PerPoint
-from bicore.comparison.worth import Worth, worth
+from bicore.comparison.answer import Worth
+from bicore.comparison.worth import worth
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import (

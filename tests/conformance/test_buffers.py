@@ -305,9 +305,9 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
 @pytest.mark.parametrize("batches", [2000])
 def test_memory_does_not_grow_with_the_stream(named, batches):
     name, make = named
-    if "gss" in name or name in SLOTTED - {"merge-reduce, 3 slots"}:
+    if "gss" in name or name in SLOTTED:
         batches //= 10
-    if name in ("merge-reduce, learnt", "merge-reduce, 3 slots"):
+    if name == "merge-reduce, learnt":
         batches //= 4
     buffer = make(CAPACITY, 0)
     rng = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from torch import Tensor
 from bicore.bilevel import proxy_choice
 from bicore.bilevel.aims import Aims, Given
 from bicore.bilevel.contract import Demand, Quantity
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.engines import reweighable
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
@@ -47,6 +48,15 @@ REFERENCE_POINTS = 2000
 #: An automatic regulariser looks at the loss of at most this many rows, drawn at random beyond: it
 #: is a mean, and the same rows judge every candidate.
 JUDGING_ROWS = 10_000
+
+
+#: Bytes of a float64 number, in which refining computes whatever the matrix is stored in.
+DOUBLE = 8
+#: The columns of a shortlist are held with their weighted copies; K and KᵀDK of the chosen and the
+#: listed are each put together from parts.
+COPIES_OF_LISTED, SQUARES_OF_POOL = 2, 4
+#: Of what only grows.
+GROWING = Effort()
 
 
 #: The labels as they are.
@@ -108,6 +118,8 @@ class Room:
     reference: bool = False
     #: Whether a kernel with features needs no such matrix at all.
     lean: bool = False
+    #: What a strategy needs besides.
+    refining: Effort = GROWING
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,8 +311,11 @@ def _reserve(proxy: Proxy, room: Room, rows: int, outputs: int, runtime: Runtime
     factor = rows * width * runtime.itemsize * room.factors
     if room.reference:
         factor += min(rows, REFERENCE_POINTS) * rows * runtime.itemsize
-    whole = factor + vectors + squares
-    return Reserve(whole, vectors if room.lean else whole)
+    work = room.refining
+    listed = rows * COPIES_OF_LISTED * work.listed * DOUBLE
+    pool = SQUARES_OF_POOL * (room.capacity + work.listed) ** 2 * DOUBLE if work.listed else 0
+    whole = factor + vectors + squares + rows * work.held * DOUBLE + pool
+    return Reserve(whole + listed, vectors if room.lean else whole, norms=work.held > 0)
 
 
 def targets_of(proxy: Proxy, data: Dataset, outer: Dataset | None) -> tuple[Targets, Targets]:

@@ -40,8 +40,8 @@ class QuotaRule(ABC):
     """A wish about classes, before it is known which there are."""
 
     @abstractmethod
-    def of(self, targets: Targets) -> Quotas:
-        """The quotas of these labels."""
+    def of(self, targets: Targets) -> Quotas | None:
+        """The quotas of these labels; None where every point may be taken."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ class Balanced(QuotaRule):
 
     def of(self, targets: Targets) -> Quotas:
         return Quotas(_codes(targets), None)
+
+
+@dataclass(frozen=True)
+class BalancedIfClasses(QuotaRule):
+    """One point of every class a round where there are classes; nothing for targets."""
+
+    def of(self, targets: Targets) -> Quotas | None:
+        return None if targets.classes is None else Balanced().of(targets)
 
 
 @dataclass(frozen=True)

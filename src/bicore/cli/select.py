@@ -34,8 +34,9 @@ from bicore.cli.options import (
 )
 from bicore.cli.progress import bar
 from bicore.cli.worth import appraise, report, told
+from bicore.comparison.answer import Worth
+from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.judges import JUDGES
-from bicore.comparison.worth import Appraisal, Worth
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name

@@ -67,7 +67,7 @@ def stream(
     method: Annotated[
         str, typer.Option(metavar="NAME", help="How rows are chosen; any method without a network.")
     ] = "bilevel",
-    kernel: KernelName = "ntk",
+    kernel: KernelName = "auto",
     loss: Annotated[str, typer.Option(help="squared or cross-entropy.")] = "squared",
     inner_reg: Annotated[
         str, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
@@ -129,7 +129,9 @@ def _selector(method: str, kernel: str, loss: str, regulariser: Any, weights: st
         )
     if METHODS[method][0] is not BilevelSelector:
         return as_selector(method)
-    options = {"kernel": kernel, "inner_reg": regulariser}
+    options = {"inner_reg": regulariser}
+    if kernel != "auto":  # else what the method has, or leaves open
+        options["kernel"] = kernel
     if loss != "squared":
         options["loss"] = loss
     if weights == "learnt":

@@ -29,8 +29,9 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.comparison.answer import Worth
+from bicore.comparison.appraisal import MOST, SEEDS, Appraisal
 from bicore.comparison.judges import JUDGES
-from bicore.comparison.worth import MOST, SEEDS, Appraisal, Worth
 from bicore.coreset import Coreset
 from bicore.errors import InputError
 from bicore.report.worth import draw_worth

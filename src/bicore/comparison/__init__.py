@@ -1,5 +1,7 @@
 """Selection methods side by side: the same pools, one judge, tests on data no method saw."""
 
+from bicore.comparison.answer import Price, Worth
+from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.equivalence import Curve, Equivalent, Verdict, search, worth_of_rows
 from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.comparison.judges import (
@@ -29,7 +31,6 @@ from bicore.comparison.statistics import (
     smallest_detectable,
     summarise,
 )
-from bicore.comparison.worth import Appraisal, Price, Worth
 
 __all__ = [
     "JUDGES",

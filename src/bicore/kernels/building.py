@@ -32,6 +32,8 @@ TRIVIAL_BYTES = 256_000_000
 DATA_SHARE = 0.25
 #: Copies of its features that a kernel makes on the way to them.
 FEATURE_COPIES = 3
+#: Copies in float64 of a stored matrix, or of half a block, that norms of its columns make.
+COPIES = 3
 #: Rows and columns of the smallest block; below it a kernel's own overhead takes over.
 SMALLEST_BLOCK = 32
 #: And of the largest: a tile takes a fraction of a second, so that a time limit is heard in it.
@@ -56,6 +58,8 @@ class Reserve:
 
     beside_matrix: int
     beside_features: int
+    #: Whether norms of the columns will be asked for, of a stored matrix or through features.
+    norms: bool = False
 
 
 class Held(StrEnum):
@@ -101,7 +105,8 @@ def plan_operators(
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
     width = _width(kernel, x, runtime)
     if width is not None and width <= FEATURE_SHARE * n and not crowded:
-        needed = (n + rows) * width * runtime.itemsize + reserve.beside_features
+        bytes_each = runtime.itemsize + (_norms_of_features(runtime) if reserve.norms else 0)
+        needed = (n + rows) * width * bytes_each + reserve.beside_features
         if needed <= limit:
             return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
     per_pair = kernel.bytes_per_pair(runtime.itemsize, shape)
@@ -111,7 +116,8 @@ def plan_operators(
     block = _block(n, min(BLOCK_BYTES, (limit - reserved) // 4), per_pair, per_point)
     block = min(block, largest)
     pairs = block * block * per_pair
-    whole = stored + pairs + (n + rows) * per_point + reserved
+    norms = COPIES * min(8 * n * (n + rows), BLOCK_BYTES // 2) if reserve.norms else 0
+    whole = stored + max(pairs + (n + rows) * per_point, norms) + reserved
     if whole <= limit and not crowded:
         return OperatorPlan(Held.GRAM, block, whole, stored, limit)
     blocked = pairs + 2 * block * per_point + reserved
@@ -152,6 +158,11 @@ def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
     """Of the features of a kernel that has them."""
     found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
     return None if found is None else found.shape[1]
+
+
+def _norms_of_features(runtime: Runtime) -> int:
+    """Bytes for each number of the features: two products, and float64 copies of either side."""
+    return 8 * (2 if runtime.itemsize == 8 else 4)
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:

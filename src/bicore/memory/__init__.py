@@ -2,6 +2,7 @@
 
 from bicore.memory.buffer import Buffer
 from bicore.memory.gradient import GradientSampling
+from bicore.memory.joint_replay import JointReplay
 from bicore.memory.merge_reduce import MergeReduce
 from bicore.memory.moment_memory import MomentMemory
 from bicore.memory.prototypes import Prototypes
@@ -13,6 +14,7 @@ __all__ = [
     "Buffer",
     "ClassBalancedReservoir",
     "GradientSampling",
+    "JointReplay",
     "MergeReduce",
     "MomentMemory",
     "Prototypes",

@@ -15,6 +15,7 @@ from bicore.memory.buffer import Buffer
 from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
 from bicore.moments.moments import Moments, Outer, Prior, as_shares, check_room
+from bicore.moments.screening import promising, slopes
 from bicore.runtime import Context
 
 #: ρ as a share of the mean of ‖φ‖²; decided on streams made of sets of the battery that were kept
@@ -23,6 +24,9 @@ SHARE = 0.1
 #: New rows that are chosen from at a time, unless the capacity is larger: a batch that is larger is
 #: looked at in parts.
 LEAST_PART = 128
+#: Of new rows so many at a time are held to all others, those with the steepest slopes, as a share
+#: of the capacity and at least: more of them changed nothing on the sets this was chosen on.
+SHARE_LOOKED_AT, LEAST_LOOKED_AT = 0.5, 32
 #: Directions that stand in for labels where a stream has none.
 DIRECTIONS = 10
 #: Priors that have a name.
@@ -206,16 +210,32 @@ class MomentMemory(Buffer):
         return np.eye(len(number))[codes]
 
     def _choose(self, fresh: Dataset, features: Array, outer: Outer) -> None:
+        ridge = self.ridge_share * outer.energy
+        if len(self) == self.capacity and len(fresh) > self._looked_at:
+            places = self._promising(fresh, features, outer, ridge)
+            fresh, features = fresh[places], features[places]
         rows = self._followed_by(fresh)
         if self._features is not None:
             features = np.vstack([self._features, features])
         if len(rows) > self.capacity:
-            ridge = self.ridge_share * outer.energy
             targets = self._targets(rows, features)
             chosen = WAYS[self.rule](outer, features, targets, ridge, self.capacity)
             rows, features = rows[chosen], features[chosen]
         self.kept = rows
         self._features = features
+
+    @property
+    def _looked_at(self) -> int:
+        """How many new rows at a time are held to all others."""
+        return max(LEAST_LOOKED_AT, int(SHARE_LOOKED_AT * self.capacity))
+
+    def _promising(self, fresh: Dataset, features: Array, outer: Outer, ridge: float) -> Array:
+        assert self.kept is not None
+        assert self._features is not None
+        own = self._targets(self.kept, self._features)
+        others = self._targets(fresh, features)
+        found = slopes(outer, self._features, own, ridge, features, others)
+        return promising(found, self._looked_at)
 
     def _weights(self) -> Array:
         return np.full(len(self), self.seen / len(self))

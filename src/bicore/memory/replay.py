@@ -5,34 +5,28 @@ Its rehearsal loss is the term that a training adds for the tasks before.
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bicore.data import Array, Dataset, as_tensor, joined, of_mean_one
-from bicore.errors import InputError, unknown_name
+from bicore.data import Array, Dataset, joined
+from bicore.errors import InputError
 from bicore.memory.buffer import read_columns, stored_columns
 from bicore.memory.options import (
     Weighting,
-    as_capacity,
     as_chooser,
-    as_memory_seed,
     as_weighting,
 )
+from bicore.memory.rehearsal import Rehearsal
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
 from bicore.state import FORMAT, fingerprint, read_state, write_state
 
-Transform = Callable[[Tensor], Tensor]
 
-
-class ReplayMemory:
+class ReplayMemory(Rehearsal):
     """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
 
     After a task, :meth:`add_task` chooses its rows and shrinks the earlier summaries: by prefix
@@ -71,6 +65,7 @@ class ReplayMemory:
 
     A training step on a later task adds what the memory still remembers:
 
+    >>> import torch
     >>> network = torch.nn.Linear(4, 3)
     >>> memory.loss(network, torch.nn.CrossEntropyLoss(), beta=0.5).shape
     torch.Size([])
@@ -79,19 +74,9 @@ class ReplayMemory:
     def __init__(
         self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
     ) -> None:
+        super().__init__(capacity, seed)
         self.selector = as_chooser(selector)
-        self.capacity = as_capacity(capacity)
         self.weighting = as_weighting(weights)
-        self.seed = as_memory_seed(seed)
-        self.tasks: list[Dataset] = []
-        #: What a training step needs, made once a task, and the same as the last model wants it.
-        self._held: tuple[Tensor, Tensor, Tensor] | None = None
-        self._cast: tuple[Tensor, Tensor, Tensor] | None = None
-        self._passes = 0
-
-    def __len__(self) -> int:
-        """Rows kept now."""
-        return sum(len(rows) for rows in self.tasks)
 
     def __repr__(self) -> str:
         return (
@@ -144,9 +129,7 @@ class ReplayMemory:
         shrunk = [
             self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)
         ]
-        self.tasks = [*shrunk, fresh]
-        self._held = None
-        self._cast = None
+        self._renew([*shrunk, fresh])
 
     def _chosen(self, data: Dataset, share: int, number: int, context: Context | None) -> Dataset:
         """The summary of task ``number``, counted from 1."""
@@ -181,178 +164,6 @@ class ReplayMemory:
         if self.selector.ordered and self.weighting is Weighting.EQUAL:
             return rows[:share]
         return self._chosen(rows, share, place + 1, context)
-
-    def loss(
-        self, model: Any, criterion: Any, beta: float = 1.0, transform: Transform | None = None
-    ) -> Tensor:
-        """The rehearsal loss, β Σ_τ (mean loss of the rows of task τ).
-
-        It is the term that the paper adds to the loss of the current task.
-
-        Parameters
-        ----------
-        model : torch.nn.Module
-            The network that is being trained.
-        criterion : torch loss or callable
-            Such as ``nn.CrossEntropyLoss()``, or a function of outputs and targets that returns one
-            loss a row.
-        beta : float
-            How much the past counts beside the current task.
-        transform : callable, optional
-            Augments the batch of all kept rows.
-
-        Returns
-        -------
-        Tensor
-            A scalar with gradients; zero while nothing is kept.
-
-        Raises
-        ------
-        InputError
-            Where labels are missing or are no numbers, or the criterion gives no loss for each row.
-        """
-        parameters = (value for value in model.parameters() if value.is_floating_point())
-        like = next(parameters, torch.empty(0))
-        if not self.tasks:
-            return like.new_zeros(())
-        x, y, weight = self._tensors_like(like)
-        losses = per_row(criterion)(model(transform(x) if transform is not None else x), y)
-        if losses.shape != weight.shape:
-            raise InputError(
-                f"criterion returned shape {tuple(losses.shape)} for {len(weight)} rows; it must "
-                "give one loss a row."
-            )
-        return beta * (weight.to(losses.dtype) * losses).mean()
-
-    def _tensors_like(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """All rows on the model's device and in its precision, moved there once a task."""
-        held = self._cast
-        if held is None or held[0].device != like.device or held[0].dtype != like.dtype:
-            x, y, weight = self.tensors()
-            held = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
-            self._cast = held
-        return held
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All rows, tasks in order.
-
-        Returns
-        -------
-        x, y, w : Tensor
-            Features, labels and weights; the mean of w·loss is the sum over tasks of their mean
-            losses.
-
-        Raises
-        ------
-        InputError
-            Where the memory is empty, or labels are missing or are no numbers.
-        """
-        self._check_tasks()
-        if self._held is None:
-            x = np.concatenate([rows.x for rows in self.tasks])
-            total = len(self)
-            weight = np.concatenate(
-                [of_mean_one(rows.weights) * (total / len(rows)) for rows in self.tasks]
-            )
-            self._held = as_tensor(x), _labels(self.tasks), as_tensor(weight)
-        return self._held
-
-    def _check_tasks(self) -> None:
-        if not self.tasks:
-            raise InputError("the memory is empty; add a task first.")
-
-    def extra(self, name: str) -> Tensor:
-        """An extra column of all rows, tasks in order.
-
-        Parameters
-        ----------
-        name : str
-            One of the names that :meth:`add_task` was given.
-
-        Returns
-        -------
-        Tensor
-            Its rows are those of :meth:`tensors`.
-
-        Raises
-        ------
-        InputError
-            Where the memory is empty, no task came with that column, or it is no numbers.
-
-        Examples
-        --------
-        >>> from bicore.selectors import Uniform
-        >>> memory = ReplayMemory(Uniform(), capacity=2)
-        >>> x = np.arange(9.0)
-        >>> memory.add_task(x, extra={"logits": np.stack([x, -x], axis=1)})
-        >>> memory.extra("logits").shape
-        torch.Size([2, 2])
-        """
-        self._check_tasks()
-        known = self.tasks[0].extra or {}
-        if not known:
-            raise InputError(
-                f"name={name!r} is asked for, and no task came with extra columns; give "
-                f"add_task(…, extra={{{name!r}: …}})."
-            )
-        if name not in known:
-            raise unknown_name("name", name, known)
-        whole = np.concatenate([(rows.extra or {})[name] for rows in self.tasks])
-        if whole.dtype.kind == "U":
-            raise InputError(
-                f"extra[{name!r}] is text ({whole[0]!r}), which no tensor holds; read it from the "
-                "extra of memory.tasks."
-            )
-        return as_tensor(whole)
-
-    def loader(
-        self,
-        batch_size: int | None = None,
-        *,
-        shuffle: bool = True,
-        transform: Transform | None = None,
-        seed: int | None = None,
-        extra: Sequence[str] = (),
-    ) -> Iterator[tuple[Tensor, ...]]:
-        """One pass over the kept rows in batches.
-
-        Parameters
-        ----------
-        batch_size : int, optional
-            Rows a batch; by default all at once.
-        shuffle : bool
-            Whether the order is drawn: another one at each call, unless ``seed`` fixes it.
-        transform : callable, optional
-            Augments each batch of features.
-        seed : int, optional
-            Of the order.
-        extra : sequence of str
-            Names of extra columns, which follow the weights in every batch.
-
-        Yields
-        ------
-        x, y, w, … : Tensor
-            As :meth:`tensors` and :meth:`extra` have them.
-
-        Raises
-        ------
-        InputError
-            Where the memory is empty, or labels are missing or are no numbers.
-        """
-        x, *others = *self.tensors(), *(self.extra(name) for name in extra)
-        self._passes += 1
-        rng = np.random.default_rng((self.seed, self._passes) if seed is None else seed)
-        order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
-        size = len(x) if batch_size is None else batch_size
-        if size < 1:
-            raise InputError(
-                f"batch_size={batch_size} is below 1; give rows a batch, or None for all at once."
-            )
-        for start in range(0, len(x), size):
-            rows = torch.from_numpy(order[start : start + size])
-            part = x[rows]
-            first = transform(part) if transform is not None else part
-            yield first, *(column[rows] for column in others)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed.
@@ -422,51 +233,3 @@ class ReplayMemory:
         for number in range(head["tasks"]):
             memory.tasks.append(read_columns(arrays, str(number)))
         return memory
-
-
-def per_row(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """The criterion without its mean over rows."""
-    if isinstance(criterion, torch.nn.Module) and hasattr(criterion, "reduction"):
-        return _without_mean(criterion)
-    if not callable(criterion):
-        raise InputError(
-            f"criterion={criterion!r} is neither a torch loss nor a function of outputs and "
-            "targets."
-        )
-    function: Callable[[Tensor, Tensor], Tensor] = criterion
-    return function
-
-
-def _without_mean(criterion: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """A torch loss that gives one number a row; the targets of a row keep their mean or sum."""
-    if getattr(criterion, "weight", None) is not None:
-        raise InputError(
-            f"criterion={criterion} weighs classes, so its mean over a task is no mean over rows; "
-            "give a function of outputs and targets that returns one loss a row."
-        )
-    plain: Any = copy.copy(criterion)
-    plain.reduction = "none"
-    mean = criterion.reduction == "mean"
-
-    def apply(outputs: Tensor, targets: Tensor) -> Tensor:
-        losses: Tensor = plain(outputs, targets)
-        if losses.dim() == 1:
-            return losses
-        return losses.flatten(1).mean(1) if mean else losses.flatten(1).sum(1)
-
-    return apply
-
-
-def _labels(tasks: list[Dataset]) -> Tensor:
-    """The labels of all tasks as torch's losses take them."""
-    columns = [rows.y for rows in tasks if rows.y is not None]
-    if len(columns) < len(tasks):
-        raise InputError("a task was added without labels; the rehearsal loss needs y.")
-    whole = np.concatenate(columns)
-    if whole.dtype.kind in "US":
-        raise InputError(
-            f"labels are text ({whole[0]!r}); number them by the model's outputs before adding a "
-            "task."
-        )
-    kind = np.float32 if whole.dtype.kind == "f" else np.int64
-    return as_tensor(whole.astype(kind))

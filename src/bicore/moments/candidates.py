@@ -104,7 +104,7 @@ class Candidates:
 
     def _with_all(self) -> tuple[Array, Array, Array, Array, float]:
         """All candidates are in: with P = (K + ρI)⁻¹ nothing cancels, T = I − ρP and V = PQP."""
-        inverse = _inverse(self.gram, self.ridge)
+        inverse = inverse_of(self.gram, self.ridge)
         weights = inverse @ self.targets
         pulled = self.quadratic @ weights
         slopes = -2.0 * (inverse @ (pulled - self.linear))
@@ -114,7 +114,7 @@ class Candidates:
         return t, v, self.ridge * weights, slopes, self._value(weights, pulled, self.linear)
 
     def _with_some(self, own: Array) -> tuple[Array, Array, Array, Array, float]:
-        inverse = _inverse(self.gram[np.ix_(own, own)], self.ridge)
+        inverse = inverse_of(self.gram[np.ix_(own, own)], self.ridge)
         reach = self.gram[:, own] @ inverse
         weights = inverse @ self.targets[own]
         pulled = self.quadratic[:, own] @ weights
@@ -242,11 +242,11 @@ class Candidates:
         if not len(own):
             return self.outer.constant
         square = np.ix_(own, own)
-        weights = _inverse(self.gram[square], self.ridge) @ self.targets[own]
+        weights = inverse_of(self.gram[square], self.ridge) @ self.targets[own]
         return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
 
 
-def _inverse(gram: Array, ridge: float) -> Array:
+def inverse_of(gram: Array, ridge: float) -> Array:
     """(K + ρI)⁻¹."""
     from scipy.linalg import lapack  # not before it is needed: importing it takes time
 

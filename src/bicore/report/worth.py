@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from bicore.comparison.answer import Worth
 from bicore.comparison.equivalence import Equivalent
-from bicore.comparison.worth import Worth
 from bicore.files import replacing
 from bicore.report.pictures import new_figure
 

@@ -104,6 +104,16 @@ class Selector(ABC):
         """
         return self
 
+    def plain(self) -> Selector:
+        """The same selector with the least that its open choices may need.
+
+        Returns
+        -------
+        Selector
+            With rule, strategy and targets of the paper where they are left open.
+        """
+        return self
+
     def for_memory(self) -> Selector:
         """The same selector for a memory, which selects again among what it kept.
 
@@ -112,6 +122,8 @@ class Selector(ABC):
         Selector
             With what is left open decided so that prefixes nest: a memory cuts them, and the more
             a selection is refined the less is left of that when it is judged by its own leftovers.
+            And so that nothing hangs on which part of the problem is shown: no kernel is chosen by
+            its labels, and its classes share the points (docs/choosing.md).
         """
         return self
 

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.aims import Aims, Given, Smoothed
+from bicore.bilevel.aims import Aims
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import Ending, Plan, Run, weightless
+from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import MANY, notes_of, trials_of
-from bicore.bilevel.quotas import QuotaRule
-from bicore.bilevel.rules import Gain, Gradient, Rule
+from bicore.bilevel.proxy_choice import in_part, is_open, notes_of, trials_of
+from bicore.bilevel.quotas import BalancedIfClasses, QuotaRule
+from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
-from bicore.bilevel.strategies.exchange import Exchange
 from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
@@ -34,26 +33,8 @@ from bicore.picking import First, Start, as_seed, as_size, as_start, whole_numbe
 from bicore.runtime import Clock, Context, ProgressLine, Runtime, TimeOver, versions
 from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
-
-#: The weights of two paths whose objectives differ by less than this share are equally good.
-EQUAL = 1e-7
-#: Where rows are many, exchanges that nobody asked for end after so many passes over them.
-PASSES_OF_MANY = 3
-_FALLBACK = "while weights were learnt after every point: those of the end alone, all points"
-#: What is said where only the path of unit weights came to its end.
-UNLEARNT = {
-    Status.OUT_OF_TIME: Ending(Status.LESS_REFINED, f"stopped by max_seconds {_FALLBACK}"),
-    Status.INTERRUPTED: Ending(Status.INTERRUPTED, f"interrupted {_FALLBACK}"),
-}
-#: What is said where the time was over before the weights were looked at, and while they were.
-UNWEIGHTED = Ending(
-    Status.LESS_REFINED,
-    "stopped by max_seconds before the weights were optimised: all points, with unit weights",
-)
-HALFWAY = Ending(
-    Status.LESS_REFINED,
-    "stopped by max_seconds while the weights were optimised: all points, less refined",
-)
+from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
+from bicore.selectors.open_choices import PAPER, Choices, best
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +124,9 @@ class BilevelSelector(Selector):
     -----
     ``kernel``, ``rule``, ``strategy`` and ``targets`` may be "auto", as :func:`bicore.select` and
     the command have them: decided when the data are seen, by what served best on many data sets
-    (``docs/choosing.md``). The defaults here are those of the paper.
+    (``docs/choosing.md``). The defaults here are those of the paper. A memory decides them by what
+    served memories best: :meth:`for_memory`; an open strategy without quotas then takes one point
+    of every class a round.
 
     Examples
     --------
@@ -323,7 +306,7 @@ class BilevelSelector(Selector):
         available = int((data.weights > 0).sum())
         count = as_size(size, available)
         start = as_start(initial, data, count)
-        room = self.room(self.strategy.grown(count, available))
+        room = self.room(self.strategy.grown(count, available), len(data))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
             proxy = self.proxy.settled(data, count, start.coreset)
@@ -352,7 +335,7 @@ class BilevelSelector(Selector):
             return kept, UNLEARNT[Status.INTERRUPTED]
         except TimeOver:
             return kept, UNLEARNT[Status.OUT_OF_TIME]
-        return _better(kept, ending, own, own_ending)
+        return better(kept, ending, own, own_ending)
 
     def _followed(self, order: _Order) -> tuple[Assembly, Ending]:
         """One way from no points, or those given, to all of them."""
@@ -365,16 +348,18 @@ class BilevelSelector(Selector):
         )
         ending = self.strategy.assemble(assembly)
         if self.weights is WeightMode.FINAL:
-            ending = _reweighted(assembly, ending, self.optimiser)
+            ending = reweighted(assembly, ending, self.optimiser)
         return assembly, ending
 
-    def room(self, capacity: int) -> Room:
+    def room(self, capacity: int, points: int) -> Room:
         """The memory that its engines take beside the kernel matrix.
 
         Parameters
         ----------
         capacity : int
             How many points they hold.
+        points : int
+            How many there are to choose from.
 
         Returns
         -------
@@ -391,10 +376,10 @@ class BilevelSelector(Selector):
         weighed = self.weights is not WeightMode.BINARY
         return Room(
             capacity,
-            # The columns of all points taken, twice, and their products, where they are refined.
-            factors=(2 if weighed else 1) + 3 * self.strategy.refines,
+            factors=2 if weighed else 1,
             reference=self.rule.compares,
             lean=rank_one_only,
+            refining=self.strategy.effort(capacity, points, points),
         )
 
     def _run(self, order: _Order, demand: Demand) -> Run:
@@ -555,41 +540,44 @@ class BilevelSelector(Selector):
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
     def for_memory(self) -> BilevelSelector:
-        # the paper's own, of which nothing is lost when a memory shrinks
         found = self
-        if found.strategy.open:
-            found = replace(found, strategy=Greedy())
-        if found.rule.open:
-            found = replace(found, rule=Gradient())
-        return replace(found, targets=Given()) if found.targets.open else found
+        if is_open(found.kernel):
+            # which kernel tells a part of a problem apart says little about the whole
+            found = replace(found, kernel=in_part(found.kernel))
+        if found.strategy.open and found.quotas is None:
+            found = replace(found, strategy=PAPER.strategy, quotas=BalancedIfClasses())
+        return found.plain()
+
+    def plain(self) -> BilevelSelector:
+        return self._with(self._choices.plain())
+
+    @property
+    def _choices(self) -> Choices:
+        """What may be left open beside the kernel."""
+        return Choices(self.targets, self.strategy, self.rule)
+
+    def _with(self, choices: Choices) -> BilevelSelector:
+        if choices == self._choices:
+            return self
+        return replace(self, targets=choices.targets, strategy=choices.strategy, rule=choices.rule)
+
+    def _allows(self, choices: Choices) -> bool:
+        """Whether they go with everything else."""
+        try:
+            self._with(choices)
+        except InputError:
+            return False
+        return True
 
     def _decided(self, data: Dataset) -> BilevelSelector:
-        """With rule, strategy and targets chosen where that is left to the data: what served best
-        on many data sets (docs/choosing.md) of what this selector allows."""
-        if not (self.rule.open or self.strategy.open or self.targets.open):
+        """With rule, strategy and targets chosen where that is left to the data."""
+        choices = self._choices
+        if not choices.open:
             return self
         classes = targets_of(self.proxy, data, None)[0].classes is not None
-        found = self
-        if found.targets.open:
-            # what a proxy says of a clear label would be less than the label
-            aims = Smoothed(share=0.0) if classes else Smoothed()
-            found = found._allowed(targets=aims) or replace(found, targets=Given())
-        if found.strategy.open:
-            passes = None if len(data) <= MANY else PASSES_OF_MANY
-            all_scored = self.candidates is None and self.first is First.BEST
-            wanted = Exchange(passes=passes) if classes and all_scored else Greedy()
-            found = found._allowed(strategy=wanted) or replace(found, strategy=Greedy())
-        if found.rule.open:
-            better: Rule = Gradient() if classes else Gain()
-            found = found._allowed(rule=better) or replace(found, rule=Gradient())
-        return found
-
-    def _allowed(self, **changes: Any) -> BilevelSelector | None:
-        """The same selector after a change; None where that does not go with everything else."""
-        try:
-            return replace(self, **changes)
-        except InputError:
-            return None
+        all_scored = self.candidates is None and self.first is First.BEST
+        wanted = best(classes, len(data), all_scored)
+        return self._with(choices.settled(wanted, self._allows))
 
     def judged_by(
         self, data: Dataset, outer: Dataset | None = None
@@ -658,7 +646,7 @@ class BilevelSelector(Selector):
             self.optimiser.optimise(engine, final=True, clock=clock)
             learnt = engine.weights.double().cpu().numpy()
             kept = np.flatnonzero(learnt > 0)
-            ending = _optimised(len(kept), len(learnt), clock)
+            ending = optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
             open_by = certified(prepared, chosen, learnt[kept], engine.objective)
             return Coreset(
@@ -749,62 +737,10 @@ def _as_candidates(candidates: int | None) -> int | None:
     return None if candidates is None else whole_number(candidates, 1, words)
 
 
-def _reweighted(assembly: Assembly, ending: Ending, optimiser: WeightOptimiser) -> Ending:
-    """The same points with weights optimised once; those whose weight is zero leave."""
-    if ending.status is Status.INTERRUPTED:
-        return ending
-    run = assembly.run
-    engine = assembly.reweighable(len(run.indices))
-    try:
-        engine.extend(run.indices.tolist(), run.weights.tolist())
-        optimiser.optimise(engine, final=True, clock=assembly.clock)
-    except KeyboardInterrupt:
-        return Ending(
-            Status.INTERRUPTED,
-            "interrupted while the weights were optimised: all points, with unit weights",
-        )
-    except TimeOver:
-        return ending if ending.status is not Status.COMPLETE else UNWEIGHTED
-    weights = engine.weights.double().cpu().numpy()
-    kept = weights > 0
-    run.objectives = [*run.objectives[: int(kept.sum()) - 1], engine.objective]
-    run.indices = run.indices[kept]
-    run.weights = weights[kept]
-    if ending.status is not Status.COMPLETE:
-        return ending
-    return _optimised(int(kept.sum()), len(kept), assembly.clock)
-
-
-def _better(
-    plain: Assembly, plain_ending: Ending, own: Assembly, own_ending: Ending
-) -> tuple[Assembly, Ending]:
-    """Of two paths to the same size the one that ends lower, with a word where that is the one of
-    unit weights."""
-    status = own_ending.status
-    if not status.whole and len(own.run.indices) < own.size:
-        return plain, UNLEARNT[status]
-    lower = plain.run.objectives[-1]
-    other = own.run.objectives[-1]
-    if other <= lower + EQUAL * abs(lower):
-        return own, own_ending
-    plain.notes.append(
-        "weights were learnt at the end alone, for points chosen with weights of 1: those chosen "
-        f"with weights learnt after every point end at {other:.6g}, these at {lower:.6g}"
-    )
-    return plain, plain_ending if status.whole else UNLEARNT[status]
-
-
 def _left_open(by: float) -> tuple[str, ...]:
     if not by:
         return ()
     return (f"objective: the rounding of this kernel's numbers leaves it open by {by:.2g}",)
-
-
-def _optimised(left: int, size: int, clock: Clock) -> Ending:
-    """How an optimisation of weights ended."""
-    if left < size:
-        return Ending(Status.FEWER, weightless(left, size))
-    return HALFWAY if clock.over else Ending()
 
 
 def _other(label: Any) -> Any:

@@ -103,7 +103,7 @@ class JointSelector(Selector):
         line = ProgressLine(runtime, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
             parts = [
-                prepare(one.proxy, data, outer, one.room(count), seed, runtime)
+                prepare(one.proxy, data, outer, one.room(count, len(data)), seed, runtime)
                 for one in self.settled(data, count).selectors
             ]
             engine, models = self._engine(parts, count)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Quantity
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.foresight import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import planned
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
@@ -140,11 +141,17 @@ def decided(
     count = UNKNOWN_SIZE if size == "auto" else as_size(size, int((data.weights > 0).sum()))
     count = min(count, len(data))
     with context.runtime.applied():
-        selector = selector.settled(data, count, begun)
-        work = work_of(selector, _Request(data, count, outer, context.runtime))
+        request = _Request(data, count, outer, context.runtime)
+        given, selector = selector, selector.settled(data, count, begun)
+        work = work_of(selector, request)
         if work is None:
             return Decision(selector, Estimate())
         exact = work.exact()
+        if exact.seconds == math.inf and given.plain() is not given:
+            # what nobody asked for is no reason to refuse
+            selector = given.plain().settled(data, count, begun)
+            work = work_of(selector, request) or work
+            exact = work.exact()
         if large is Large.EXACT or not work.too_much(exact):
             return Decision(selector, exact, work.patience(exact))
         return work.approximated(exact)
@@ -153,7 +160,8 @@ def decided(
 def trivial(data: Dataset, outer: Dataset | None, runtime: Runtime) -> bool:
     """Whether no look at the data is needed to say that nothing has to stand in."""
     pairs = len(data) * (len(data) + (0 if outer is None else len(outer)))
-    return runtime.max_seconds is None and 8 * pairs * runtime.itemsize <= TRIVIAL_BYTES
+    free = runtime.max_seconds is None and runtime.memory is None
+    return free and 8 * pairs * runtime.itemsize <= TRIVIAL_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +237,8 @@ class Work(ABC):
 class KernelWork(Work):
     """Passes over a kernel matrix: stored, in features or in blocks.
 
-    ``passes`` counts those of products in blocks, ``plan`` says how a kernel would be held, and
-    ``put`` makes the selector with another kernel.
+    ``passes`` counts those of products in blocks, ``plan`` says how a kernel would be held,
+    ``put`` makes the selector with another kernel, and ``refining`` is what follows growing.
     """
 
     def __init__(
@@ -240,9 +248,11 @@ class KernelWork(Work):
         passes: float,
         plan: Callable[[Kernel], OperatorPlan],
         put: Callable[[Kernel], Selector],
+        refining: Effort | None = None,
     ) -> None:
         super().__init__(request)
         self.kernel = kernel
+        self.refining = refining or Effort()
         self.passes = passes
         self.plan = plan
         self.put = put
@@ -274,18 +284,27 @@ class KernelWork(Work):
             return Estimate(self._with_features(plan.width, 0.0), plan.needed, plan.held.value)
         if plan.held is Held.GRAM:
             self.first = pairs * self.pair / (2 if self.request.outer is None else 1)
-            seconds = self.first + self.request.size * pairs * READ
-            return Estimate(seconds, plan.needed, plan.held.value)
+            seconds = self.first + (self.request.size + self.refining.passes) * pairs * READ
+            return Estimate(seconds + self._refined(pairs), plan.needed, plan.held.value)
         if self.request.outer is None:
             pairs /= 2  # a tile serves its mirror image too
         # a tile, and its products with the columns that are looked ahead, from both sides
         dear = self.pair + 2 * TOGETHER * self.multiplication
-        return Estimate(self.passes * pairs * dear, plan.needed, plan.held.value)
+        seconds = (self.passes + self.refining.passes) * pairs * dear
+        return Estimate(seconds + self._refined(pairs), plan.needed, plan.held.value)
+
+    def _refined(self, numbers: float) -> float:
+        """Seconds of refining beside its passes, where a column times the kernel matrix is a
+        product with so many numbers."""
+        work = self.refining
+        multiplications = work.products * numbers + work.multiplications
+        return multiplications * self.multiplication + work.reads * READ
 
     def _with_features(self, width: int, pair: float) -> float:
         rows = len(self.request.data)
         made = rows * width * (pair + (COLUMNS + MOMENTS * width) * self.multiplication)
-        return made + self.request.size * rows * width * READ
+        passes = self.request.size + self.refining.passes
+        return made + passes * rows * width * READ + self._refined(rows * width)
 
     def approximated(self, exact: Estimate) -> Decision:
         if isinstance(self.kernel, Nystrom):
@@ -380,7 +399,7 @@ def work_of(selector: Selector, request: _Request) -> Work | None:
 def _bilevel(selector: BilevelSelector, request: _Request) -> Work | None:
     available = int((request.data.weights > 0).sum())
     grown = selector.strategy.grown(request.size, available)
-    room = selector.room(grown)
+    room = selector.room(grown, len(request.data))
 
     def plan(kernel: Kernel) -> OperatorPlan:
         proxy = replace(selector.proxy, kernel=kernel)
@@ -394,17 +413,17 @@ def _bilevel(selector: BilevelSelector, request: _Request) -> Work | None:
         _passes(selector, grown, len(request.data)),
         plan,
         lambda kernel: replace(selector, kernel=kernel),
+        selector.strategy.effort(grown, len(request.data), request.rows),
     )
 
 
 def _passes(selector: BilevelSelector, grown: int, n: int) -> float:
-    """Over all pairs, where products are made in blocks."""
+    """Over all pairs while points are taken, where products are made in blocks."""
     if not selector.proxy.closed_form:  # one product for every look at the scores
         share = 1.0 if selector.candidates is None else min(selector.candidates / n, 1.0)
         return grown * share
     begin = 2.0 if selector.rule.quantity is Quantity.GAIN else 1.0
-    refined = 2.0 + PASSES_A_POINT * grown if selector.strategy.refines else 0.0
-    return begin + PASSES_A_POINT * grown + refined
+    return begin + PASSES_A_POINT * grown
 
 
 @work_of.register

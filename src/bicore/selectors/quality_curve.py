@@ -295,7 +295,7 @@ def _judged(
     assert story.inner_reg is not None
     form = PerPoint if story.per_point else Constant
     fixed = replace(selector, inner_reg=form(story.inner_reg), classes=story.classes)
-    room = fixed.room(len(part))
+    room = fixed.room(len(part), len(part))
     with runtime.applied():
         prepared = prepare(fixed.proxy, part, judge, room, seed, runtime)
         demand = replace(fixed.demand(len(part)), solvers=prepared.solvers)

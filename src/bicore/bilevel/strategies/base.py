@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
+from bicore.bilevel.effort import Effort
 from bicore.bilevel.engines import choose, reweighable
+from bicore.bilevel.foresight import PASSES_A_POINT
 from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gradient, Rule
@@ -155,6 +157,23 @@ class Strategy(ABC):
         """
         return size
 
+    def effort(self, taken: int, points: int, outer: int) -> Effort:
+        """What refining takes beside growing.
+
+        Parameters
+        ----------
+        taken : int
+            How many points are taken at first.
+        points, outer : int
+            How many there are, and how many the objective is measured on.
+
+        Returns
+        -------
+        Effort
+            Nothing, where nothing is refined.
+        """
+        return Effort()
+
     @abstractmethod
     def assemble(self, assembly: Assembly) -> Ending:
         """Bring an assembly to its size.
@@ -176,6 +195,10 @@ class Refining(Strategy):
 
     refines = True
     ordered = False
+
+    def effort(self, taken: int, points: int, outer: int) -> Effort:
+        # The columns of all points taken, twice, and their products.
+        return Effort(held=3 * taken, passes=2 + PASSES_A_POINT * taken)
 
     def assemble(self, assembly: Assembly) -> Ending:
         ending = assembly.grow()

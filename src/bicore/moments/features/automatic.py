@@ -25,6 +25,8 @@ BROAD = 32
 #: have 256 a colour, and float16 repeats values too.
 DIFFERENT_SHARE = 0.3
 DIFFERENT = 1024
+#: From here on float32 has no fractions, and whole numbers say nothing.
+FRACTIONS = 2.0**24
 #: Entries equal to the one above, of an embedding: the dead units of a network, not the background
 #: of an image.
 EQUAL_ABOVE = 0.5
@@ -138,7 +140,7 @@ def looks_like(rows: Array) -> str:
 
 def _continuous(rows: Array) -> bool:
     """Whether values are fractions and hardly repeat, over all and down the columns."""
-    if np.array_equal(rows, np.round(rows)):
+    if np.abs(rows).max() < FRACTIONS and np.array_equal(rows, np.round(rows)):
         return False
     different = len(np.unique(rows))
     above = float((rows[1:] == rows[:-1]).mean()) if len(rows) > 1 else 0.0

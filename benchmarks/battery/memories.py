@@ -1,0 +1,126 @@
+"""Memories in front of rows that come class by class: as tasks, or as a stream.
+
+What a memory ends with is judged by the problem of all classes, of which every part that it chose
+from showed a few: a selection that only tells those apart is found out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bicore import Dataset
+from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, ReplayMemory, Reservoir
+from bicore.runtime import Context
+from bicore.selectors import as_selector
+
+#: Classes of a task.
+CLASSES_A_TASK = 2
+#: Rows of a batch of the stream.
+BATCH = 100
+#: Buffers that need no selector, by name.
+BUFFERS: dict[str, Callable[[int, int], Buffer]] = {
+    "reservoir": Reservoir,
+    "class-balanced-reservoir": ClassBalancedReservoir,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """Rows of a pool that were chosen, by whatever means."""
+
+    indices: np.ndarray
+    weights: np.ndarray
+    #: Of the model they were chosen for, if there was one.
+    kernel: str | None = None
+
+
+class Memory(ABC):
+    """How rows come to a memory, and which one it is."""
+
+    @abstractmethod
+    def kept(
+        self,
+        name: str,
+        options: dict[str, Any],
+        data: Dataset,
+        capacity: int,
+        seed: int,
+        context: Context,
+    ) -> Picks:
+        """The rows at the end: ``name`` and ``options`` are those of a selector or a buffer."""
+
+
+@dataclass(frozen=True)
+class Replay(Memory):
+    """Tasks of two classes each (the first ones of three where the number is odd), in an order that
+    the seed draws; earlier tasks shrink as the library has it."""
+
+    def kept(
+        self,
+        name: str,
+        options: dict[str, Any],
+        data: Dataset,
+        capacity: int,
+        seed: int,
+        context: Context,
+    ) -> Picks:
+        memory = ReplayMemory(as_selector(name, **options), capacity, seed=seed)
+        assert data.y is not None
+        order = _class_order(data.y, seed)
+        tasks = [
+            np.flatnonzero(np.isin(data.y, classes))
+            for classes in np.array_split(order, max(1, len(order) // CLASSES_A_TASK))
+        ]
+        for rows in tasks:
+            memory.add_task(data.x[rows], data.y[rows], context=context)
+        indices = [rows[task.ids] for rows, task in zip(tasks, memory.tasks, strict=True)]
+        # as in the rehearsal loss: the mean of a task counts as much as that of any other
+        weights = [np.full(len(own), 1 / len(own)) for own in indices]
+        return Picks(np.concatenate(indices), np.concatenate(weights), _kernel(memory.selector))
+
+
+@dataclass(frozen=True)
+class Stream(Memory):
+    """Batches of a stream that is sorted by class, in an order that the seed draws."""
+
+    slots: int = 1
+
+    def kept(
+        self,
+        name: str,
+        options: dict[str, Any],
+        data: Dataset,
+        capacity: int,
+        seed: int,
+        context: Context,
+    ) -> Picks:
+        buffer: Buffer
+        kernel = None
+        if name in BUFFERS:
+            buffer = BUFFERS[name](capacity, seed)
+        else:
+            buffer = MergeReduce(as_selector(name, **options), capacity, self.slots, seed=seed)
+            kernel = _kernel(buffer.selector)
+        assert data.y is not None
+        place = np.argsort(_class_order(data.y, seed))
+        codes = np.unique(data.y, return_inverse=True)[1]
+        order = np.argsort(place[codes], kind="stable")
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            buffer.update(data.x[rows], data.y[rows], context=context)
+        kept = buffer.snapshot()
+        return Picks(order[kept.ids], kept.weights, kernel)
+
+
+def _class_order(y: np.ndarray, seed: int) -> np.ndarray:
+    return np.random.default_rng((seed, len(y))).permutation(np.unique(y))
+
+
+def _kernel(selector: Any) -> str | None:
+    kernel = getattr(selector, "kernel", None)
+    return None if kernel is None else str(kernel.name)

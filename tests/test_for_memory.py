@@ -1,0 +1,108 @@
+"""What a selector leaves open, settled for a memory: nothing hangs on the part that is shown."""
+
+import numpy as np
+import pytest
+
+from bicore import RBF, BilevelSelector, Dataset, MergeReduce, ReplayMemory
+from bicore.bilevel import proxy_choice
+from bicore.selectors import as_selector
+from tests.helpers import blobs
+
+
+def task(seed=0, rare=6):
+    """Two classes, one of them rare, in columns of very different scales."""
+    rng = np.random.default_rng(seed)
+    y = np.r_[np.zeros(60, dtype=int), np.ones(rare, dtype=int)]
+    x = rng.normal(size=(len(y), 3)) + 3.0 * y[:, None]
+    return x * np.array([1.0, 1e3, 1e-3]), y
+
+
+def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_decide():
+    kept = ReplayMemory(as_selector("bilevel"), 10).selector
+    found = kept.strategy.name, kept.rule.name, kept.targets.name
+    assert found == ("greedy", "gradient", "given")
+    assert kept.ordered
+    x, y = task()
+    shown = {
+        kept.settled(Dataset(x, labels), 8).kernel.name
+        for labels in (y, 1 - y, np.arange(len(y)) % 2, x[:, 0] > 0)
+    }
+    assert len(shown) == 1
+    assert next(iter(shown)).startswith("normalised")
+    chosen = kept.settled(Dataset(x, y), 8).kernel
+    assert chosen.choice.name == "ntk on standardised columns"
+    assert chosen.choice.note.endswith("a part of a problem does not tell kernels apart")
+    scaled = chosen.fitted(x)(x)
+    np.testing.assert_allclose(np.diagonal(scaled), 1)
+    np.testing.assert_allclose(scaled, chosen.fitted(x * 7)(x * 7), atol=1e-6)
+
+
+def test_a_part_of_many_rows_has_a_kernel_with_features(monkeypatch):
+    monkeypatch.setattr(proxy_choice, "MANY", 50)
+    x, y = task()
+    kernel = as_selector("bilevel").for_memory().settled(Dataset(x, y), 8).kernel
+    assert kernel.choice.name == "linear on standardised columns"
+
+
+def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks():
+    memory = ReplayMemory(as_selector("bilevel", inner_reg=0.1), 12)
+    memory.add_task(*task())
+    first = memory.tasks[0]
+    assert np.bincount(first.y).tolist() == [6, 6]
+    memory.add_task(*task(1))
+    assert np.bincount(memory.tasks[0].y).tolist() == [3, 3]
+    assert memory.tasks[0].ids.tolist() == first.ids[:6].tolist()
+    free = ReplayMemory(as_selector("bilevel", inner_reg=0.1, strategy="greedy"), 12)
+    free.add_task(*task())
+    assert np.bincount(free.tasks[0].y).tolist() != [6, 6]
+
+
+def test_classes_that_come_one_after_the_other_share_a_stream_buffer():
+    data = blobs(160, classes=4, features=3)
+    order = np.argsort(data.y, kind="stable")
+    buffer = MergeReduce(as_selector("bilevel", inner_reg=0.1), 12)
+    for top in range(0, 160, 20):
+        rows = order[top : top + 20]
+        buffer.update(data.x[rows], data.y[rows])
+    assert np.bincount(buffer.snapshot().y).tolist() == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"kernel": RBF(0.3)},
+        {"strategy": "exchange"},
+        {"strategy": "greedy"},
+        {"quotas": {0: 2}},
+        {"targets": "smoothed"},
+        {"rule": "gain"},
+    ],
+)
+def test_what_is_named_is_kept(named):
+    selector = as_selector("bilevel", **named)
+    kept = selector.for_memory()
+    for name in named:
+        assert getattr(kept, name) == getattr(selector, name)
+    if "strategy" in named:
+        assert kept.quotas is None
+
+
+def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
+    paper = BilevelSelector()
+    assert paper.for_memory() == paper
+    x, _ = task()
+    memory = ReplayMemory(as_selector("bilevel", inner_reg=0.1), 8)
+    memory.add_task(x, x[:, 0])
+    assert len(memory) == 8
+
+
+def test_the_command_leaves_open_what_nobody_named():
+    from bicore.cli.stream import _selector
+    from bicore.kernels.presets import fully_connected
+
+    kept = MergeReduce(_selector("bilevel", "auto", "squared", 0.1, "equal"), 10).selector
+    assert kept.kernel.in_part
+    named = MergeReduce(_selector("bilevel", "rbf", "squared", 0.1, "equal"), 10).selector
+    assert named.kernel == RBF()
+    paper = MergeReduce(_selector("paper", "auto", "squared", 0.1, "equal"), 10).selector
+    assert paper.kernel == fully_connected()
