@@ -63,10 +63,10 @@ def _of(record: Record, order: str, buffer: str, capacity: int, head: str = "rid
     return 100 * np.array([row[head] for row in sorted(rows, key=lambda row: row["seed"])])
 
 
-def _ceiling(record: Record, capacity: int, which: str, head: str = "ridge") -> float:
+def _ceiling(record: Record, capacity: int, which: str, head: str = "ridge") -> np.ndarray:
     """In percent: chosen with all rows at hand."""
     rows = [row for row in record["rows"] if row["part"] == "offline"]
-    return 100 * next(row[which][head] for row in rows if row["capacity"] == capacity)
+    return 100 * np.array([row[which][head] for row in rows if row["capacity"] == capacity])
 
 
 def _numbers(record: Record) -> str:
@@ -76,9 +76,9 @@ def _numbers(record: Record) -> str:
         for buffer, name in BUFFERS.items()
     ]
     for which, name in (("select", "`bicore.select`"), ("moments", "one `update` with everything")):
-        cells = [f"{_ceiling(record, capacity, which):.1f}" for capacity in CAPACITIES]
+        cells = [_spread(_ceiling(record, capacity, which)) for capacity in CAPACITIES]
         lines.append([f"*all rows at once: {name}*", *cells])
-    most = max(_ceiling(record, shown, which) for which in ("select", "moments"))
+    most = max(_ceiling(record, shown, which)[0] for which in ("select", "moments"))
     shares = [100 * _of(record, order, "moments", shown).mean() / most for order in ORDERS]
     seeds = len(_of(record, "random", "moments", shown))
     return f"""
@@ -204,7 +204,7 @@ def _lines(record: Record, head: str) -> list[list[str]]:
             found = [_of(record, order, buffer, capacity, head) for capacity in CAPACITIES]
             lines.append([order, buffer, *map(_spread, found)])
     for which in ("select", "moments"):
-        cells = [f"{_ceiling(record, capacity, which, head):.1f}" for capacity in CAPACITIES]
+        cells = [_spread(_ceiling(record, capacity, which, head)) for capacity in CAPACITIES]
         lines.append(["*all rows at once*", which, *cells])
     return lines
 
@@ -313,7 +313,7 @@ def draw() -> None:
         for buffer, (line, marker, grey) in STYLES.items():
             seen, means = _along(record, order, buffer)
             place.plot(seen, means, line, marker=marker, color=grey, markersize=4, label=buffer)
-        best = max(_ceiling(record, record["shown"], which) for which in ("select", "moments"))
+        best = max(_ceiling(record, record["shown"], which)[0] for which in ("select", "moments"))
         place.axhline(best, color="0.7", linewidth=1)
         place.text(0, best + 0.8, "chosen from all rows at once", fontsize=7, color="0.4")
         place.set(title=order, xlabel="rows seen")
