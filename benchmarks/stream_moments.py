@@ -33,7 +33,7 @@ WARM = 4
 CASES = ((784, 1024, 200, 2000), (64, 512, 400, 10_000))
 #: Rows and columns of the product that tells the machine's speed.
 PRODUCT = 1000
-PARTS = ("features", "moments", "candidates' matrices", "elimination", "rest")
+PARTS = ("features", "moments", "screening", "candidates' matrices", "elimination", "rest")
 
 
 def speeds(repeats: int) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def _case(
     spent: dict[str, float] = {}
     with _watched(spent):
         whole = sum(_streamed(x, y, width, spent)["times"])
-    spent["elimination"] -= spent["candidates' matrices"]
+    spent["elimination"] -= spent["candidates' matrices"]  # which are made inside
     spent["rest"] = whole - sum(spent.values())
     floor = multiplications(features, width)
     answer = {
@@ -116,14 +116,19 @@ def _held(memory: MomentMemory) -> int:
 
 def multiplications(features: int, width: int) -> dict[str, float]:
     """What the formulas need in an update once the memory is full; symmetric products by half."""
-    b, p, n = BATCH, width, BATCH + CAPACITY
+    b, p, m, c = BATCH, width, CAPACITY, CLASSES
+    # Of a batch so many rows are held to all others.
+    looked = min(b, MomentMemory(m)._looked_at)
+    n = m + looked
     return {
         "features": b * features * p,
-        "moments": b * p * p / 2 + b * p * CLASSES,
+        "moments": b * p * p / 2 + b * p * c,
+        # (K + ρI)⁻¹ of the rows kept, AW, and two p×C matrices against kept and new rows
+        "screening": m * m * p / 2 + m**3 / 2 + p * p * c + (3 * m + 2 * b) * p * c,
         # ΦA, then ΦΦᵀ, ΦAΦᵀ and ΦB; (K + ρI)⁻¹ and PQP
-        "candidates' matrices": n * p * p + n * n * p + n * p * CLASSES + 2 * n**3,
+        "candidates' matrices": n * p * p + n * n * p + n * p * c + 2 * n**3,
         # at each step a column of T and of V with the terms before, and E and H
-        "elimination": 1.5 * b * b * n + 4 * b * n * CLASSES,
+        "elimination": 1.5 * looked * looked * n + 4 * looked * n * c,
     }
 
 
@@ -151,6 +156,7 @@ def _watched(spent: dict[str, float]) -> Iterator[None]:
     places: list[tuple[Any, str, str]] = [
         (MomentMemory, "_features_of", "features"),
         (MomentMemory, "_counted", "moments"),
+        (MomentMemory, "_promising", "screening"),
         (Candidates, "__init__", "candidates' matrices"),
     ]
     before = [getattr(owner, name) for owner, name, _ in places]
