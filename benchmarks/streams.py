@@ -66,11 +66,11 @@ def run(arguments: Any) -> dict[str, Any]:
     for seed in range(arguments.seeds):
         for key, job in jobs(work, seed):
             work.do(key, job)
+    for key, job in _stream_jobs(work, 0, SHOWN, ("merge-reduce",)):
+        work.do(key, job)
     for capacity in (200, 500):
         for key, job in _stream_jobs(work, 0, capacity, PLAIN):
             work.do(key, job)
-    for key, job in _stream_jobs(work, 0, SHOWN, ("merge-reduce",)):
-        work.do(key, job)
     return {
         "benchmark": "streams",
         "machine": machine(),
