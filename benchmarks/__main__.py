@@ -19,6 +19,7 @@ NAMES = (
     "comparison",
     "rivals",
     "stream",
+    "stream_moments",
     "streams",
     "imbalanced",
     "gpu",

@@ -3,10 +3,10 @@ learnt weights in the slots.
 
     python -m benchmarks stream --data DIR --json
 
-Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots; and moment
-memories of 100 rows (:mod:`benchmarks.stream_moments`). Weights: 10 000
-MNIST images in random order or sorted by class, 100 rows in 10 slots, a ridge judge trained on what
-is kept and tested on the 10 000 test images; 5 seeds.
+Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots; that of moment
+memories is ``python -m benchmarks stream_moments``. Weights: 10 000 MNIST images in random order or
+sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and tested on the
+10 000 test images; 5 seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import stream_moments
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import RBF, BilevelSelector
 from bicore.comparison.judges import RidgeJudge, as_sample
@@ -40,7 +39,6 @@ def run(arguments: Any) -> dict[str, Any]:
         ("squared", "auto"),
     ]
     speeds = [_speed(loss, inner_reg, arguments.repeats) for loss, inner_reg in cases]
-    moments = stream_moments.speeds(arguments.repeats)
     weights = _weights(folder, arguments.seeds)
     return {
         "benchmark": "stream",
@@ -49,7 +47,6 @@ def run(arguments: Any) -> dict[str, Any]:
         "capacity": CAPACITY,
         "slots": SLOTS,
         "speed": speeds,
-        "moments": moments,
         "weights": weights,
     }
 

@@ -1,6 +1,8 @@
 """How fast a moment memory takes in a stream, where an update's time goes, and its floor.
 
-A part of ``python -m benchmarks stream``: batches of 125 rows, 100 rows kept, random ReLU features.
+    python -m benchmarks stream_moments --record
+
+Batches of 125 rows, 100 rows kept, random ReLU features. Seconds are the processor's own.
 The parts of an update are timed from outside, by wrapping what does them. The floor is the
 multiplications that the formulas need, at the speed of one large product of this machine.
 """
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import best
+from benchmarks.common import machine
 from bicore.memory import MomentMemory
 from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import WAYS
@@ -36,10 +38,11 @@ PRODUCT = 1000
 PARTS = ("features", "moments", "screening", "candidates' matrices", "elimination", "rest")
 
 
-def speeds(repeats: int) -> list[dict[str, Any]]:
+def run(arguments: Any) -> dict[str, Any]:
     """A row a case: the fastest of some streams, the parts of another."""
     rates = {name: multiplications_a_second(name) for name in ("float32", "float64")}
-    return [_case(*case, repeats, rates) for case in CASES]
+    cases = [_case(*case, arguments.repeats, rates) for case in CASES]
+    return {"benchmark": "stream_moments", "machine": machine(), "cases": cases}
 
 
 def _case(
@@ -64,7 +67,7 @@ def _case(
         "updates": updates,
         "threads": torch.get_num_threads(),
         "rows_a_second": BATCH / float(np.mean(times)),
-        "rows_a_second_median": BATCH / float(np.median(times)),
+        "rows_a_wall_second": BATCH * len(times) / fastest["wall"],
         "aim": aim,
         "median_ms_first_tenth": 1e3 * float(np.median(times[:tenth])),
         "median_ms_last_tenth": 1e3 * float(np.median(times[-tenth:])),
@@ -88,12 +91,14 @@ def _streamed(
 ) -> dict[str, Any]:
     memory = MomentMemory(CAPACITY, features=RandomReLU(width))
     times: list[float] = []
+    wall = 0.0
     sizes, peaks = [], []
     tenth = len(x) // BATCH // 10
     for number, start in enumerate(range(0, len(x), BATCH)):
-        begin = time.perf_counter()
+        begin, clock = time.process_time(), time.perf_counter()
         memory.update(x[start : start + BATCH], y[start : start + BATCH])
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
+        wall += time.perf_counter() - clock if number >= WARM else 0.0
         if number + 1 == WARM and spent is not None:
             spent.clear()
         if number in (WARM + tenth, len(x) // BATCH - 1):
@@ -101,6 +106,7 @@ def _streamed(
             peaks.append(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     return {
         "times": times[WARM:],
+        "wall": wall,
         "state_bytes": sizes,
         "peak_growth_bytes": peaks[-1] - peaks[0],
     }
@@ -136,7 +142,12 @@ def multiplications_a_second(precision: str) -> float:
     """Of one thread in a product, the best of some."""
     matrix = np.random.default_rng(0).normal(size=(PRODUCT, PRODUCT)).astype(precision)
     with narrow(1):
-        return PRODUCT**3 / best(lambda: matrix @ matrix, 7)
+        times = []
+        for _ in range(7):
+            begin = time.process_time()
+            matrix @ matrix
+            times.append(time.process_time() - begin)
+        return PRODUCT**3 / min(times)
 
 
 @contextmanager
@@ -145,11 +156,11 @@ def _watched(spent: dict[str, float]) -> Iterator[None]:
 
     def timed(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*given: Any, **named: Any) -> Any:
-            begin = time.perf_counter()
+            begin = time.process_time()
             try:
                 return work(*given, **named)
             finally:
-                spent[part] = spent.get(part, 0.0) + time.perf_counter() - begin
+                spent[part] = spent.get(part, 0.0) + time.process_time() - begin
 
         return watched
 

@@ -266,12 +266,13 @@ def _batch_table(record: Record) -> str:
 {table(head, lines)}"""
 
 
-def moments_speed(cases: list[Record]) -> str:
+def moments_speed(record: Record) -> str:
     """Speed of a moment memory, for the section on streams of docs/benchmarks.md."""
+    cases = record["cases"]
     lines = [
         [
             f"{one['features']} features, p = {one['width']}",
-            f"{one['rows_a_second']:.0f}",
+            f"{one['rows_a_second']:.0f} ({one['rows_a_wall_second']:.0f})",
             f"{one['median_ms_first_tenth']:.1f}",
             f"{one['median_ms_last_tenth']:.1f}",
             f"{one['state_bytes'][0] / 1e6:.2f} / {one['state_bytes'][1] / 1e6:.2f} MB",
@@ -290,8 +291,9 @@ def moments_speed(cases: list[Record]) -> str:
     ]
     threads = cases[0]["threads"]
     head = ["stream", "rows a second", "ms an update, first tenth", "last tenth", "held, then"]
-    return f"""**Moment memories.** 100 rows kept by elimination, random ReLU features, {threads} thread{"s" if threads > 1 else ""}; what
-a memory holds after a tenth of the stream and at its end.
+    return f"""**Moment memories.** {told(record)} 100 rows kept by elimination, random ReLU features, {threads}
+thread{"s" if threads > 1 else ""}, the processor's own seconds (in brackets those of the clock, on a machine with other work); what a
+memory holds after a tenth of the stream and at its end.
 
 {table(head, lines)}
 Where an update's time goes, beside the multiplications that the formulas need (symmetric products by half) and the time they would
