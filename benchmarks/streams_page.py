@@ -15,7 +15,7 @@ PAGE = DOCS / "streams.md"
 FIGURE = DOCS / "images" / "streams.png"
 #: Between these lines the page is made from the record; the rest is written by hand.
 BEGIN, END = "<!-- from the record: begin -->", "<!-- from the record: end -->"
-CAPACITIES = (20, 50, 100, 200, 500)
+CAPACITIES = (20, 50, 100, 200)
 ORDERS = ("random", "pairs of classes", "class by class")
 #: Names in tables, in their order.
 BUFFERS = {
@@ -141,7 +141,7 @@ def _drift_words(record: Record) -> str:
         return f"{_drifted(record, kind, memory, 'later'):.1f}"
 
     first = next(row for row in record["rows"] if row["part"] == "drift")
-    return f"""**Drift.** Where labels change their meaning half-way ({_count(first["rows"])} rows, {first["capacity"]} kept), a memory
+    return f"""**Drift.** Where labels change their meaning half-way ({_count(first["rows"])} rows in one order, {first["capacity"]} kept), a memory
 without a half-life ends at {later("meaning", "none")} on what the stream has become, one with a half-life of a twentieth of the stream
 at {later("meaning", "n/20")} (a fifth: {later("meaning", "n/5")}; reservoir: {later("meaning", "reservoir")}); where only the classes'
 shares change, no half-life has {later("frequency", "none")} and a twentieth {later("frequency", "n/20")}."""
@@ -163,13 +163,14 @@ def _batch_words(record: Record) -> str:
     parts = []
     for count in (record["first"], 50_000):
         found = _batch_rows(record, count)
-        told_ones = [f"{one['ridge']:.1f} in batches of {batch}" for batch, one in found.items()]
-        parts.append(f"{_count(count)} rows: {', '.join(told_ones)}")
+        accuracies = _and([f"{one['ridge']:.1f}" for one in found.values()])
+        batches = _and([str(batch) for batch in found])
+        parts.append(f"{_count(count)} rows in batches of {batches}: {accuracies}")
     shared = _batch_rows(record, 50_000)
     least = min(one["shared"] for one in shared.values())
     most = max(one["shared"] for batch, one in shared.items() if batch != record["batch"])
     span = f"{least:.0f}%" if round(least) == round(most) else f"{least:.0f} to {most:.0f}%"
-    return f"""**Batches.** What is kept depends on how the stream is cut, what it is worth hardly: {"; ".join(parts)}; {span} of the
+    return f"""**Batches.** What is kept depends on how the stream is cut, what it is worth hardly (one order, {record["shown"]} kept). {". ".join(parts)}. {span} of the
 rows kept are the same as in batches of {record["batch"]}."""
 
 
@@ -317,7 +318,7 @@ def draw() -> None:
             place.plot(seen, means, line, marker=marker, color=grey, markersize=4, label=buffer)
         best = max(_ceiling(record, record["shown"], which)[0] for which in ("select", "moments"))
         place.axhline(best, color="0.7", linewidth=1)
-        place.text(0, best + 0.8, "chosen from all rows at once", fontsize=7, color="0.4")
+        place.text(4000, best + 0.8, "chosen from all rows at once", fontsize=7, color="0.4")
         place.set(title=order, xlabel="rows seen")
         place.grid(alpha=0.3)
     axes[0].set_ylabel("test accuracy, %")
