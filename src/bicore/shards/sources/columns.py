@@ -192,7 +192,8 @@ def _is_text(kind: Any) -> bool:
 
 def _dtype(kind: Any) -> np.dtype[np.generic]:
     """NumPy's for a type of numbers, or for those in lists."""
-    return np.dtype(_innermost(kind).to_pandas_dtype())
+    dtype: np.dtype[np.generic] = np.dtype(_innermost(kind).to_pandas_dtype())
+    return dtype
 
 
 def _label_kind(kind: Any, name: str) -> str:
@@ -276,7 +277,7 @@ def _labels(column: Any, part: Part) -> Array:
     if arrow().types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if missing is not None:
-        column = column.fill_null(arrow().scalar("" if text else 0, column.type))
+        column = column.fill_null(arrow().scalar("" if text else 0).cast(column.type))
     values = np.asarray(column.to_numpy())
     if text:
         values = values.astype(np.str_)

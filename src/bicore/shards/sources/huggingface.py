@@ -53,9 +53,10 @@ class HuggingFaceShards(ShardSource):
                 "that is on disk (not streamed)."
             )
         if hasattr(dataset, "keys"):
+            splits = list(dataset.keys())
             raise InputError(
-                f"dataset holds the splits {', '.join(dataset.keys())}; give one of them, such as "
-                f"dataset[{next(iter(dataset))!r}]."
+                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
+                f"dataset[{splits[0]!r}]."
             )
         if not len(dataset):
             raise InputError("dataset has no rows; check how it was made.")

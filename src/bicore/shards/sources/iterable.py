@@ -161,11 +161,11 @@ def _count(make: Made, name: str) -> _Known:
 def _run(make: Made, name: str) -> Iterator[tuple[int, Chunk]]:
     made = make() if callable(make) else make
     for number, given in enumerate(made):
-        x, y, weight = _columns(given)
         try:
-            yield number, _chunk(x, y, weight)
+            chunk = _chunk(*_columns(given))
         except InputError as error:
             raise InputError(f"{name}, chunk {number}: {error}") from error
+        yield number, chunk
 
 
 def _chunk(x: Any, y: Any, weight: Any) -> Chunk:

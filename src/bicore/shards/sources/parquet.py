@@ -57,8 +57,11 @@ class ParquetShards(FileShards):
         columns: dict[Path, Columns] = {}
         for path in find_files(files, _ENDINGS):
             with _opened(path) as table:
-                schema = table.schema_arrow
-                columns[path] = choose(schema, features, target, weight, str(path))
+                if not table.metadata.num_rows:
+                    # What wrote it may have known no types; nothing of it is read.
+                    shards.append(Shard(path, 0, (), ""))
+                    continue
+                columns[path] = choose(table.schema_arrow, features, target, weight, str(path))
                 shards += _row_groups(path, table, columns[path])
         super().__init__(shards, None, f"parquet {features!r} {target!r} {weight!r}")
         self._columns = _agreed({path: columns[path] for path in self.files})
@@ -92,8 +95,6 @@ def _row_groups(path: Path, table: Any, columns: Columns) -> list[Shard]:
     filled = [group for group, rows in enumerate(sizes) if rows]
     kind = columns.kind(schema)
     label = columns.label(schema)
-    if not filled:
-        return [Shard(path, 0, (), kind, label)]
     shape = columns.shape(_first_rows(table, filled[0], columns), str(path))
     starts = [0, *accumulate(sizes)]
     return [
