@@ -180,6 +180,7 @@ def test_rows_know_their_place_in_their_file(tmp_path):
     assert part.place.endswith("part-1.parquet, row group 1")
 
 
+@pytest.mark.slow  # a new process imports torch
 def test_another_process_reads_the_same(tmp_path):
     source = make_npy(tmp_path)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -737,6 +738,7 @@ class Counting(torch.nn.Module):
 def test_embedding_once_and_for_all(dtype, tmp_path):
     batches, x = loader()
     module = Counting()
+    module.linear.eval()
     source = embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     wanted = x.sum(dim=1, keepdim=True).expand(-1, 2).numpy().astype(dtype)
     found, y, _ = gathered(source)
@@ -744,7 +746,7 @@ def test_embedding_once_and_for_all(dtype, tmp_path):
     np.testing.assert_allclose(found, wanted, rtol=2e-3)
     np.testing.assert_array_equal(y, np.arange(20))
     assert [part.count for part in source.parts] == [6, 6, 6, 2]
-    assert module.training
+    assert (module.training, module.linear.training) == (True, False)
     assert module.calls == 7
     embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
     assert module.calls == 7
@@ -802,6 +804,8 @@ def test_what_cannot_be_embedded(tmp_path):
     batches, _ = loader()
     with pytest.raises(InputError, match=r"shuffles.*shuffle=False"):
         embedded(loader(shuffle=True)[0], Counting(), tmp_path)
+    with pytest.raises(InputError, match="drop_last=False"):
+        embedded(loader(drop_last=True)[0], Counting(), tmp_path)
     with pytest.raises(InputError, match="float16 cannot hold; give dtype='float32'"):
         embedded(batches, Counting(scale=1e6), tmp_path / "large")
     with pytest.raises(InputError, match="wrap it so that it returns one tensor"):
@@ -869,6 +873,8 @@ def test_opening_what_cannot_be(tmp_path):
     make_npz(tmp_path)
     (tmp_path / "a.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "named").mkdir()
+    np.save(tmp_path / "named" / "x-0.npy", X)
     for given, options, words in (
         (tmp_path / "none.npy", {}, "none.npy does not exist"),
         (tmp_path / "z*.npy", {}, "no file matches .*z.*check the pattern"),
@@ -888,6 +894,7 @@ def test_opening_what_cannot_be(tmp_path):
         (X.astype(str), {}, "x holds features of dtype"),
         (X, {"labels": Y, "weight": Y[:2]}, r"weight has shape \(2,\)"),
         (tmp_path / "x-0.npy", {"labels": 3}, "labels is a int; give a file"),
+        (tmp_path / "named", {"labels": Y}, "labels is a ndarray; give a file"),
         ([], {}, "there are no rows in 0 chunks"),
     ):
         with pytest.raises(InputError, match=words):

@@ -163,15 +163,12 @@ def _folder(folder: Path, asked: _Asked) -> ShardSource:
     if not found:
         raise InputError(f"{folder} holds no {', '.join(_READERS)} file; give {KINDS}.")
     ending = _ending(found, folder)
-    named = any(folder.glob("x-*.npy"))
-    if ending == ".npy" and named and asked.labels is None:
+    x, y, w = (sorted(folder.glob(f"{letter}-*.npy")) for letter in "xyw")
+    if ending == ".npy" and x:
         # The names that embedded() gives: features, and labels and weights beside them.
-        beside = {
-            column: str(folder / f"{letter}-*.npy")
-            for column, letter in (("labels", "y"), ("weight", "w"))
-            if any(folder.glob(f"{letter}-*.npy"))
-        }
-        return _npy(str(folder / "x-*.npy"), replace(asked, **beside))
+        labels = (y or None) if asked.labels is None else asked.labels
+        weight = (w or None) if asked.weight is None else asked.weight
+        return _npy(x, replace(asked, labels=labels, weight=weight))
     return _files(found, ending, asked)
 
 

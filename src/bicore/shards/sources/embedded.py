@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import singledispatch
@@ -44,7 +45,8 @@ def embedded(
     loader : torch.utils.data.DataLoader
         Gives (x, y), or x alone, in the same order each time: without shuffling.
     module : torch.nn.Module
-        Makes a row of numbers of each x; it is put into evaluation and is not changed.
+        Makes a row of numbers of each x; it computes in evaluation mode, and its weights are not
+        changed.
     folder : path
         Where shards ``x-00000.npy``, ``y-00000.npy`` … and a small record are written.
     device : str
@@ -62,8 +64,8 @@ def embedded(
     Raises
     ------
     InputError
-        Where the folder holds another embedding, the loader shuffles, an output is no row of
-        numbers or too large for float16, or the disk is full.
+        Where the folder holds another embedding, the loader shuffles or drops rows, an output is
+        no row of numbers or too large for float16, or the disk is full.
 
     Examples
     --------
@@ -79,7 +81,7 @@ def embedded(
         raise InputError(f"dtype={dtype!r} is not known; it is 'float16' or 'float32'.")
     if shard_rows < 1:
         raise InputError(f"shard_rows={shard_rows} is below 1; give the number of rows of a shard.")
-    _refuse_shuffling(loader)
+    _refuse_lost_places(loader)
     place = Path(folder)
     with _room(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -88,8 +90,7 @@ def embedded(
             with _frozen(module, device):
                 _write_shards(loader, module, place, device, record)
             _note(place, {**record, "complete": True})
-    labelled = any(place.glob("y-*.npy"))
-    return NpyShards(place / "x-*.npy", place / "y-*.npy" if labelled else None)
+    return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
 
 
 def _write_shards(
@@ -169,12 +170,17 @@ def _(batch: Any) -> tuple[Any, Any]:
     return batch[0], batch[1] if len(batch) > 1 else None
 
 
-def _refuse_shuffling(loader: Any) -> None:
+def _refuse_lost_places(loader: Any) -> None:
+    """Row i of the embedding is row i of what the loader reads."""
     sampler = type(getattr(loader, "sampler", None))
     if issubclass(sampler, torch.utils.data.RandomSampler):
         raise InputError(
             "loader shuffles, and positions in it would mean nothing; give "
             "DataLoader(…, shuffle=False)."
+        )
+    if getattr(loader, "drop_last", False):
+        raise InputError(
+            "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
         )
 
 
@@ -182,7 +188,7 @@ def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -
     """What an embedding depends on."""
     return {
         "module": _digest(module),
-        "batches": len(loader),
+        "batches": _batches(loader),
         "batch_size": getattr(loader, "batch_size", None),
         "dtype": dtype,
         "shard_rows": shard_rows,
@@ -190,8 +196,16 @@ def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -
     }
 
 
+def _batches(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # one over an iterable has no length
+        return None
+
+
 def _digest(module: torch.nn.Module) -> str:
-    digest = hashlib.sha256(repr(module).encode())
+    # Functions inside are printed with an address, which differs from run to run.
+    digest = hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", repr(module)).encode())
     for name, value in module.state_dict().items():
         digest.update(name.encode())
         if hasattr(value, "detach"):
@@ -231,13 +245,14 @@ def _note(place: Path, record: dict[str, Any]) -> None:
 
 @contextmanager
 def _frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
-    training = module.training
+    training = [(one, one.training) for one in module.modules()]
     module.eval().to(device)
     try:
         with torch.no_grad():
             yield
     finally:
-        module.train(training)
+        for one, before in training:
+            one.training = before
 
 
 @contextmanager
