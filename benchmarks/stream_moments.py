@@ -123,18 +123,16 @@ def _held(memory: MomentMemory) -> int:
 def multiplications(features: int, width: int) -> dict[str, float]:
     """What the formulas need in an update once the memory is full; symmetric products by half."""
     b, p, m, c = BATCH, width, CAPACITY, CLASSES
-    # Of a batch so many rows are held to all others.
-    looked = min(b, MomentMemory(m)._looked_at)
-    n = m + looked
+    n = m + b
     return {
         "features": b * features * p,
         "moments": b * p * p / 2 + b * p * c,
-        # (K + ρI)⁻¹ of the rows kept, AW, and two p×C matrices against kept and new rows
-        "screening": m * m * p / 2 + m**3 / 2 + p * p * c + (3 * m + 2 * b) * p * c,
-        # ΦA, then ΦΦᵀ, ΦAΦᵀ and ΦB; (K + ρI)⁻¹ and PQP
-        "candidates' matrices": n * p * p + n * n * p + n * p * c + 2 * n**3,
+        # products of the rows kept with the new ones, and ΦAΦᵀ of those kept
+        "products carried along": m * b * p + m * m * b,
+        # ΦA of new rows, then their part of ΦΦᵀ, ΦAΦᵀ and ΦB; (K + ρI)⁻¹ and PQP
+        "candidates' matrices": b * p * p + 2 * b * n * p + n * p * c + 2 * n**3,
         # at each step a column of T and of V with the terms before, and E and H
-        "elimination": 1.5 * looked * looked * n + 4 * looked * n * c,
+        "elimination": 1.5 * b * b * n + 4 * b * n * c,
     }
 
 
@@ -167,7 +165,7 @@ def _watched(spent: dict[str, float]) -> Iterator[None]:
     places: list[tuple[Any, str, str]] = [
         (MomentMemory, "_features_of", "features"),
         (MomentMemory, "_counted", "moments"),
-        (MomentMemory, "_promising", "screening"),
+        (MomentMemory, "_followed_by_sums", "products carried along"),
         (Candidates, "__init__", "candidates' matrices"),
     ]
     before = [getattr(owner, name) for owner, name, _ in places]
