@@ -35,7 +35,14 @@ WARM = 4
 CASES = ((784, 1024, 200, 2000), (64, 512, 400, 10_000))
 #: Rows and columns of the product that tells the machine's speed.
 PRODUCT = 1000
-PARTS = ("features", "moments", "screening", "candidates' matrices", "elimination", "rest")
+PARTS = (
+    "features",
+    "moments",
+    "products carried along",
+    "candidates' matrices",
+    "elimination",
+    "rest",
+)
 
 
 def run(arguments: Any) -> dict[str, Any]:
