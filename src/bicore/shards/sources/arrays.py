@@ -11,15 +11,19 @@ from bicore.errors import InputError
 from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources import sampling
 from bicore.shards.sources.gathered import need_part_rows
+from bicore.shards.sources.maps import followed, recipe
 from bicore.shards.sources.values import as_floats, as_stored_labels, need_labels, need_numbers
 
 #: 32 MB of float16 at 256 columns: large enough that a product is worth its start, small beside any
 #: limit on memory.
 PART_ROWS = 65536
+_COLUMNS = ("x", "y", "weight")
 
 
 class ArrayShards(ShardSource):
     """Rows of arrays that are in memory already, or mapped from files.
+
+    Another process gets a copy of what is in memory, and maps files anew.
 
     Parameters
     ----------
@@ -59,6 +63,14 @@ class ArrayShards(ShardSource):
         self.weight = None if weight is None else _weights(weight, len(self.x))
         self.part_rows = need_part_rows(part_rows)
         self._name = name
+
+    def __getstate__(self) -> dict[str, Any]:
+        columns = {name: recipe(getattr(self, name)) for name in _COLUMNS}
+        return {**self.__dict__, **columns}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        columns = {name: followed(state[name]) for name in _COLUMNS}
+        self.__dict__.update({**state, **columns})
 
     @property
     def name(self) -> str:

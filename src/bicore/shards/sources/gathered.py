@@ -90,9 +90,10 @@ class FileShards(ShardSource):
         return self.shards[0].label is not None
 
     def fingerprint(self) -> str:
-        return sampling.of_files(self._words, self.sampled_files())
+        return sampling.of_files(self._words, self.sampled)
 
-    def sampled_files(self) -> tuple[Path, ...]:
+    @property
+    def sampled(self) -> tuple[Path, ...]:
         """The files whose sizes and contents are in the fingerprint."""
         return self.files
 

@@ -72,11 +72,15 @@ class NpyShards(FileShards):
                 zip(self._features.paths, self._features.headers, kinds, strict=True)
             )
         ]
-        super().__init__(shards, need_part_rows(part_rows), "npy")
+        roles = [len(column.paths) if column else 0 for column in self._columns()]
+        super().__init__(shards, need_part_rows(part_rows), f"npy {roles}")
 
-    def sampled_files(self) -> tuple[Path, ...]:
-        columns = (self._features, self._labels, self._weights)
-        return tuple(path for column in columns if column is not None for path in column.paths)
+    @property
+    def sampled(self) -> tuple[Path, ...]:
+        return tuple(path for column in self._columns() if column for path in column.paths)
+
+    def _columns(self) -> tuple[_Column | None, ...]:
+        return self._features, self._labels, self._weights
 
     def read(self, part: Part) -> Chunk:
         number = self.home(part).group

@@ -53,6 +53,11 @@ def of_files(words: str, files: Sequence[Path]) -> str:
     return digest.hexdigest()[:_LENGTH]
 
 
+def of_words(words: str) -> str:
+    """A digest of words alone."""
+    return hashlib.sha256(words.encode()).hexdigest()[:_LENGTH]
+
+
 def of_columns(words: str, columns: Sequence[Array | None]) -> str:
     """A digest of columns that are in memory or mapped: shapes, kinds and rows spread over them."""
     digest = hashlib.sha256(words.encode())

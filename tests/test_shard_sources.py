@@ -1,0 +1,903 @@
+"""Sources in parts: every kind gives the same rows, and names what is wrong with a shard."""
+
+import json
+import multiprocessing
+import pickle
+import tracemalloc
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+from bicore import Dataset, InputError
+from bicore.shards.opening import open_shards
+from bicore.shards.source import Chunk, Part
+from bicore.shards.sources import (
+    ArrayShards,
+    HuggingFaceShards,
+    IterableShards,
+    NpyShards,
+    NpzShards,
+    ParquetShards,
+    checked,
+    embedded,
+)
+
+SIZES = (10, 7, 4)
+ROWS = sum(SIZES)
+X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+Y = np.arange(ROWS) % 4
+WEIGHT = 1.0 + np.arange(ROWS) / 8
+CUTS = np.cumsum(SIZES)[:-1]
+
+
+def pieces(*columns):
+    return list(zip(*(np.split(column, CUTS) for column in columns), strict=True))
+
+
+def table(x, y, weight):
+    return pyarrow.table({"embedding": list(x), "label": y, "w": weight})
+
+
+def write(path, content, **options):
+    pyarrow.parquet.write_table(content, path, **options)
+
+
+def chunks():
+    yield from pieces(X, Y, WEIGHT)
+
+
+class StandIn:
+    """What HuggingFaceShards asks of a data set."""
+
+    column_names = ("embedding", "label", "w")
+
+    def __init__(self, content):
+        self.content = content
+
+    def __len__(self):
+        return self.content.num_rows
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def select_columns(self, names):
+        return StandIn(self.content.select(names))
+
+    def __getitem__(self, rows):
+        try:
+            return self.content.take(rows)
+        except TypeError:
+            start, stop, _ = rows.indices(len(self))
+            return self.content.slice(start, stop - start)
+
+
+def make_arrays(folder):
+    return ArrayShards(X, Y, WEIGHT, part_rows=8)
+
+
+def make_map(folder):
+    np.save(folder / "x.npy", X)
+    return ArrayShards(np.load(folder / "x.npy", mmap_mode="r"), Y, WEIGHT, part_rows=8)
+
+
+def make_npy(folder):
+    for number, (x, y, weight) in enumerate(pieces(X, Y, WEIGHT)):
+        np.save(folder / f"x-{number}.npy", x)
+        np.save(folder / f"y-{number}.npy", y)
+        np.save(folder / f"w-{number}.npy", weight)
+    return NpyShards(folder / "x-*.npy", folder / "y-*.npy", str(folder / "w-*.npy"), part_rows=4)
+
+
+def make_npz(folder):
+    for number, (x, y, weight) in enumerate(pieces(X, Y, WEIGHT)):
+        save = np.savez if number else np.savez_compressed
+        save(folder / f"part-{number}.npz", x=x, y=y, weight=weight)
+    return NpzShards(folder)
+
+
+def make_lists(folder):
+    for number, columns in enumerate(pieces(X, Y, WEIGHT)):
+        write(folder / f"part-{number}.parquet", table(*columns), row_group_size=4)
+    return ParquetShards(folder, "embedding", "label", "w")
+
+
+def make_columns(folder):
+    names = ["a", "b", "c"]
+    whole = pyarrow.table({**dict(zip(names, X.T, strict=True)), "label": Y, "w": WEIGHT})
+    write(folder / "all.parquet", whole, row_group_size=9)
+    return ParquetShards(folder / "all.parquet", names, "label", "w")
+
+
+def make_huggingface(folder):
+    return HuggingFaceShards(StandIn(table(X, Y, WEIGHT)), "embedding", "label", "w", part_rows=8)
+
+
+def make_iterable(folder):
+    return IterableShards(chunks)
+
+
+def make_list(folder):
+    return IterableShards(pieces(X, Y, WEIGHT))
+
+
+KINDS = [
+    make_arrays,
+    make_map,
+    make_npy,
+    make_npz,
+    make_lists,
+    make_columns,
+    make_huggingface,
+    make_iterable,
+    make_list,
+]
+
+
+def gathered(source):
+    read = [source.read(part) for part in source.parts]
+    return [
+        None
+        if getattr(read[0], name) is None
+        else np.concatenate([getattr(one, name) for one in read])
+        for name in ("x", "y", "weight")
+    ]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_every_kind_gives_the_rows_in_parts(make, tmp_path):
+    source = make(tmp_path)
+    assert [part.number for part in source.parts] == list(range(len(source.parts)))
+    assert len(source.parts) > 1
+    assert source.parts[0].start == 0
+    assert all(a.stop == b.start for a, b in zip(source.parts, source.parts[1:], strict=False))
+    assert (source.rows, source.shape, source.labelled) == (ROWS, (3,), True)
+    for part in source.parts:
+        assert len(source.read(part)) == part.count
+    for found, wanted in zip(gathered(source), (X, Y, WEIGHT), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        assert found.dtype == wanted.dtype
+    backwards = [source.read(part).x for part in source.parts[::-1]][::-1]
+    np.testing.assert_array_equal(np.concatenate(backwards), X)
+    again = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(gathered(again)[0], X)
+    assert again.fingerprint() == source.fingerprint()
+    assert len(source.fingerprint()) == 16
+    assert source.name
+
+
+def test_rows_know_their_place_in_their_file(tmp_path):
+    source = make_npy(tmp_path)
+    part = source.parts[4]
+    assert (part.start, part.offset, part.count) == (14, 4, 3)
+    assert part.place.endswith("x-1.npy")
+    (tmp_path / "tables").mkdir()
+    part = make_lists(tmp_path / "tables").parts[4]
+    assert (part.start, part.offset, part.count) == (14, 4, 3)
+    assert part.place.endswith("part-1.parquet, row group 1")
+
+
+@pytest.mark.slow  # a new process imports torch
+def test_another_process_reads_the_same(tmp_path):
+    source = make_npy(tmp_path)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        read = pool.map(source.read, source.parts)
+    np.testing.assert_array_equal(np.concatenate([chunk.x for chunk in read]), X)
+
+
+def test_pickles_carry_no_rows(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((100_000, 4), dtype=np.float16))
+    np.savez(tmp_path / "x.npz", x=np.zeros((100_000, 4), dtype=np.float16))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for source in (
+        NpyShards(tmp_path / "x.npy"),
+        NpzShards(tmp_path / "x.npz"),
+        ArrayShards(mapped),
+        ArrayShards(mapped[10:, 1:]),
+    ):
+        assert len(pickle.dumps(source)) < 3000
+
+
+def test_a_map_that_was_cut_is_sent_as_what_it_is(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "columns.npy", np.asfortranarray(X))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    turned = np.load(tmp_path / "columns.npy", mmap_mode="r")
+    for view in (mapped[3:], mapped[3:, 1:], mapped[::-2], turned[2:], turned[:, 0]):
+        source = pickle.loads(pickle.dumps(ArrayShards(view)))
+        np.testing.assert_array_equal(gathered(source)[0], view.reshape(len(view), -1))
+
+
+def test_only_the_part_asked_for_is_read(tmp_path):
+    x = np.zeros((40_000, 32), dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    whole = pyarrow.table({"e": pyarrow.FixedSizeListArray.from_arrays(x.ravel(), 32)})
+    write(tmp_path / "x.parquet", whole, row_group_size=4000)
+    for source in (
+        NpyShards(tmp_path / "x.npy", part_rows=4000),
+        ParquetShards(tmp_path / "x.parquet"),
+    ):
+        pyarrow.default_memory_pool().release_unused()
+        tracemalloc.start()
+        before = pyarrow.total_allocated_bytes()
+        chunk = source.read(source.parts[3])
+        peak = tracemalloc.get_traced_memory()[1] + pyarrow.total_allocated_bytes() - before
+        tracemalloc.stop()
+        assert peak < 2 * chunk.x.nbytes
+
+
+def test_parts_in_order_are_one_run():
+    runs = []
+
+    def make():
+        runs.append(1)
+        yield from pieces(X, Y)
+
+    source = IterableShards(make)
+    assert source.rows == ROWS
+    for _ in range(2):
+        gathered(source)
+    assert len(runs) == 3
+
+
+# What is stored, and what is read.
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ("f2", "f2"),
+        ("f4", "f4"),
+        ("f8", "f8"),
+        (">f4", "f4"),
+        ("u1", "f4"),
+        ("i8", "f8"),
+        ("?", "f4"),
+    ],
+)
+def test_numbers_are_read_as_the_floats_that_hold_them(stored, read, tmp_path):
+    x = np.arange(6).reshape(3, 2).astype(stored)
+    np.save(tmp_path / "x.npy", x)
+    (found, *_) = gathered(NpyShards(tmp_path / "x.npy"))
+    assert found.dtype == np.dtype(read)
+    np.testing.assert_array_equal(found, x)
+
+
+def test_numbers_of_tables_too(tmp_path):
+    half = np.array([0.5, 1.5], dtype=np.float16)
+    cases = {
+        "f2": {"a": half, "b": half},
+        "f4": {"a": half, "b": np.array([1, 2], dtype=np.int8), "c": [True, False]},
+        "f8": {"a": half, "b": [1, 2]},
+    }
+    for dtype, columns in cases.items():
+        write(tmp_path / "x.parquet", pyarrow.table(columns))
+        (found, *_) = gathered(ParquetShards(tmp_path / "x.parquet"))
+        assert found.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(found, np.column_stack(list(columns.values())))
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed", "large", "nested"])
+def test_lists_of_every_kind_with_gaps(kind, tmp_path):
+    types = {
+        "list": pyarrow.list_(pyarrow.float32()),
+        "fixed": pyarrow.list_(pyarrow.float32(), 4),
+        "large": pyarrow.large_list(pyarrow.float16()),
+        "nested": pyarrow.list_(pyarrow.list_(pyarrow.float32(), 2)),
+    }
+    rows = [None, [1, 2, 3, 4], [5, None, 7, 8], [9, 10, 11, 12]]
+    if kind == "nested":
+        rows = [row and [row[:2], row[2:]] for row in rows]
+    column = pyarrow.array(rows, type=types[kind])
+    write(tmp_path / "x.parquet", pyarrow.table({"e": column}).slice(0, 4))
+    source = ParquetShards(tmp_path / "x.parquet")
+    (x, *_) = gathered(source)
+    assert source.shape == ((2, 2) if kind == "nested" else (4,))
+    wanted = np.array([[np.nan] * 4, [1, 2, 3, 4], [5, np.nan, 7, 8], [9, 10, 11, 12]])
+    np.testing.assert_array_equal(x.reshape(4, 4), wanted)
+    clean, bad = checked(source.read(source.parts[0]), source.parts[0], skip_bad=True)
+    assert bad == 2
+    assert clean.weight.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [
+        (pyarrow.array(["cat", "tiger"]), "U5"),
+        (pyarrow.array(["cat", "tiger"]).dictionary_encode(), "U5"),
+        (pyarrow.array([3, 4], pyarrow.int16()), "i2"),
+        (pyarrow.array([True, False]), "?"),
+        (pyarrow.array([0.5, 1.5]), "f8"),
+        (pyarrow.array([[0.5, 1.5], [2.5, 3.5]]), "f8"),
+    ],
+)
+def test_labels_come_as_stored(labels, dtype, tmp_path):
+    write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0], "y": labels}))
+    _, y, _ = gathered(ParquetShards(tmp_path / "x.parquet", target="y"))
+    assert y.dtype == np.dtype(dtype)
+    assert y.tolist() == labels.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "labels", [["cat", None, "dog"], [1, None, 2], [True, None, False], [0.5, None, 1.5]]
+)
+def test_missing_labels_are_bad_rows(labels, tmp_path):
+    for column in (pyarrow.array(labels), pyarrow.array(labels).dictionary_encode()):
+        write(tmp_path / "x.parquet", pyarrow.table({"a": [0.0, 1.0, 2.0], "y": column}))
+        source = ParquetShards(tmp_path / "x.parquet", target="y")
+        part = source.parts[0]
+        with pytest.raises(
+            InputError, match=r"x\.parquet: row 1 \(row 1 of the source\) holds (nan|no value) in y"
+        ):
+            checked(source.read(part), part)
+        clean, bad = checked(source.read(part), part, skip_bad=True)
+        assert (bad, clean.weight.tolist()) == (1, [1, 0, 1])
+        assert set(clean.y.tolist()) <= {labels[0], labels[2]}
+        assert not np.ma.isMaskedArray(clean.y)
+
+
+def test_one_file_of_labels_may_serve_all(tmp_path):
+    make_npy(tmp_path)
+    np.save(tmp_path / "all.npy", Y)
+    np.testing.assert_array_equal(
+        gathered(NpyShards(tmp_path / "x-*.npy", tmp_path / "all.npy"))[1], Y
+    )
+
+
+def test_empty_shards_are_passed_over_with_a_note(tmp_path):
+    source = make_npy(tmp_path)
+    for column in "xyw":
+        stored = np.load(tmp_path / f"{column}-0.npy")
+        np.save(tmp_path / f"{column}-00.npy", stored[:0])
+    source = NpyShards(tmp_path / "x-*.npy", tmp_path / "y-*.npy")
+    assert source.rows == ROWS
+    assert "x-00.npy has no rows" in source.notes[0]
+    np.testing.assert_array_equal(gathered(source)[1], Y)
+    source = IterableShards([(X[:0], Y[:0]), (X, Y)])
+    assert source.rows == ROWS
+    assert "1 chunks have no rows" in source.notes[0]
+    write(tmp_path / "a.parquet", table(X[:0], Y[:0], WEIGHT[:0]))
+    write(tmp_path / "b.parquet", table(X, Y, WEIGHT))
+    assert "a.parquet has no rows" in ParquetShards(tmp_path, "embedding").notes[0]
+
+
+# Checks of rows.
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_bad_row_is_named_or_set_aside(dtype, value):
+    x = np.ones((5000, 3), dtype=dtype)
+    x[4321, 2] = value
+    part = Part(2, 10_000, 5000, "x-1.npy", 3000)
+    with pytest.raises(
+        InputError,
+        match=rf"x-1\.npy: row 7321 \(row 14321 of the source\) holds {value} in column 2 in x; .*skip",
+    ):
+        checked(Chunk(x), part)
+    clean, bad = checked(Chunk(x, np.arange(5000), np.full(5000, 2.0)), part, skip_bad=True)
+    assert bad == 1
+    assert clean.weight[4321] == 0
+    assert clean.weight.sum() == 2 * 4999
+    assert np.isfinite(clean.x).all()
+    assert clean.x.dtype == dtype
+    assert not np.isfinite(x[4321, 2])  # the caller's array is as it was
+
+
+def test_bad_targets_and_weights_are_bad_rows():
+    x = np.ones((3, 2))
+    part = Part(0, 0, 3, "a")
+    for chunk, words in (
+        (Chunk(x, np.array([0.5, np.nan, 1.0])), "row 1 .* holds nan in y"),
+        (Chunk(x, None, np.array([1.0, 1.0, -2.0])), "row 2 .* holds -2.0 in weight"),
+        (Chunk(x, None, np.array([np.inf, 1.0, 2.0])), "row 0 .* holds inf in weight"),
+    ):
+        with pytest.raises(InputError, match=words):
+            checked(chunk, part)
+        assert checked(chunk, part, skip_bad=True)[1] == 1
+    chunk, bad = checked(Chunk(x, np.array(["a", "b", "c"])), part)
+    assert (bad, chunk.y.tolist(), chunk.weight) == (0, ["a", "b", "c"], None)
+
+
+# What may be wrong with a shard.
+
+
+def spoil_cut_npy(folder):
+    content = (folder / "x-1.npy").read_bytes()
+    (folder / "x-1.npy").write_bytes(content[:-5])
+
+
+def spoil_other_content(folder):
+    (folder / "x-1.npy").write_bytes(b"hello")
+
+
+def spoil_pickle(folder):
+    np.save(folder / "x-1.npy", np.array([{}], dtype=object), allow_pickle=True)
+
+
+def spoil_width(folder):
+    np.save(folder / "x-1.npy", np.zeros((7, 2), dtype=np.float32))
+
+
+def spoil_kind(folder):
+    np.save(folder / "x-1.npy", np.zeros((7, 3), dtype=np.int64))
+
+
+def spoil_text(folder):
+    np.save(folder / "x-1.npy", np.full((7, 3), "a"))
+
+
+def spoil_missing_labels(folder):
+    (folder / "y-1.npy").unlink()
+
+
+def spoil_label_length(folder):
+    np.save(folder / "y-1.npy", Y[:6])
+
+
+def spoil_label_kind(folder):
+    np.save(folder / "y-1.npy", np.full(7, "cat"))
+
+
+def spoil_label_shape(folder):
+    np.save(folder / "y-1.npy", np.zeros((7, 2), dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoil_cut_npy, r"x-1\.npy is cut short: \d+ of \d+ bytes"),
+        (spoil_other_content, r"x-1\.npy is not a readable \.npy"),
+        (spoil_pickle, r"x-1\.npy holds pickled .* never loaded"),
+        (spoil_width, r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy of shape \(3,\); .*leave"),
+        (spoil_kind, r"x-1\.npy holds whole numbers and .*x-0\.npy floats; save"),
+        (spoil_text, r"x-1\.npy holds features of dtype <U1; give numbers"),
+        (spoil_missing_labels, r"labels: 2 files for 3 files of features \(.*x-1\.npy has none\)"),
+        (spoil_label_length, r"y-1\.npy has 6 rows and .*x-1\.npy 7"),
+        (spoil_label_kind, r"x-1\.npy has labels that are text and .*x-0\.npy whole numbers; save"),
+        (spoil_label_shape, r"x-1\.npy has labels of shape \(2,\) a row and"),
+    ],
+)
+def test_npy_shards_that_are_wrong(spoil, words, tmp_path):
+    make_npy(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(InputError, match=words):
+        NpyShards(tmp_path / "x-*.npy", tmp_path / "y-*.npy")
+
+
+def test_npz_shards_that_are_wrong(tmp_path):
+    make_npz(tmp_path)
+    path = tmp_path / "part-1.npz"
+    x = X[:7]
+    for content, words in (
+        ({"a": x}, r"part-1\.npz has no array 'x'; it holds a"),
+        ({"x": x}, r"part-1\.npz has no labels and .*part-0\.npz has; add"),
+        ({"x": x, "y": Y[:6]}, r"part-1\.npz has 7 rows in 'x' and 6 in 'y'"),
+        ({"x": x, "y": Y[:7]}, r"part-1\.npz has no array 'weight'; every file"),
+        ({"x": x[:, :1], "y": Y[:7]}, r"part-1\.npz has rows of shape \(1,\)"),
+        ({"x": x, "y": np.array([{}] * 7)}, r"part-1\.npz, array 'y' holds pickled"),
+        ({"x": x, "y": Y[:7].astype(str)}, r"part-1\.npz has labels that are text"),
+    ):
+        np.savez(path, **content)
+        with pytest.raises(InputError, match=words):
+            NpzShards(tmp_path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"part-1\.npz is not a readable \.npz"):
+        NpzShards(tmp_path)
+
+
+def test_a_damaged_member_is_found_when_it_is_read(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((1000, 2)))
+    source = NpzShards(tmp_path)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[5000] = 1
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.npz is not a readable \.npz file \(Bad CRC"):
+        source.read(source.parts[0])
+
+
+def test_parquet_shards_that_are_wrong(tmp_path):
+    make_lists(tmp_path)
+    path = tmp_path / "part-1.parquet"
+    lists = [[1.0, 2.0, 3.0]] * 2
+    for columns, words in (
+        ({"embedding": lists}, r"part-1\.parquet has no column for target='label'"),
+        ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
+        ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
+        ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet holds whole numbers"),
+        (
+            {"embedding": ["a"], "label": [1]},
+            r"part-1\.parquet: features='embedding' is a column of string",
+        ),
+        (
+            {"embedding": [[None]], "label": [None]},
+            r"part-1\.parquet: features='embedding' is a column of",
+        ),
+        ({"e": lists, "label": [1, 2]}, r"features='embedding' is not known"),
+    ):
+        write(path, pyarrow.table(columns))
+        with pytest.raises(InputError, match=words):
+            ParquetShards(tmp_path, features="embedding", target="label")
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(InputError, match=r"part-1\.parquet is not a readable Parquet"):
+        ParquetShards(tmp_path, features="embedding", target="label")
+
+
+def test_lists_of_other_lengths_are_named_by_their_row(tmp_path):
+    rows = [[1.0, 2.0]] * 6
+    rows[5] = [1.0]
+    write(tmp_path / "a.parquet", pyarrow.table({"e": rows}), row_group_size=4)
+    source = ParquetShards(tmp_path)
+    with pytest.raises(
+        InputError,
+        match=r"a\.parquet, row group 1: row 5 holds a list of 1 values where others have 2",
+    ):
+        source.read(source.parts[1])
+
+
+def test_features_of_a_table_are_found_or_asked_for(tmp_path):
+    path = tmp_path / "a.parquet"
+    write(path, pyarrow.table({"id": [1], "e": [[1.0, 2.0]], "y": [0], "text": ["a"]}))
+    source = ParquetShards(path, target="y")
+    assert source.shape == (2,)
+    assert "column 'e'" in source.notes[0]
+    write(path, pyarrow.table({"a": [1.0], "b": [2], "y": [0], "w": [1.0], "text": ["a"]}))
+    source = ParquetShards(path, target="y", weight="w")
+    assert "2 columns of numbers: a, b" in source.notes[0]
+    write(path, pyarrow.table({"e": [[1.0]], "f": [[1.0]]}))
+    with pytest.raises(InputError, match=r"several columns of lists \(e, f\); say"):
+        ParquetShards(path)
+    with pytest.raises(InputError, match="mixes lists"):
+        ParquetShards(path, features=["e", "f"])
+    write(path, pyarrow.table({"y": [1]}))
+    with pytest.raises(InputError, match="no column of numbers or lists besides"):
+        ParquetShards(path, target="y")
+
+
+def test_all_empty_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", X[:0])
+    np.savez(tmp_path / "x.npz", x=X[:0])
+    write(tmp_path / "x.parquet", table(X[:0], Y[:0], WEIGHT[:0]))
+    for name in ("x.npy", "x.npz", "x.parquet"):
+        with pytest.raises(InputError, match=rf"{name}: no file has any rows"):
+            open_shards(tmp_path / name)
+    with pytest.raises(InputError, match="no rows in 1 chunks"):
+        _ = IterableShards([(X[:0], Y[:0])]).rows
+    with pytest.raises(InputError, match="at least one row"):
+        ArrayShards(X[:0])
+
+
+# Sources that change.
+
+
+@pytest.mark.parametrize("rows", [20, 900])
+def test_a_shard_that_changed_is_noticed_when_it_is_read(rows, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((500, 3)))
+    np.savez(tmp_path / "x.npz", x=np.zeros((500, 3)))
+    write(tmp_path / "x.parquet", pyarrow.table({"a": np.zeros(500)}))
+    opened = [open_shards(tmp_path / f"x.{ending}") for ending in ("npy", "npz", "parquet")]
+    np.save(tmp_path / "x.npy", np.zeros((rows, 3)))
+    np.savez(tmp_path / "x.npz", x=np.zeros((rows, 3)))
+    write(tmp_path / "x.parquet", pyarrow.table({"a": np.zeros(rows)}))
+    for source in opened:
+        with pytest.raises(InputError, match=r"changed since it was opened: it was .*open"):
+            source.read(source.parts[0])
+
+
+def test_an_iterable_that_changes_is_noticed():
+    rng = np.random.default_rng(0)
+    source = IterableShards(lambda: ((rng.normal(size=(4, 2)), None) for _ in range(3)))
+    with pytest.raises(InputError, match=r"chunk 0 changed .* do not shuffle"):
+        source.read(source.parts[0])
+    grows = [(X, Y)]
+    source = IterableShards(grows)
+    assert source.rows == ROWS
+    grows.append((X, Y))
+    with pytest.raises(InputError, match="1 chunks long and is longer"):
+        source.read(source.parts[0])
+    once = iter([(X, Y), (X, Y)])
+    source = IterableShards(lambda: once)
+    assert source.rows == 2 * ROWS
+    with pytest.raises(InputError, match=r"not there.*new iterator when called"):
+        source.read(source.parts[0])
+
+
+def test_an_iterable_that_cannot_start_anew_is_refused():
+    with pytest.raises(InputError, match=r"generator, which can be run through once only; give"):
+        IterableShards(chunk for chunk in [(X, Y)])
+
+
+def test_chunks_that_do_not_agree_are_named():
+    for second, words in (
+        ((X[:, :2], Y), r"chunks, chunk 1 has rows of shape \(2,\)"),
+        ((X, Y.astype(str)), "chunk 1 has labels that are text"),
+        ((X, None), "chunk 1 has no labels"),
+        ((X, Y[:3]), "chunk 1: y has shape"),
+        ((X, Y, WEIGHT, Y), "chunk 1: a chunk holds 4 things"),
+    ):
+        with pytest.raises(InputError, match=words):
+            _ = IterableShards([(X, Y), second]).parts
+
+
+@pytest.mark.parametrize("make", [make_npy, make_npz, make_lists])
+def test_fingerprints_of_files(make, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    source = make(first)
+    known = source.fingerprint()
+    assert make(second).fingerprint() == known  # neither folders nor times are in it
+    path = sorted(first.iterdir())[-1]
+    content = path.read_bytes()
+    path.write_bytes(content + b"\0")
+    assert source.fingerprint() != known
+    path.write_bytes(content[:-1])
+    assert source.fingerprint() != known
+    path.write_bytes(content[:-20] + b"\7" + content[-19:])
+    assert source.fingerprint() != known
+    path.write_bytes(content)
+    assert source.fingerprint() == known
+    path.unlink()
+    with pytest.raises(InputError, match="cannot be read any more"):
+        source.fingerprint()
+
+
+def test_fingerprints_of_the_rest():
+    base = ArrayShards(X, Y, WEIGHT).fingerprint()
+    other = X.copy()
+    other[-1, -1] += 1
+    unlike = [(other, Y, WEIGHT), (X, Y + 1, WEIGHT), (X, Y, None), (X[1:], Y[1:], WEIGHT[1:])]
+    for columns in unlike:
+        assert ArrayShards(*columns).fingerprint() != base
+        assert IterableShards([columns]).fingerprint() != IterableShards(chunks).fingerprint()
+    known = make_huggingface(None).fingerprint()
+    assert (
+        HuggingFaceShards(StandIn(table(other, Y, WEIGHT)), "embedding", "label", "w").fingerprint()
+        != known
+    )
+
+
+def test_options_are_in_the_fingerprint(tmp_path):
+    write(tmp_path / "a.parquet", pyarrow.table({"a": [1.0], "b": [2.0], "y": [0]}))
+    found = {
+        ParquetShards(tmp_path, features, target).fingerprint()
+        for features, target in ((["a"], "y"), (["a", "b"], "y"), (["a"], None))
+    }
+    assert len(found) == 3
+
+
+# Hugging Face.
+
+
+def test_data_sets_that_cannot_be_read_in_parts():
+    with pytest.raises(InputError, match="dataset is a object; give one split"):
+        HuggingFaceShards(object())
+    splits = StandIn(table(X, Y, WEIGHT))
+    splits.keys = lambda: ["train", "test"]
+    with pytest.raises(InputError, match="holds the splits train, test; give one"):
+        HuggingFaceShards(splits)
+    with pytest.raises(InputError, match="no rows"):
+        HuggingFaceShards(StandIn(table(X[:0], Y[:0], WEIGHT[:0])))
+
+
+def test_a_real_data_set_on_disk(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "embedding": datasets.Sequence(datasets.Value("float32"), length=3),
+            "image": datasets.Array2D((3, 1), "float32"),
+            "label": datasets.ClassLabel(names=list("abcd")),
+        }
+    )
+    columns = {"embedding": list(X), "image": list(X[:, :, None]), "label": Y}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "set")
+    dataset = datasets.load_from_disk(tmp_path / "set")
+    source = HuggingFaceShards(dataset, x="embedding", y="label", part_rows=8)
+    source = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(gathered(source)[0], X)
+    np.testing.assert_array_equal(gathered(source)[1], Y)
+    shuffled = dataset.select([5, 3, 1])
+    image = HuggingFaceShards(shuffled, x="image", y="label")
+    assert image.shape == (3, 1)
+    np.testing.assert_array_equal(gathered(image)[0][..., 0], X[[5, 3, 1]])
+    assert open_shards(dataset, features="embedding", target="label").rows == ROWS
+    assert image.fingerprint() != source.fingerprint()
+
+
+# Embedding.
+
+
+def loader(rows=20, **options):
+    x = torch.arange(4.0 * rows).reshape(rows, 4) / 100
+    data = torch.utils.data.TensorDataset(x, torch.arange(rows))
+    return torch.utils.data.DataLoader(data, batch_size=3, **options), x
+
+
+class Counting(torch.nn.Module):
+    """A module that counts its calls, and fails at one of them."""
+
+    def __init__(self, fails=None, scale=1.0):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+        torch.nn.init.constant_(self.linear.weight, scale)
+        torch.nn.init.zeros_(self.linear.bias)
+        self.calls = 0
+        self.fails = fails
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == self.fails:
+            raise KeyboardInterrupt
+        return self.linear(x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_embedding_once_and_for_all(dtype, tmp_path):
+    batches, x = loader()
+    module = Counting()
+    module.linear.eval()
+    source = embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
+    wanted = x.sum(dim=1, keepdim=True).expand(-1, 2).numpy().astype(dtype)
+    found, y, _ = gathered(source)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, wanted, rtol=2e-3)
+    np.testing.assert_array_equal(y, np.arange(20))
+    assert [part.count for part in source.parts] == [6, 6, 6, 2]
+    assert (module.training, module.linear.training) == (True, False)
+    assert module.calls == 7
+    embedded(batches, module, tmp_path, dtype=dtype, shard_rows=6)
+    assert module.calls == 7
+    again = open_shards(tmp_path)
+    np.testing.assert_array_equal(gathered(again)[1], y)
+    assert again.fingerprint() == source.fingerprint()
+
+
+def test_embedding_goes_on_after_it_was_stopped(tmp_path):
+    batches, _ = loader()
+    with pytest.raises(KeyboardInterrupt):
+        embedded(batches, Counting(fails=6), tmp_path, shard_rows=6)
+    assert sorted(path.name for path in tmp_path.glob("x-*")) == ["x-00000.npy", "x-00001.npy"]
+    # As a kill leaves it: something half written beside, labels without features.
+    (tmp_path / ".x-00002.1.part.npy").write_bytes(b"half")
+    np.save(tmp_path / "y-00002.npy", np.zeros(1))
+    before = (tmp_path / "x-00000.npy").stat().st_mtime_ns
+    module = Counting()
+    source = embedded(batches, module, tmp_path, shard_rows=6)
+    assert module.calls == 3
+    assert (tmp_path / "x-00000.npy").stat().st_mtime_ns == before
+    whole = embedded(batches, Counting(), tmp_path / "whole", shard_rows=6)
+    for one, other in zip(gathered(source)[:2], gathered(whole)[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_embeddings_are_not_mixed(tmp_path):
+    batches, _ = loader()
+    with pytest.raises(KeyboardInterrupt):
+        embedded(batches, Counting(fails=4), tmp_path, shard_rows=6)
+    for change, words in (
+        ({"module": Counting(scale=2.0)}, "embedding with module="),
+        ({"loader": loader(30)[0]}, "embedding with batches=7 and this one has 10"),
+        ({"dtype": "float32"}, "with dtype='float16'"),
+    ):
+        with pytest.raises(InputError, match=rf"{words}.*another folder"):
+            embedded(
+                **{
+                    "loader": batches,
+                    "module": Counting(),
+                    "folder": tmp_path,
+                    "shard_rows": 6,
+                    **change,
+                }
+            )
+    (tmp_path / "embedding.json").write_text("{")
+    with pytest.raises(InputError, match=r"embedding\.json is damaged"):
+        embedded(batches, Counting(), tmp_path)
+    (tmp_path / "embedding.json").unlink()
+    with pytest.raises(InputError, match=r"holds shards without embedding\.json"):
+        embedded(batches, Counting(), tmp_path)
+
+
+def test_what_cannot_be_embedded(tmp_path):
+    batches, _ = loader()
+    with pytest.raises(InputError, match=r"shuffles.*shuffle=False"):
+        embedded(loader(shuffle=True)[0], Counting(), tmp_path)
+    with pytest.raises(InputError, match="drop_last=False"):
+        embedded(loader(drop_last=True)[0], Counting(), tmp_path)
+    with pytest.raises(InputError, match="float16 cannot hold; give dtype='float32'"):
+        embedded(batches, Counting(scale=1e6), tmp_path / "large")
+    with pytest.raises(InputError, match="wrap it so that it returns one tensor"):
+        embedded(batches, torch.nn.LSTM(4, 2), tmp_path / "tuple")
+    with pytest.raises(InputError, match="dtype='int8' is not known"):
+        embedded(batches, Counting(), tmp_path / "dtype", dtype="int8")
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(InputError, match="is full; finished shards are kept: make room"):
+        embedded(loader()[0], Counting(), tmp_path)
+    assert json.loads((tmp_path / "embedding.json").read_text())["complete"] is False
+
+
+# Opening.
+
+
+def test_opening_by_what_is_given(tmp_path):
+    tables, arrays, archives = (tmp_path / name for name in ("tables", "arrays", "archives"))
+    for folder in (tables, arrays, archives):
+        folder.mkdir()
+    make_lists(tables)
+    make_npy(arrays)
+    make_npz(archives)
+    (tables / "_SUCCESS").write_text("")
+    (tables / ".part-0.parquet.crc").write_text("")
+    columns = {"features": "embedding", "target": "label", "weight": "w"}
+    for source in (
+        open_shards(tables, **columns),
+        open_shards(str(tables / "part-*.parquet"), **columns),
+        open_shards(sorted(tables.glob("*.parquet")), **columns),
+        open_shards(arrays),
+        open_shards(arrays / "x-*.npy", labels=arrays / "y-*.npy", weight=arrays / "w-*.npy"),
+        open_shards(archives),
+        open_shards(archives, weight="weight"),
+        open_shards(X, labels=Y, weight=WEIGHT),
+        open_shards(torch.from_numpy(X), labels=torch.from_numpy(Y), weight=WEIGHT),
+        open_shards((X, Y, WEIGHT)),
+        open_shards(Dataset(X, Y, WEIGHT)),
+        open_shards(StandIn(table(X, Y, WEIGHT)), **columns),
+        open_shards(chunks),
+        open_shards(list(chunks())),
+        open_shards(ArrayShards(X, Y, WEIGHT)),
+    ):
+        for found, wanted in zip(gathered(source), (X, Y, WEIGHT), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_labels_folder_of_its_own(tmp_path):
+    make_npy(tmp_path)
+    for name, letter in (("features", "x"), ("labels", "y")):
+        (tmp_path / name).mkdir()
+        for path in tmp_path.glob(f"{letter}-*.npy"):
+            path.rename(tmp_path / name / path.name)
+    source = open_shards(tmp_path / "features", labels=tmp_path / "labels")
+    np.testing.assert_array_equal(gathered(source)[1], Y)
+
+
+def test_opening_what_cannot_be(tmp_path):
+    make_npy(tmp_path)
+    make_npz(tmp_path)
+    (tmp_path / "a.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "named").mkdir()
+    np.save(tmp_path / "named" / "x-0.npy", X)
+    for given, options, words in (
+        (tmp_path / "none.npy", {}, "none.npy does not exist"),
+        (tmp_path / "z*.npy", {}, "no file matches .*z.*check the pattern"),
+        (tmp_path / "a.txt", {}, "a.txt has an ending that is not known; give a .npy"),
+        (tmp_path / "empty", {}, "empty holds no .npy, .npz"),
+        (tmp_path, {}, r"several kinds \(.npy, .npz\); give a pattern"),
+        (
+            tmp_path / "x-0.npy",
+            {"target": "a"},
+            "target= means nothing for .npy files; it reads labels=, weight=",
+        ),
+        (tmp_path / "part-0.npz", {"labels": "a"}, "labels= means nothing for .npz files"),
+        (chunks, {"labels": Y}, "labels= means nothing for an iterable"),
+        (3, {}, "source is a int; give"),
+        ((X, Y, WEIGHT, X), {}, "tuple of 4"),
+        (X, {"labels": Y[:3]}, r"y has shape \(3,\) and x has 21 rows"),
+        (X.astype(str), {}, "x holds features of dtype"),
+        (X, {"labels": Y, "weight": Y[:2]}, r"weight has shape \(2,\)"),
+        (tmp_path / "x-0.npy", {"labels": 3}, "labels is a int; give a file"),
+        (tmp_path / "named", {"labels": Y}, "labels is a ndarray; give a file"),
+        ([], {}, "there are no rows in 0 chunks"),
+    ):
+        with pytest.raises(InputError, match=words):
+            _ = open_shards(given, **options).parts
+    with pytest.raises(InputError, match="part_rows=0 is below 1"):
+        ArrayShards(X, part_rows=0)
