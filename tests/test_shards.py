@@ -231,7 +231,7 @@ class TestSelection:
             ({"size": 5, "rule": "best"}, "rule"),
             ({"size": 5, "passes": "all"}, "passes"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg=-1.0"),
-            ({"size": 5, "initial": [600]}, "initial holds 600"),
+            ({"size": 5, "initial": [600]}, "initial holds row 600"),
         ],
     )
     def test_what_cannot_be_is_named(self, options, words):

@@ -12,18 +12,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
 from bicore.coreset import Coreset, Provenance, Status
-from bicore.data import Array
+from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError, unknown_name
 from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import improve
 from bicore.moments.features import FeatureMap, Rows, as_feature_map
 from bicore.moments.moments import Moments, Outer, check_room
+from bicore.picking import as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
 from bicore.runtime.progress import ProgressLine
@@ -137,7 +138,7 @@ def select_from_shards(
     size: int | float,
     *,
     outer: ShardSource | None = None,
-    initial: Sequence[int] = (),
+    initial: Coreset | Sequence[int] = (),
     features: Any = None,
     executor: Executor | None = None,
     state: str | os.PathLike[str] | None = None,
@@ -154,7 +155,7 @@ def select_from_shards(
         How many points, or a fraction of the rows.
     outer : ShardSource, optional
         Rows that the model must be good at; by default the source itself.
-    initial : sequence of int
+    initial : Coreset or sequence of int
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
@@ -196,8 +197,10 @@ def select_from_shards(
     given = Rows().unit() if features is None else as_feature_map(features)
     request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
     workers = executor or _threads(source, request, runtime)
+    # A source has a length and a fingerprint, which is what points are checked against.
+    points = as_start(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
-        return Selection(source, outer, request, workers, runtime, state).run(initial)
+        return Selection(source, outer, request, workers, runtime, state).run(points)
 
 
 #: Rows that a feature map is settled on.
@@ -280,8 +283,8 @@ class Selection:
                 raise stop
             raise TimeLimitError(
                 f"max_seconds={self.runtime.max_seconds:.3g} was over after "
-                f"{self.clock.seconds:.2g} s, before a first point was chosen: all rows are read once before "
-                "that, and once for the first; raise max_seconds."
+                f"{self.clock.seconds:.2g} s, before a first point was chosen: all rows are read "
+                "once before that, and once for the first; raise max_seconds."
             ) from None
         self.positions, self.rows = self.positions[:count], self.rows[:count]
         self.targets = self.targets[:count]
@@ -556,13 +559,7 @@ class Selection:
     def _begin(self, initial: Sequence[int]) -> None:
         """Points that are in from the start, read from their parts."""
         for position in initial:
-            part = next(
-                (one for one in self.source.parts if one.start <= position < one.stop), None
-            )
-            if part is None:
-                raise InputError(
-                    f"initial holds {position}, and {self.source.name} has {self.source.rows} rows."
-                )
+            part = next(one for one in self.source.parts if one.start <= position < one.stop)
             chunk = self.source.read(part)
             place = slice(position - part.start, position - part.start + 1)
             assert chunk.y is not None

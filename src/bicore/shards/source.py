@@ -119,3 +119,6 @@ class ShardSource(ABC):
     def rows(self) -> int:
         """How many there are."""
         return sum(part.count for part in self.parts)
+
+    def __len__(self) -> int:
+        return self.rows
