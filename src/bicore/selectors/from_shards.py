@@ -33,8 +33,16 @@ from bicore.shards.source import ShardSource
 
 #: Options that the selection takes as they are.
 OWN = (
-    "rule", "passes", "inner_reg", "prior", "exchange", "skip_bad", "shortlist", "state", "executor",
-)  # fmt: skip
+    "rule",
+    "passes",
+    "inner_reg",
+    "prior",
+    "exchange",
+    "skip_bad",
+    "shortlist",
+    "state",
+    "executor",
+)
 #: Options that say how a source is opened.
 OPENING = ("features", "target", "labels")
 #: What may be said of other options, and what to do where something else was meant.
@@ -117,6 +125,11 @@ def asked(
     for name, plain in (("rule", "auto"), ("inner_reg", "auto")):
         if options.get(name) == plain:
             del options[name]
+    if not hasattr(options.get("inner_reg", 1.0), "__float__"):
+        raise InputError(
+            f"inner_reg={options['inner_reg']!r} means nothing for rows in parts; give a number, "
+            "the share of the mean of ‖φ‖², or 'auto'."
+        )
     for name, value in list(options.items()):
         if name not in OWN:
             _refuse_strange(name, value)
@@ -234,9 +247,7 @@ def _stands_in(what: str, kernel: str) -> str:
     return f"{what} stand in for {kernel}: rows in parts are compared in features"
 
 
-def opened(
-    source: Any, y: Any = None, weight: Any = None, **opening: Any
-) -> ShardSource:
+def opened(source: Any, y: Any = None, weight: Any = None, **opening: Any) -> ShardSource:
     """A source as :func:`bicore.select` is given one: labels of .npy files may be its second."""
     if y is not None:
         if opening.get("labels") is not None:
@@ -245,9 +256,7 @@ def opened(
     return open_shards(source, weight=weight, **opening)
 
 
-def opened_outer(
-    outer: Any, like: Mapping[str, Any]
-) -> ShardSource | None:
+def opened_outer(outer: Any, like: Mapping[str, Any]) -> ShardSource | None:
     """The set that is judged by: a source, a path read as the other is, or (x, y) or (x, y, weight)
     of arrays or paths."""
     if outer is None:
