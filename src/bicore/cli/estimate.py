@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,7 +41,7 @@ def estimate(
 
     Example: bicore estimate 'part-*.parquet' --features embedding --target label --size 10000
     """
-    count = read_size(size)
+    count: Any = read_size(size)
     runtime = Runtime("cpu", memory=memory, threads=threads)
     wanted = asked({"kernel": kernel, "passes": passes}, size=count)
     opened = open_shards(source, features=columns(features), target=target, labels=labels)

@@ -193,10 +193,10 @@ class InParts:
         if kept is None and stopped and self._state() is None:
             kept = free_name(Path("bicore-partial.npz"))
         notes = (*self.asked.notes, *coreset.provenance.notes)
-        coreset = coreset.annotated({"notes": notes}, source=source.name)
+        coreset = coreset.annotated({"notes": notes})
         if kept is not None:
             again = (*notes, f"To make it again: {command()}")
-            coreset.annotated({"notes": again}).save(kept)
+            coreset.annotated({"notes": again}, source=source.name).save(kept)
         if self.outputs.as_json:
             print(json.dumps({**answer(coreset), **coreset.details}))
         elif not self.outputs.quiet or self.outputs.out is None:

@@ -263,7 +263,8 @@ class _Probe:
         map = request.features
         sound = _sound(chunk)
         x = np.asarray(chunk.x[:PROBE_ROWS])[sound]
-        labels = np.ma.getdata(chunk.y)[:PROBE_ROWS][sound]
+        every = np.ma.getdata(np.ma.asanyarray(chunk.y))
+        labels = every[:PROBE_ROWS][sound]
         source = ArrayShards(x, labels, part_rows=len(x))
         # Which numbers the work is done with does not change how long it takes.
         rng = np.random.default_rng(0)
@@ -272,7 +273,7 @@ class _Probe:
         moments = Moments.empty(map.width, classes=None, targets=shape.outputs)
         outer = moments.with_rows(features, targets).outer()
         growing = Growing(outer, max(request.inner_reg * outer.energy, np.finfo(float).tiny))
-        classes = None if labels.dtype.kind == "f" else np.unique(np.ma.getdata(chunk.y))
+        classes = None if labels.dtype.kind == "f" else np.unique(every)
         empty = Moments.empty(map.width, apart=shape.apart) if classes is not None else moments
         scoring = Scoring(
             map,
