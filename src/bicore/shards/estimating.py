@@ -263,7 +263,7 @@ class _Probe:
         map = request.features
         sound = _sound(chunk)
         x = np.asarray(chunk.x[:PROBE_ROWS])[sound]
-        every = np.ma.getdata(np.ma.asanyarray(chunk.y))
+        every: Array = np.ma.getdata(np.ma.asanyarray(chunk.y))
         labels = every[:PROBE_ROWS][sound]
         source = ArrayShards(x, labels, part_rows=len(x))
         # Which numbers the work is done with does not change how long it takes.

@@ -74,6 +74,13 @@ class ShardSource(ABC):
 
     A source is small and can be sent to another process; it opens files when it reads. Positions of
     rows count from 0 over all parts in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.shards.sources import ArrayShards
+    >>> len(ArrayShards(np.zeros((10, 2)), part_rows=4))
+    10
     """
 
     @property
