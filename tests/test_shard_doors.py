@@ -15,6 +15,7 @@ import pytest
 
 import bicore as library
 from bicore import InputError, LargeDataWarning, Runtime
+from bicore.cli.select_shards import reason_for_parts
 from bicore.coreset import Status
 from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.progress import ProgressLine
@@ -263,6 +264,12 @@ class TestCommand:
         asked = select(bicore, folder, *one, "--passes", "exact", "--quiet", "--json")
         assert json.loads(asked.stdout)["passes"] == 9
 
+    def test_a_folder_of_images_stays_one(self, folder):
+        (folder / "npy" / "cat").mkdir()
+        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) == "a folder of shards"
+        (folder / "npy" / "cat" / "one.png").touch()
+        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) is None
+
     def test_options_reach_the_selection(self, bicore, folder):
         exact = ("--rule", "gradient", "--passes", "exact", "--prior", "equal", "--json")
         found = select(bicore, folder, "npy", *exact, "--outer", "npy/x-0.npy,npy/y-0.npy")
@@ -272,9 +279,10 @@ class TestCommand:
         )
         assert json.loads(found.stdout)["indices"] == own.indices.tolist()
         kernel = ("--kernel", "polynomial", "--strategy", "greedy")
-        assert "landmarks among the first rows stand in" in select(
-            bicore, folder, "npy", *kernel
-        ).stderr
+        assert (
+            "landmarks among the first rows stand in"
+            in select(bicore, folder, "npy", *kernel).stderr
+        )
 
     def test_estimates(self, bicore, folder):
         found = bicore("estimate", *PARQUET, "--size", "9", "--json", cwd=folder)

@@ -31,6 +31,7 @@ from bicore.selectors.large import human_seconds
 from bicore.shards import ShardSource, estimate, select_from_shards
 from bicore.shards.opening import open_shards
 from bicore.shards.sources.files import files_below
+from bicore.sources import images
 
 #: Files that can be read in parts.
 ENDINGS = (".npy", ".npz", ".parquet", ".pq")
@@ -65,7 +66,9 @@ def _of_file(path: Path, asked_for: dict[str, Any], runtime: Runtime) -> str | N
 
 
 def _holds_shards(folder: Path) -> bool:
-    return any(path.suffix.lower() in ENDINGS for path in files_below(folder))
+    """Whether there are shards in it and no images: a folder of these may hold an array beside."""
+    endings = {path.suffix.lower() for path in files_below(folder)}
+    return not endings.isdisjoint(ENDINGS) and endings.isdisjoint(images.ENDINGS)
 
 
 @dataclass(frozen=True)
