@@ -19,6 +19,8 @@ NAMES = (
     "comparison",
     "rivals",
     "stream",
+    "stream_moments",
+    "streams",
     "imbalanced",
     "gpu",
     "pooled_regression",
@@ -61,7 +63,8 @@ def main() -> int:
     )
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
     parser.add_argument(
-        "--rows", help="comparison, pooled_regression: rows as they come; a rerun goes on from them"
+        "--rows",
+        help="comparison, pooled_regression, streams: rows as they come; a rerun goes on from them",
     )
     parser.add_argument(
         "--cache",

@@ -16,6 +16,7 @@ from benchmarks import (
     busy_page,
     comparison_page,
     pooled_regression_page,
+    streams_page,
     training_page,
 )
 from benchmarks.common import read_record, table, told
@@ -32,7 +33,9 @@ def run(arguments: Any) -> dict[str, Any]:
     beyond_page.draw()
     battery_page.PAGE.write_text(battery_page.text())
     battery_page.draw()
-    pages = ["docs/benchmarks.md", "docs/comparison.md", "docs/choosing.md"]
+    streams_page.PAGE.write_text(streams_page.text())
+    streams_page.draw()
+    pages = ["docs/benchmarks.md", "docs/comparison.md", "docs/choosing.md", "docs/streams.md"]
     return {"benchmark": "page", "pages": pages}
 
 
@@ -47,6 +50,7 @@ def text() -> str:
         "ablation": _ablation,
         "rivals": _rivals,
         "stream": _stream,
+        "streams": streams_page.section,
         "gpu": _gpu,
         "pooled_regression": pooled_regression_page.section,
         "training": training_page.section,
@@ -319,6 +323,7 @@ milliseconds an update in the first and in the second half of the stream, once m
 regulariser anew for every chunk and every merge.
 
 {table(["selector", "points a second", "ms an update, first half", "second half"], speeds)}
+{streams_page.moments_speed(read_record("stream_moments"))}
 **Do weights learnt in the slots pay?** 10 000 MNIST images in batches of {record["batch"]}, an RBF kernel, inner_reg 0.1,
 accuracy in percent on the 10 000 test images of kernel ridge regression on what is kept, with the weights the buffer gives it; mean
 ± standard error of {len({one["seed"] for one in record["weights"]})} seeds.

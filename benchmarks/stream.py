@@ -3,9 +3,10 @@ learnt weights in the slots.
 
     python -m benchmarks stream --data DIR --json
 
-Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots. Weights: 10 000
-MNIST images in random order or sorted by class, 100 rows in 10 slots, a ridge judge trained on what
-is kept and tested on the 10 000 test images; 5 seeds.
+Speed: digits-sized points (64 features, RBF), batches of 125, 100 rows in 10 slots; that of moment
+memories is ``python -m benchmarks stream_moments``. Weights: 10 000 MNIST images in random order or
+sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and tested on the
+10 000 test images; 5 seeds.
 """
 
 from __future__ import annotations

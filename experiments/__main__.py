@@ -1,4 +1,4 @@
-"""``python -m experiments list | run NAME | table NAME``: the paper's experiments, from records
+"""``python -m experiments list | run NAME … | table NAME``: the paper's experiments, from records
 that are written as they come."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run_options(run: argparse.ArgumentParser) -> None:
-    run.add_argument("name", choices=[*EXPERIMENTS, "all"])
+    run.add_argument("name", nargs="+", choices=[*EXPERIMENTS, "all"], help="one after the other")
     run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
     run.add_argument("--device", default="auto", help="auto, cpu or cuda")
     _add_data(run, "folder with MNIST or CIFAR-10 in torchvision's layout")
@@ -182,7 +182,7 @@ def _order(given: argparse.Namespace) -> Order:
         Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER
     )
     return Order(
-        names=tuple(EXPERIMENTS) if given.name == "all" else (given.name,),
+        names=tuple(EXPERIMENTS if "all" in given.name else given.name),
         folder=folder,
         data=given.data,
         device=device,
@@ -197,7 +197,7 @@ def _order(given: argparse.Namespace) -> Order:
 def _words(given: argparse.Namespace, order: Order) -> list[str]:
     """The same order for another process."""
     return [
-        *("run", given.name, "--seeds", str(given.seeds), "--device", given.device),
+        *("run", *given.name, "--seeds", str(given.seeds), "--device", given.device),
         *("--records", str(order.folder), "--precision", given.precision),
         *(["--data", given.data] if given.data else []),
         *(["--quick"] if given.quick else []),

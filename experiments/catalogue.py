@@ -49,11 +49,21 @@ _ON_MNIST = (
         "Streams with a fresh optimiser a batch, as the authors' code has it",
         mnist_tables.fresh_table,
     ),
+    Experiment(
+        "streaming-sizes",
+        "Streams with a memory of 50, 100 and 200",
+        mnist_tables.stream_size_table,
+    ),
     Experiment("imbalanced", "An imbalanced stream of SplitMNIST", mnist_tables.imbalanced_table),
     Experiment(
         "imbalanced-fresh",
         "The imbalanced stream with a fresh optimiser a batch",
         mnist_tables.imbalanced_fresh_table,
+    ),
+    Experiment(
+        "imbalanced-sizes",
+        "The imbalanced stream with a memory of 50, 100 and 200",
+        mnist_tables.imbalanced_size_table,
     ),
     Experiment(
         "summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", mnist_tables.summary_table

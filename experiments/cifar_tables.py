@@ -24,10 +24,11 @@ from experiments.methods import (
     coreset_row,
     counted,
     imbalanced_rows,
+    moment_rows,
     stream_row,
     summary_rows,
 )
-from experiments.networks import NORMALISED_RESIDUAL
+from experiments.networks import GROUPED_RESIDUAL, NORMALISED_RESIDUAL
 from experiments.paper import published
 from experiments.penalties import PenaltyRow
 from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
@@ -42,7 +43,7 @@ from experiments.selectors import (
     Named,
     Picker,
 )
-from experiments.stores import RESERVOIR
+from experiments.stores import RESERVOIR, ByMoments
 from experiments.streaming import Optimiser, StreamRow, Weighting
 
 #: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
@@ -63,6 +64,18 @@ ALSO = {"Uniform sampling": (100.0,), "Coreset": (100.0,)}
 DIRECTIONS_PENALTY = 0.1
 #: The row of ``cifar-penalty`` by which λ is chosen.
 LAMBDA_ROW = "Coreset"
+#: Memories by moments, in random features of images.
+CONVOLUTIONS = ByMoments(features="convolutions")
+MOMENTS = {
+    "Moments, random convolutions": CONVOLUTIONS,
+    "Moments, random ReLU": ByMoments(features="relu"),
+}
+#: The same on the imbalanced stream, with every class counted alike.
+EQUAL_CONVOLUTIONS = replace(CONVOLUTIONS, prior="equal")
+EQUAL_MOMENTS = {
+    "Moments, equal prior, random convolutions": EQUAL_CONVOLUTIONS,
+    "Moments, equal prior, random ReLU": ByMoments(features="relu", prior="equal"),
+}
 #: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
 #: says otherwise.
 IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "optimiser": Optimiser.FRESH}
@@ -154,8 +167,8 @@ def penalty_table() -> list[Row]:
 
 
 def imbalanced_plans() -> list[Plan[StreamRow]]:
-    """The paper's rows, and our own: slots that count for their batches, the RBF kernel, and one
-    optimiser that lasts through the stream."""
+    """The paper's rows, and our own: slots that count for their batches, the RBF kernel, memories
+    by moments, and one optimiser that lasts through the stream."""
     reservoir, balanced, coreset = (
         replace(row, **IMBALANCED) for row in imbalanced_rows(IMBALANCED_CIFAR, MEMORY)
     )
@@ -166,12 +179,18 @@ def imbalanced_plans() -> list[Plan[StreamRow]]:
     )
     by_proxy = coreset.variant("Coreset, λ by the proxy, one optimiser", **lasting)
     rbf = coreset_row(IMBALANCED_CIFAR, MEMORY, "Coreset RBF", RBF_CORESET, **IMBALANCED)
+    moments = moment_rows(IMBALANCED_CIFAR, MEMORY, EQUAL_MOMENTS, EQUAL_CONVOLUTIONS, **IMBALANCED)
+    by_sample = Plan(Table.IMBALANCED, reservoir, LOWER)
+    by_coreset = Plan(Table.IMBALANCED, coreset, HIGHER)
+    by_moments = [Plan(Table.IMBALANCED, row, LOWER) for row in moments]
     return [
-        Plan(Table.IMBALANCED, reservoir, LOWER),
+        by_sample,
         Plan(Table.IMBALANCED, balanced, LOWER),
-        Plan(Table.IMBALANCED, coreset, HIGHER),
+        by_coreset,
         Plan(Table.IMBALANCED, counted(coreset), LOWER),
         Plan(Table.IMBALANCED, rbf, LOWER),
+        *by_moments,
+        *(grouped(plan) for plan in (by_sample, by_coreset, by_moments[0])),
         Plan(Table.IMBALANCED, sampled, LOW),
         Plan(Table.IMBALANCED, weighted, LOW),
         Plan(Table.IMBALANCED, coreset.variant("Coreset, one optimiser", **lasting), LOWER),
@@ -180,19 +199,31 @@ def imbalanced_plans() -> list[Plan[StreamRow]]:
 
 
 def balanced_plans() -> list[Plan[StreamRow]]:
-    """The paper's negative result; and the RBF kernel, which it says fails."""
+    """The paper's negative result; the RBF kernel, which it says fails; and memories by moments."""
 
     def row(key: str, picker: Picker, **facts: Any) -> StreamRow:
         return coreset_row(SPLIT_CIFAR, MEMORY, key, picker, **BALANCED, **facts)
 
     coreset = row("Streaming coreset", CORESET, reference=True)
     reservoir = stream_row(SPLIT_CIFAR, MEMORY, "Reservoir sampling", RESERVOIR, **BALANCED)
+    moments = moment_rows(SPLIT_CIFAR, MEMORY, MOMENTS, CONVOLUTIONS, **BALANCED)
+    by_sample = Plan(Table.STREAMING, reservoir)
+    by_coreset = Plan(Table.STREAMING, coreset, HIGHER)
+    by_moments = [Plan(Table.STREAMING, row) for row in moments]
     return [
-        Plan(Table.STREAMING, reservoir),
-        Plan(Table.STREAMING, coreset, HIGHER),
+        by_sample,
+        by_coreset,
         Plan(Table.STREAMING, row("Streaming coreset RBF", RBF_CORESET)),
         Plan(Table.STREAMING, counted(coreset)),
+        *by_moments,
+        *(grouped(plan) for plan in (by_sample, by_coreset, by_moments[0])),
     ]
+
+
+def grouped(plan: Plan[StreamRow]) -> Plan[StreamRow]:
+    """The same row with a network whose groups of channels are normalised; it tries the same β."""
+    key = f"{plan.row.key}, GroupNorm"
+    return replace(plan, row=plan.row.variant(key, network=GROUPED_RESIDUAL, paper=None))
 
 
 def stream_beta_table() -> list[Row]:

@@ -11,13 +11,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bicore import ReplayMemory, Selector
 from experiments.checkpoints import Checkpoint, middle_of, once
 from experiments.courses import Course
+from experiments.keeping import InShares, Jointly, Keeping, TaskMemory
 from experiments.networks import Network
 from experiments.rehearsal import RehearsingRow
 from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, Picker, context_of
+from experiments.stores import ByMoments
 from experiments.tasks import Task
 from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 
@@ -27,15 +28,26 @@ TASK_PARTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ContinualRow(RehearsingRow):
-    """Task after task, with rehearsal of what the ``picker`` has chosen from those before; without
-    one nothing is rehearsed. ``noisy`` networks are looked at with dropout on."""
+    """Task after task, with rehearsal of what the ``picker`` has chosen from each of those before,
+    or ``jointly`` from all of them; without either nothing is rehearsed. ``noisy`` networks are
+    looked at with dropout on."""
 
     picker: Picker | None
+    jointly: ByMoments | None = None
     noisy: bool = False
 
     @property
     def rehearsed(self) -> bool:
-        return self.picker is not None and not self.at_end
+        return not (self.picker is None and self.jointly is None) and not self.at_end
+
+    def keeping(self, job: Job) -> Keeping | None:
+        """How points of the tasks are kept."""
+        if self.jointly is not None:
+            return Jointly(self.jointly, self.memory, job.seed)
+        if self.picker is None:
+            return None
+        selector = self.picker.selector(self.problem, job.device, self.penalty)
+        return InShares(self.picker, selector, self.memory, job.seed)
 
     def toy(self) -> Self:
         return replace(super().toy(), penalty=LAMBDA)
@@ -50,19 +62,16 @@ def run(
 ) -> Results:
     """Results for each β. A selector that looks at no network chooses once for all of them."""
     begun = time.perf_counter()
-    selector = (
-        None if row.picker is None else row.picker.selector(row.problem, job.device, row.penalty)
-    )
-    memories = [] if selector is None else _memories(row, job, selector)
+    keeping = row.keeping(job)
+    memories = [] if keeping is None else _memories(keeping, job)
     course = Course(_learners(row, job, tasks), checkpoint, memories, begun=begun)
-    course.resume(lambda path: ReplayMemory.load(path, selector))
+    course.resume(None if keeping is None else keeping.load)
     train = _train_at_the_end if row.at_end else _train_on_each
-    train(course, row, job, tasks)
-    penalised = row.picker is not None and row.picker.penalised
+    train(course, row, job, tasks, keeping)
     spent = {
         **course.spent(len(job.values)),
         "epochs": row.epochs,
-        **({"lambda": row.penalty} if penalised else {}),
+        **({"lambda": row.penalty} if keeping is not None and keeping.penalised else {}),
     }
     for beta, learner in zip(job.values, course.learners, strict=True):
         yield beta, {**scores(learner.network, tasks, job.device, job.fast), **spent}
@@ -75,17 +84,17 @@ def _learners(row: ContinualRow, job: Job, tasks: Sequence[Task]) -> Cohort[Lear
     return Cohort([row.learner(job, beta, points, row.memory, row.epochs) for beta in job.values])
 
 
-def _memories(row: ContinualRow, job: Job, selector: Selector) -> list[ReplayMemory]:
+def _memories(keeping: Keeping, job: Job) -> list[TaskMemory]:
     """One for each β where networks are looked at, otherwise one for all."""
-    assert row.picker is not None
-    return [
-        ReplayMemory(selector, row.memory, row.picker.kept, job.seed)
-        for _ in range(len(job.values) if selector.needs_model else 1)
-    ]
+    return [keeping.memory() for _ in (job.values if keeping.looks else [None])]
 
 
 def _train_on_each(
-    course: Course[ReplayMemory], row: ContinualRow, job: Job, tasks: Sequence[Task]
+    course: Course[TaskMemory],
+    row: ContinualRow,
+    job: Job,
+    tasks: Sequence[Task],
+    keeping: Keeping | None,
 ) -> None:
     """One task after the other, with rehearsal of those before; all networks begin with what the
     first has taught."""
@@ -102,16 +111,20 @@ def _train_on_each(
             if not course.place.epochs:
                 learner.restart()
         course.train(row.epochs if number else 0)
-        _remember(course, row, job, task)
+        _remember(course, row, job, task, keeping)
         course.rehearse(rows)
 
 
 def _train_at_the_end(
-    course: Course[ReplayMemory], row: ContinualRow, job: Job, tasks: Sequence[Task]
+    course: Course[TaskMemory],
+    row: ContinualRow,
+    job: Job,
+    tasks: Sequence[Task],
+    keeping: Keeping | None,
 ) -> None:
     """Choose from all tasks, then train on the memory alone."""
     for task in tasks[course.place.task :]:
-        _remember(course, row, job, task)
+        _remember(course, row, job, task, keeping)
     course.place.task = len(tasks)
     rows = _rows(course.kept[0], job.device)
     for learner in course.learners:
@@ -119,15 +132,17 @@ def _train_at_the_end(
     course.train(row.epochs)
 
 
-def _remember(course: Course[ReplayMemory], row: ContinualRow, job: Job, task: Task) -> None:
+def _remember(
+    course: Course[TaskMemory], row: ContinualRow, job: Job, task: Task, keeping: Keeping | None
+) -> None:
     """Let every memory choose from a task; what looks at networks sees them as they are now."""
-    if row.picker is None:
+    if keeping is None:
         return
-    place = row.picker.place(job.device)
+    place = keeping.place(job.device)
     with course.choosing():
         for memory, learner in zip(course.kept, course.learners, strict=False):
             seen = None
-            if memory.selector.needs_model:
+            if keeping.looks:
                 seen = Noisy(learner.network) if row.noisy else learner.network.eval()
             memory.add_task(task.train.x, task.train.y, context=context_of(place, seen))
 
@@ -169,7 +184,7 @@ def _first(
     points = len(task.train)
     learner = Learner(build(network, seed, device), 0.0, points, 1, epochs, seed=seed, fast=fast)
     learner.take(*lasting(task.train, device))
-    course: Course[ReplayMemory] = Course(Cohort([learner]), checkpoint)
+    course: Course[TaskMemory] = Course(Cohort([learner]), checkpoint)
     # the same whether or not it was made before
     with torch.random.fork_rng(devices=[0] if device == "cuda" else []):
         torch.manual_seed(seed)
@@ -179,6 +194,6 @@ def _first(
     return {name: value.clone() for name, value in learner.network.state_dict().items()}
 
 
-def _rows(memory: ReplayMemory, device: str) -> Memory:
+def _rows(memory: TaskMemory, device: str) -> Memory:
     x, y, weight = memory.tensors()
     return Memory(x.float().to(device), y.to(device), (weight / len(weight)).float().to(device))

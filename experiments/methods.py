@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -11,7 +11,14 @@ from experiments.paper import published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
-from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, Slots, Store
+from experiments.stores import (
+    BALANCED_RESERVOIR,
+    JOINT_MOMENTS,
+    RESERVOIR,
+    ByMoments,
+    Slots,
+    Store,
+)
 from experiments.streaming import StreamRow, Weighting
 from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
 
@@ -67,6 +74,14 @@ def continual_rows(problem: Problem, memory: int) -> list[ContinualRow]:
     ]
 
 
+def joint_rows(problem: Problem, memory: int) -> list[ContinualRow]:
+    """One choice over all tasks by moments, by the rules of the streams' rows."""
+    return [
+        continual_row(problem, memory, key, None, jointly=how, reference=how == ByMoments())
+        for key, how in JOINT_MOMENTS.items()
+    ]
+
+
 def stream_row(problem: Problem, memory: int, key: str, store: Store, **facts: Any) -> StreamRow:
     """With the network of the problem; what is sampled is rehearsed equally, unless the facts have
     it otherwise."""
@@ -79,6 +94,16 @@ def coreset_row(problem: Problem, memory: int, key: str, picker: Picker, **facts
     it otherwise."""
     facts = {"weighting": Weighting.SHARE, **facts}
     return stream_row(problem, memory, key, Slots(picker), **facts)
+
+
+def moment_rows(
+    problem: Problem, memory: int, stores: Mapping[str, ByMoments], ours: ByMoments, **facts: Any
+) -> list[StreamRow]:
+    """Memories by moments, by their keys; ``ours`` is the one that a table is compared with."""
+    return [
+        stream_row(problem, memory, key, store, reference=store == ours, **facts)
+        for key, store in stores.items()
+    ]
 
 
 def counted(row: StreamRow) -> StreamRow:

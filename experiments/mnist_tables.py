@@ -14,6 +14,8 @@ from experiments.methods import (
     coreset_row,
     counted,
     imbalanced_rows,
+    joint_rows,
+    moment_rows,
     stream_row,
     summary_rows,
 )
@@ -27,7 +29,7 @@ from experiments.problems import (
     SPLIT_MNIST,
     Problem,
 )
-from experiments.rows import Row
+from experiments.rows import Row, Source
 from experiments.runtime import RuntimeRow
 from experiments.selectors import (
     CORESET,
@@ -38,15 +40,32 @@ from experiments.selectors import (
     ByKernel,
     Named,
 )
-from experiments.stores import BALANCED_RESERVOIR, GSS, PROTOTYPES, RESERVOIR
+from experiments.stores import (
+    BALANCED_RESERVOIR,
+    EQUAL_MOMENTS,
+    GSS,
+    MOMENTS,
+    PROTOTYPES,
+    RESERVOIR,
+    ByMoments,
+)
 from experiments.streaming import Optimiser, StreamRow, Weighting
 from experiments.summary import SquaredChoice, SummaryRow
 from experiments.variational import VariationalRow
 
 MEMORY = 100
+SIZES = (50, MEMORY, 200)
 PROBLEMS = (PERM_MNIST, SPLIT_MNIST)
 #: Of the imbalanced stream: one slot, and a λ of its own.
 IMBALANCED: dict[str, Any] = {"slots": 1, "penalty": 1e-4}
+GSS_ROW = "GSS (Aljundi et al. 2019)"
+#: Buffers that are compared at every size of memory and with both optimisers.
+COMPARED = ("Reservoir sampling", "CBRS", GSS_ROW, "ExStream", "Streaming coreset", *MOMENTS)
+#: What the table of memory sizes calls the runs that it holds.
+IN_MEMORY_TABLE = {
+    "Reservoir sampling": "Streaming reservoir sampling",
+    "Streaming coreset": "Streaming coreset",
+}
 
 
 def on_each(made: Callable[[Problem], Sequence[Row]]) -> list[Row]:
@@ -60,12 +79,14 @@ def continual_table() -> list[Row]:
 
 def _continual(problem: Problem) -> Sequence[Row]:
     """The paper's rows, and variants of our own: every point a candidate, the squared error in
-    place of the cross-entropy, weights kept in the memory."""
+    place of the cross-entropy, weights kept in the memory; and one choice over all tasks by
+    moments."""
     return [
         *continual_rows(problem, MEMORY),
         continual_row(problem, MEMORY, "Coreset, all candidates", ByKernel(all_candidates=True)),
         continual_row(problem, MEMORY, "Coreset, squared error", SQUARED_CORESET),
         continual_row(problem, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET),
+        *joint_rows(problem, MEMORY),
     ]
 
 
@@ -103,7 +124,7 @@ def _traps(problem: Problem) -> Sequence[Row]:
 
 def memory_table() -> list[Row]:
     """Three sizes; the runs of the middle one are those of other tables."""
-    return [row for memory in (50, MEMORY, 200) for row in _of_size(memory)]
+    return [row for memory in SIZES for row in _of_size(memory)]
 
 
 def _of_size(memory: int) -> Sequence[Row]:
@@ -181,18 +202,47 @@ def streaming_table() -> list[Row]:
 
 
 def _streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
-    """The paper's six rows and two of our own."""
+    """The paper's six rows and five of our own."""
     rows = [
         coreset_row(problem, memory, "Train on coreset only", CORESET, at_end=True),
         stream_row(problem, memory, "Reservoir sampling", RESERVOIR),
-        stream_row(problem, memory, "GSS (Aljundi et al. 2019)", GSS),
+        stream_row(problem, memory, GSS_ROW, GSS),
         stream_row(problem, memory, "ExStream", PROTOTYPES, weighting=Weighting.SHARE),
         coreset_row(problem, memory, "Streaming coreset", CORESET, reference=True),
         coreset_row(problem, memory, "Streaming coreset RBF", RBF_CORESET),
         coreset_row(problem, memory, "Streaming coreset, squared error", SQUARED_CORESET),
         coreset_row(problem, memory, "Streaming coreset, weights kept", WEIGHTED_CORESET),
+        stream_row(problem, memory, "CBRS", BALANCED_RESERVOIR),
+        *moment_rows(problem, memory, MOMENTS, ByMoments()),
     ]
     return [replace(row, paper=published("streaming", row.key, problem)) for row in rows]
+
+
+def stream_size_table() -> list[Row]:
+    """Three sizes of memory; runs that other tables hold are theirs."""
+    return on_each(lambda problem: [row for size in SIZES for row in _sized(problem, size)])
+
+
+def _sized(problem: Problem, memory: int) -> Sequence[Row]:
+    streams = by_key(_streaming(problem, memory))
+    return [
+        replace(
+            streams[key],
+            paper=None,
+            source=_held(problem, memory, key),
+            reference=streams[key].reference and key in MOMENTS,
+        )
+        for key in COMPARED
+    ]
+
+
+def _held(problem: Problem, memory: int, key: str) -> Source | None:
+    """Where the runs of a stream are, if another table has them."""
+    if memory == MEMORY:
+        return Source("streaming", key)
+    if problem is SPLIT_MNIST and key in IN_MEMORY_TABLE:
+        return Source("memory", IN_MEMORY_TABLE[key])
+    return None
 
 
 def fresh_table() -> list[Row]:
@@ -203,8 +253,10 @@ def _fresh(problem: Problem) -> Sequence[Row]:
     """As the authors' code runs them: every batch of the stream begins with a fresh optimiser, and
     in the last row slots count for the batches they stand for."""
     streams = by_key(_streaming(problem))
-    coreset = fresh(streams["Streaming coreset"])
-    return [fresh(streams["Reservoir sampling"]), coreset, counted(coreset)]
+    return [
+        *(fresh(streams[key]) for key in COMPARED),
+        counted(fresh(streams["Streaming coreset"])),
+    ]
 
 
 def fresh(row: StreamRow) -> StreamRow:
@@ -213,8 +265,8 @@ def fresh(row: StreamRow) -> StreamRow:
 
 
 def imbalanced_table() -> list[Row]:
-    """The paper's rows, and three of our own: the last a class-balanced reservoir that is rehearsed
-    in the proportions of the stream."""
+    """The paper's rows, and our own: the last a class-balanced reservoir that is rehearsed in the
+    proportions of the stream."""
     return [
         *_imbalanced(),
         coreset_row(
@@ -238,8 +290,30 @@ def imbalanced_fresh_table() -> list[Row]:
     return [fresh(row) for row in _imbalanced()]
 
 
-def _imbalanced() -> Sequence[StreamRow]:
-    rows = imbalanced_rows(IMBALANCED_MNIST, MEMORY)
+def imbalanced_size_table() -> list[Row]:
+    """Three sizes of memory; the runs of the middle one are those of another table."""
+    return [
+        replace(
+            row,
+            paper=None,
+            source=Source("imbalanced", row.key) if size == MEMORY else None,
+            reference=row.reference and row.key in EQUAL_MOMENTS,
+        )
+        for size in SIZES
+        for row in _imbalanced(size)
+    ]
+
+
+def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
+    """The paper's rows, the buffers of the other streams, and memories by moments that count
+    classes as they came or alike."""
+    problem = IMBALANCED_MNIST
+    rows = [
+        *imbalanced_rows(problem, memory),
+        stream_row(problem, memory, GSS_ROW, GSS),
+        stream_row(problem, memory, "ExStream", PROTOTYPES, weighting=Weighting.SHARE),
+        *moment_rows(problem, memory, MOMENTS | EQUAL_MOMENTS, ByMoments(prior="equal")),
+    ]
     return [replace(row, **IMBALANCED) for row in rows]
 
 

@@ -109,16 +109,30 @@ class ConvNet(Network):
         return F.max_pool2d(F.relu(F.dropout(maps, 0.5, self.training)), 2)
 
 
+#: What normalises so many channels.
+Norm = Callable[[int], nn.Module]
+#: Of group normalisation, where there are as many channels.
+GROUPS = 32
+
+
+def unchanged(channels: int) -> nn.Module:
+    return nn.Identity()
+
+
+def grouped(channels: int) -> nn.Module:
+    return nn.GroupNorm(min(GROUPS, channels), channels)
+
+
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the
     shortcut must change shape."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, normalised: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         same = stride == 1 and inputs == outputs
-        norms = [nn.BatchNorm2d(outputs) if normalised else nn.Identity() for _ in range(3)]
+        norms = [norm(outputs) for _ in range(3)]
         self.norms = nn.ModuleList(norms[:2])
         reshaped = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norms[2])
         self.shortcut = nn.Identity() if same else reshaped
@@ -130,7 +144,7 @@ class Block(nn.Module):
 
 class ResNet18(Network):
     """ResNet-18 for 32×32 images without biases in its convolutions; without normalisation, or with
-    batches normalised.
+    a ``norm`` after each of them.
 
     Training sees random crops of images with a black border of four pixels, half of them mirrored.
     They are laid out with the channels last, which is how a GPU likes its convolutions.
@@ -142,15 +156,15 @@ class ResNet18(Network):
     layout = torch.channels_last
     border = 4
 
-    def __init__(self, outputs: int = 10, width: int = 64, normalised: bool = False) -> None:
+    def __init__(self, outputs: int = 10, width: int = 64, norm: Norm = unchanged) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, 1, 1, bias=False)
-        self.norm = nn.BatchNorm2d(width) if normalised else nn.Identity()
+        self.norm = norm(width)
         blocks = []
         inputs = width
         for factor, first in ((1, 1), (2, 2), (4, 2), (8, 2)):
             for stride in (first, 1):
-                blocks.append(Block(inputs, factor * width, stride, normalised))
+                blocks.append(Block(inputs, factor * width, stride, norm))
                 inputs = factor * width
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, outputs)
@@ -222,5 +236,12 @@ CONVOLUTIONAL = Architecture(ConvNet, ConvNet)
 RESIDUAL = Architecture(ResNet18, _SMALL_RESIDUAL)
 #: The same with normalisation, as one would train it today.
 NORMALISED_RESIDUAL = Architecture(
-    partial(ResNet18, normalised=True), _SMALL_RESIDUAL, normalised=True
+    partial(ResNet18, norm=nn.BatchNorm2d), _SMALL_RESIDUAL, normalised=True
+)
+#: And with groups of channels normalised, in which other rows have no part: what a stream is like
+#: now does not disturb what is rehearsed.
+GROUPED_RESIDUAL = Architecture(
+    partial(ResNet18, norm=grouped),
+    partial(ResNet18, width=4, norm=grouped),
+    normalised=True,
 )

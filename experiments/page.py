@@ -34,11 +34,11 @@ Every number here comes from a record under `experiments/records`, one line a ru
 Percent of test points, mean over tasks, mean ± standard deviation (over n, as in the paper) over seeds 0 … 4, which were fixed in
 advance; all runs of the rows shown are kept, but where a note says otherwise. **The number we stand by** is the one whose β was
 chosen on held-out training points; the next column chooses β on the test set, as the paper did. The difference is ours (held-out)
-minus the paper's, with Welch's 95% interval. Below a table, the paper's method is compared with the other rows as we measured
-them: gaps in brackets, and a ranking only where Welch's 95% interval of the gap leaves out zero; where the paper's own gap exceeds
-twice its standard error, also whether our means, told apart or not, have its order. *Short of the paper* is a row below the
-published mean by more than the published standard deviation. A table says how many of its runs are done; seeds that are missing
-were not run. Minutes are added up over processes, of which up to 15 shared the card at a time.
+minus the paper's, with Welch's 95% interval. Below a table, the paper's method (and ours, where a table has one) is compared with
+the other rows as we measured them: gaps in brackets, and a ranking only where Welch's 95% interval of the gap leaves out zero;
+where the paper's own gap exceeds twice its standard error, also whether our means, told apart or not, have its order. *Short of the
+paper* is a row below the published mean by more than the published standard deviation. A table says how many of its runs are done;
+seeds that are missing were not run. Minutes are added up over processes, of which up to 15 shared the card at a time.
 """
 #: What the reader of a table must know.
 NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
@@ -147,7 +147,7 @@ def _shortfall(name: str, cell: Cell) -> str:
 
 
 def _rankings(found: list[Cell]) -> Iterator[str]:
-    """The paper's own method against every other row of its table."""
+    """The paper's own method, and ours where it has one, against every other row of their table."""
     for problem, memory in dict.fromkeys((cell.problem, cell.memory) for cell in found):
         table = [
             cell

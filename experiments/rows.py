@@ -15,8 +15,8 @@ from typing import Any, Self
 from experiments.problems import Problem
 from experiments.tasks import Task
 
-#: What a toy has less of: rows of memory.
-QUICK_SHARE = 10
+#: By how much a toy has fewer rows of memory; the smallest still has one for each of ten classes.
+QUICK_SHARE = 5
 #: A mean of the paper and its standard deviation.
 Number = dict[str, float]
 #: What came out, by what was tried.
@@ -73,7 +73,8 @@ class Row(ABC):
     unless another title is given.
 
     ``paper`` is the published number, ``source`` where its runs are if another table has them, and
-    a ``reference`` is the paper's own method, with which the other rows are compared.
+    a ``reference`` is the paper's own method or the one that is proposed in its place: the other
+    rows are compared with it.
     """
 
     problem: Problem

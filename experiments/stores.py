@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bicore import MergeReduce
-from bicore.memory import Buffer, ClassBalancedReservoir, GradientSampling, Prototypes, Reservoir
+from bicore.memory import (
+    Buffer,
+    ClassBalancedReservoir,
+    GradientSampling,
+    MomentMemory,
+    Prototypes,
+    Reservoir,
+)
 from experiments.problems import Problem
 from experiments.selectors import LAMBDA, Picker
 
@@ -102,7 +109,44 @@ class Slots(Store):
         return self.picker.place(device)
 
 
+@dataclass(frozen=True)
+class ByMoments(Store):
+    """Rows chosen by a ``rule`` against the moments of the whole stream.
+
+    Random ``features`` are drawn from the buffer's seed, classes count by the ``prior``, and the
+    regulariser is the library's own.
+    """
+
+    rule: str = "elimination"
+    features: str = "relu"
+    prior: str = "stream"
+
+    def buffer(self, room: Room) -> Buffer:
+        return MomentMemory(room.memory, self.features, self.rule, prior=self.prior, seed=room.seed)
+
+    def load(self, path: Path, room: Room) -> Buffer:
+        return MomentMemory.load(path)
+
+    def place(self, device: str) -> str:
+        """The host: the same rows wherever networks are trained."""
+        return "cpu"
+
+
 RESERVOIR = Sampled(Reservoir)
 BALANCED_RESERVOIR = Sampled(ClassBalancedReservoir)
 PROTOTYPES = Sampled(Prototypes)
 GSS = ByGradients()
+#: The library's two rules that suit networks, by what a table calls them.
+MOMENTS = {
+    "Moments, elimination": ByMoments(),
+    "Moments, gradient": ByMoments("gradient"),
+}
+#: The same as memories of tasks.
+JOINT_MOMENTS = {
+    "Joint moments, elimination": ByMoments(),
+    "Joint moments, gradient": ByMoments("gradient"),
+}
+#: The same with every class counted alike, however the stream is mixed.
+EQUAL_MOMENTS = {
+    f"{key}, equal prior": replace(store, prior="equal") for key, store in MOMENTS.items()
+}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import comparison_page, page
+from benchmarks import comparison_page, page, streams_page
 from benchmarks.__main__ import _public
 from benchmarks.common import write_record
 
@@ -23,6 +23,10 @@ def test_the_comparison_page_is_what_the_records_say():
     assert comparison_page.PAGE.read_text() == comparison_page.text(), (
         "run: python -m benchmarks page"
     )
+
+
+def test_the_page_on_streams_is_what_the_record_says():
+    assert streams_page.PAGE.read_text() == streams_page.text(), "run: python -m benchmarks page"
 
 
 @pytest.mark.parametrize(

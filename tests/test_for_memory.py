@@ -97,12 +97,12 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
 
 
 def test_the_command_leaves_open_what_nobody_named():
-    from bicore.cli.stream import _selector
+    from bicore.cli.buffers import _selector
     from bicore.kernels.presets import fully_connected
 
-    kept = MergeReduce(_selector("bilevel", "auto", "squared", 0.1, "equal"), 10).selector
+    kept = MergeReduce(_selector({}), 10).selector
     assert kept.kernel.in_part
-    named = MergeReduce(_selector("bilevel", "rbf", "squared", 0.1, "equal"), 10).selector
+    named = MergeReduce(_selector({"kernel": "rbf"}), 10).selector
     assert named.kernel == RBF()
-    paper = MergeReduce(_selector("paper", "auto", "squared", 0.1, "equal"), 10).selector
+    paper = MergeReduce(_selector({"method": "paper"}), 10).selector
     assert paper.kernel == fully_connected()

@@ -526,6 +526,18 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         ParquetShards(tmp_path, features="embedding", target="label")
 
 
+def test_a_damaged_page_is_found_when_it_is_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    write(path, pyarrow.table({"a": np.zeros(1000)}), **options)
+    source = ParquetShards(path)
+    content = bytearray(path.read_bytes())
+    content[5000] = 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.parquet is not a readable Parquet file \(.*CRC"):
+        source.read(source.parts[0])
+
+
 def test_lists_of_other_lengths_are_named_by_their_row(tmp_path):
     rows = [[1.0, 2.0]] * 6
     rows[5] = [1.0]
@@ -643,6 +655,15 @@ def test_fingerprints_of_files(make, tmp_path):
     path.unlink()
     with pytest.raises(InputError, match="cannot be read any more"):
         source.fingerprint()
+
+
+def test_a_size_alone_changes_the_fingerprint(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((50_000, 1)))
+    source = NpyShards(tmp_path / "x.npy")
+    known = source.fingerprint()
+    with open(tmp_path / "x.npy", "ab") as file:
+        file.write(bytes(100))
+    assert source.fingerprint() != known
 
 
 def test_fingerprints_of_the_rest():
@@ -810,6 +831,8 @@ def test_what_cannot_be_embedded(tmp_path):
         embedded(batches, Counting(scale=1e6), tmp_path / "large")
     with pytest.raises(InputError, match="wrap it so that it returns one tensor"):
         embedded(batches, torch.nn.LSTM(4, 2), tmp_path / "tuple")
+    with pytest.raises(InputError, match=r"loader gives a dict for x; give batches"):
+        embedded([{"x": torch.zeros(3, 4)}], Counting(), tmp_path / "dict")
     with pytest.raises(InputError, match="dtype='int8' is not known"):
         embedded(batches, Counting(), tmp_path / "dtype", dtype="int8")
 
@@ -835,12 +858,13 @@ def test_opening_by_what_is_given(tmp_path):
     make_npy(arrays)
     make_npz(archives)
     (tables / "_SUCCESS").write_text("")
+    (tables / "_metadata.parquet").write_text("")
     (tables / ".part-0.parquet.crc").write_text("")
     columns = {"features": "embedding", "target": "label", "weight": "w"}
     for source in (
         open_shards(tables, **columns),
         open_shards(str(tables / "part-*.parquet"), **columns),
-        open_shards(sorted(tables.glob("*.parquet")), **columns),
+        open_shards(sorted(tables.glob("part-*.parquet")), **columns),
         open_shards(arrays),
         open_shards(arrays / "x-*.npy", labels=arrays / "y-*.npy", weight=arrays / "w-*.npy"),
         open_shards(archives),
@@ -889,6 +913,7 @@ def test_opening_what_cannot_be(tmp_path):
         (tmp_path / "part-0.npz", {"labels": "a"}, "labels= means nothing for .npz files"),
         (chunks, {"labels": Y}, "labels= means nothing for an iterable"),
         (3, {}, "source is a int; give"),
+        ({"x": X}, {}, "source is a dict of named columns; give arrays"),
         ((X, Y, WEIGHT, X), {}, "tuple of 4"),
         (X, {"labels": Y[:3]}, r"y has shape \(3,\) and x has 21 rows"),
         (X.astype(str), {}, "x holds features of dtype"),

@@ -14,8 +14,7 @@ from bicore.errors import InputError
 from bicore.memory.buffer import Buffer
 from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
-from bicore.moments.moments import Moments, Outer, Prior, as_shares, check_room
-from bicore.moments.screening import promising, slopes
+from bicore.moments.moments import Moments, Outer, Prior, aged, as_shares, check_room
 from bicore.runtime import Context
 
 #: ρ as a share of the mean of ‖φ‖²; decided on streams made of sets of the battery that were kept
@@ -24,9 +23,6 @@ SHARE = 0.1
 #: New rows that are chosen from at a time, unless the capacity is larger: a batch that is larger is
 #: looked at in parts.
 LEAST_PART = 128
-#: Of new rows so many at a time are held to all others, those with the steepest slopes, as a share
-#: of the capacity and at least: more of them changed nothing on the sets this was chosen on.
-SHARE_LOOKED_AT, LEAST_LOOKED_AT = 0.5, 32
 #: Directions that stand in for labels where a stream has none.
 DIRECTIONS = 10
 #: Priors that have a name.
@@ -105,9 +101,12 @@ class MomentMemory(Buffer):
         #: Where y holds targets: their mean and spread among the first rows.
         self._origin: Array | None = None
         self._spread: Array | None = None
-        #: Features of the rows kept.
+        #: Features of the rows kept; ΦΦᵀ of them, and ΦAΦᵀ with A as it is summed.
         self._features: Array | None = None
+        self._products: tuple[Array, Array] | None = None
         self._directions: Array | None = None
+        #: Of classes, as the objective counts them.
+        self._shares = np.empty(0)
 
     @property
     def name(self) -> str:
@@ -130,6 +129,7 @@ class MomentMemory(Buffer):
             self._settle(batch, context)
         features = self._features_of(batch.x, context)
         moments = self._counted(features, batch, context)
+        self._products = self._followed_by_sums(features, batch.weights)
         self.moments = moments
         outer = self._outer(moments)
         part = max(LEAST_PART, self.capacity)
@@ -188,12 +188,19 @@ class MomentMemory(Buffer):
         """The objective; without labels, to predict the leading directions of the features."""
         outer = moments.outer(self.prior)
         if self._directions is None:
-            return outer
+            return outer if moments.classes is None else self._centred(outer, moments)
         moved = outer.times(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration a batch: the directions follow the moments as they settle.
         self._directions = np.linalg.qr(moved)[0]
         cross = outer.times(np.ascontiguousarray(self._directions.T)).T
         constant = float(np.vdot(self._directions, cross))
+        return Outer(outer.second, cross, constant, outer.share)
+
+    def _centred(self, outer: Outer, moments: Moments) -> Outer:
+        """For labels less the share of each class, as selectors have them."""
+        self._shares = moments.shares(self.prior)
+        cross = outer.cross - np.multiply.outer(outer.cross.sum(1), self._shares)
+        constant = 1.0 - float(self._shares @ self._shares)
         return Outer(outer.second, cross, constant, outer.share)
 
     def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
@@ -207,35 +214,38 @@ class MomentMemory(Buffer):
         assert self.moments is not None
         number = {label: place for place, label in enumerate(self.moments.classes or ())}
         codes = [number[label] for label in rows.y.reshape(-1).tolist()]
-        return np.eye(len(number))[codes]
+        return np.asarray(np.eye(len(number))[codes] - self._shares)
 
     def _choose(self, fresh: Dataset, features: Array, outer: Outer) -> None:
-        ridge = self.ridge_share * outer.energy
-        if len(self) == self.capacity and len(fresh) > self._looked_at:
-            places = self._promising(fresh, features, outer, ridge)
-            fresh, features = fresh[places], features[places]
         rows = self._followed_by(fresh)
         if self._features is not None:
             features = np.vstack([self._features, features])
-        if len(rows) > self.capacity:
-            targets = self._targets(rows, features)
-            chosen = WAYS[self.rule](outer, features, targets, ridge, self.capacity)
-            rows, features = rows[chosen], features[chosen]
-        self.kept = rows
-        self._features = features
+        if len(rows) <= self.capacity:
+            self.kept, self._features, self._products = rows, features, None
+            return
+        ridge = self.ridge_share * outer.energy
+        targets = self._targets(rows, features)
+        known = None
+        if self._products is not None:
+            known = self._products[0], outer.share * self._products[1]
+        found = WAYS[self.rule](outer, features, targets, ridge, self.capacity, known)
+        chosen = np.flatnonzero(found.inside)
+        self.kept, self._features = rows[chosen], features[chosen]
+        own = np.ix_(chosen, chosen)
+        self._products = (found.gram[own], found.quadratic[own] / outer.share)
 
-    @property
-    def _looked_at(self) -> int:
-        """How many new rows at a time are held to all others."""
-        return max(LEAST_LOOKED_AT, int(SHARE_LOOKED_AT * self.capacity))
+    def _followed_by_sums(self, features: Array, weights: Array) -> tuple[Array, Array] | None:
+        """The products of the rows kept, with those of new rows in the moments.
 
-    def _promising(self, fresh: Dataset, features: Array, outer: Outer, ridge: float) -> Array:
-        assert self.kept is not None
+        A row φ adds v·φφᵀ to A, and so (Φφ)(Φφ)ᵀ to ΦAΦᵀ: no product with A is needed again.
+        """
+        if self._products is None or self.prior != "stream":
+            return None
         assert self._features is not None
-        own = self._targets(self.kept, self._features)
-        others = self._targets(fresh, features)
-        found = slopes(outer, self._features, own, ridge, features, others)
-        return promising(found, self._looked_at)
+        gram, quadratic = self._products
+        faded, counted = aged(weights, self.half_life)
+        reach = self._features @ features.T
+        return gram, faded * quadratic + (reach * counted) @ reach.T
 
     def _weights(self) -> Array:
         return np.full(len(self), self.seen / len(self))
@@ -304,6 +314,7 @@ class MomentMemory(Buffer):
             self._features = None
         else:
             self.moments = self.moments + other.moments
+            self._products = None
             own, others = self._origin, other._origin
             if own is not None and (others is None or not np.array_equal(own, others)):
                 raise InputError(
@@ -340,6 +351,8 @@ class MomentMemory(Buffer):
             "features": self._features,
             "directions": self._directions,
         }
+        if self._products is not None:
+            own |= {"gram": self._products[0], "quadratic": self._products[1]}
         arrays |= {f"own.{name}": one for name, one in own.items() if one is not None}
         return {"settled": map_values, "moments": values}, arrays
 
@@ -347,6 +360,7 @@ class MomentMemory(Buffer):
         if values["settled"] is None:
             self.settled = self.moments = None
             self._origin = self._spread = self._features = self._directions = None
+            self._products = None
             return
         self.settled = restored(values["settled"], _named("map.", arrays), self.map.network())
         self._stored_maps = [self._stored_maps[0], stored(self.settled)]
@@ -354,6 +368,8 @@ class MomentMemory(Buffer):
         own = _named("own.", arrays)
         self._origin, self._spread = own.get("origin"), own.get("spread")
         self._features, self._directions = own.get("features"), own.get("directions")
+        held = own.get("gram"), own.get("quadratic")
+        self._products = held if held[0] is not None and held[1] is not None else None  # type: ignore[assignment]
 
     @classmethod
     def load(

@@ -41,6 +41,8 @@ class Candidates:
         The inner regulariser ρ.
     inside : array of bool (N,), optional
         Which are in at the start; by default none.
+    known : tuple of array (k, k), optional
+        ΦΦᵀ and ΦAΦᵀ of the first rows, where they are known already.
 
     Examples
     --------
@@ -62,17 +64,15 @@ class Candidates:
         targets: Array,
         ridge: float,
         inside: Array | None = None,
+        known: tuple[Array, Array] | None = None,
     ) -> None:
         self.outer = outer
         self.ridge = ridge
         self.targets = targets
         count = len(features)
         self.inside = np.zeros(count, dtype=bool) if inside is None else inside.copy()
-        moved = outer.times(features)
-        with wide(2.0 * count * count * features.shape[1]):
-            #: ΦΦᵀ, ΦAΦᵀ and ΦB: all that is ever needed of the features.
-            self.gram = features @ features.T
-            self.quadratic = moved @ features.T
+        #: ΦΦᵀ, ΦAΦᵀ and ΦB: all that is ever needed of the features.
+        self.gram, self.quadratic = products(outer, features, known)
         self.linear = features @ outer.cross
         self._begin()
 
@@ -244,6 +244,28 @@ class Candidates:
         square = np.ix_(own, own)
         weights = inverse_of(self.gram[square], self.ridge) @ self.targets[own]
         return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
+
+
+def products(
+    outer: Outer, features: Array, known: tuple[Array, Array] | None
+) -> tuple[Array, Array]:
+    """ΦΦᵀ and ΦAΦᵀ; what is known of the first rows is not computed again."""
+    if known is None:
+        moved = outer.times(features)
+        with wide(2.0 * len(features) * features.size):
+            return features @ features.T, moved @ features.T
+    first = len(known[0])
+    fresh = features[first:]
+    moved = outer.times(fresh)
+    found = []
+    with wide(2.0 * len(fresh) * features.size):
+        for rows, own in ((fresh, known[0]), (moved, known[1])):
+            whole = np.empty((len(features), len(features)))
+            whole[first:] = rows @ features.T
+            whole[:first, first:] = whole[first:, :first].T
+            whole[:first, :first] = own
+            found.append(whole)
+    return found[0], found[1]
 
 
 def inverse_of(gram: Array, ridge: float) -> Array:

@@ -18,10 +18,14 @@ WORTHWHILE = 1e-6
 #: What steps may be off a fit from nothing, as a share of the empty model's loss.
 DRIFT = 1e-6
 
-Way = Callable[[Outer, Array, Array, float, int], Array]
+#: The products of the first rows, where they are known already.
+Known = tuple[Array, Array] | None
+Way = Callable[[Outer, Array, Array, float, int, Known], Candidates]
 
 
-def eliminated(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+def eliminated(
+    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
+) -> Candidates:
     """All candidates, less one at a time the row that is missed least.
 
     Parameters
@@ -34,13 +38,15 @@ def eliminated(outer: Outer, features: Array, targets: Array, ridge: float, size
         ρ.
     size : int
         How many stay.
+    known : tuple of array, optional
+        Products of the first rows.
 
     Returns
     -------
-    array of int
-        Those that stay, in the order given.
+    Candidates
+        With those that stay in.
     """
-    rows = Candidates(outer, features, targets, ridge, np.ones(len(features), dtype=bool))
+    rows = Candidates(outer, features, targets, ridge, np.ones(len(features), dtype=bool), known)
     for _ in range(len(features) - size):
         losses = rows.losses()
         least = float(losses.min())
@@ -49,23 +55,25 @@ def eliminated(outer: Outer, features: Array, targets: Array, ridge: float, size
     return _checked(rows)
 
 
-def added_by_gain(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+def added_by_gain(
+    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
+) -> Candidates:
     """One at a time the row that lowers the objective most."""
-    return _checked(_grown(outer, features, targets, ridge, size, Candidates.gains))
+    return _checked(_grown(outer, features, targets, ridge, size, known, Candidates.gains))
 
 
 def added_by_gradient(
-    outer: Outer, features: Array, targets: Array, ridge: float, size: int
-) -> Array:
+    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
+) -> Candidates:
     """One at a time the row with the steepest slope, as the paper does."""
-    return _checked(_grown(outer, features, targets, ridge, size, Candidates.gradients))
+    return _checked(_grown(outer, features, targets, ridge, size, known, Candidates.gradients))
 
 
-def exchanged(outer: Outer, features: Array, targets: Array, ridge: float, size: int) -> Array:
+def exchanged(
+    outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
+) -> Candidates:
     """By elimination, then the best row outside for the one that is missed least."""
-    inside = np.zeros(len(features), dtype=bool)
-    inside[eliminated(outer, features, targets, ridge, size)] = True
-    rows = Candidates(outer, features, targets, ridge, inside)
+    rows = eliminated(outer, features, targets, ridge, size, known)
     improve(rows)
     return _checked(rows)
 
@@ -119,9 +127,10 @@ def _grown(
     targets: Array,
     ridge: float,
     size: int,
+    known: Known,
     worth: Callable[[Candidates], Array],
 ) -> Candidates:
-    rows = Candidates(outer, features, targets, ridge)
+    rows = Candidates(outer, features, targets, ridge, known=known)
     for _ in range(size):
         found = worth(rows).copy()
         found[rows.inside] = -np.inf
@@ -130,8 +139,8 @@ def _grown(
     return rows
 
 
-def _checked(rows: Candidates) -> Array:
-    """Those that are in; what the steps add up to is held against a fit from nothing."""
+def _checked(rows: Candidates) -> Candidates:
+    """The same; what the steps add up to is held against a fit from nothing."""
     fitted = rows.refit()
     off = abs(fitted - rows.objective)
     if not off <= DRIFT * max(rows.outer.constant, abs(fitted)):
@@ -139,4 +148,4 @@ def _checked(rows: Candidates) -> Array:
             f"the objective of {rows.inside.sum()} rows is {fitted:.6g}, and its steps add up to "
             f"{rows.objective:.6g}; raise inner_reg (ridge={rows.ridge:.3g}), or scale the rows."
         )
-    return np.flatnonzero(rows.inside)
+    return rows

@@ -252,11 +252,8 @@ class Moments:
         """
         rows = self._rows(features)
         weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
-        if self.half_life is not None:
-            ages = np.arange(len(rows) - 1, -1, -1)
-            weights = weights * 2.0 ** (-ages / self.half_life)
-            return self.scaled(2.0 ** (-len(rows) / self.half_life))._plus(rows, y, weights)
-        return self._plus(rows, y, weights)
+        faded, weights = aged(weights, self.half_life)
+        return (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
 
     def _rows(self, features: Any) -> Array:
         rows = np.ascontiguousarray(features, dtype=np.float64)
@@ -435,7 +432,7 @@ class Moments:
             second = self.second[0] if len(self.second) == 1 else _sum(self.second)
             share = 1.0 / self.weight
             return Outer(second, share * self.cross, share * self.constant, share)
-        shares = self._shares(prior)
+        shares = self.shares(prior)
         each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > 0)
         second = _square(self.width)
         for factor, own in zip(each, self.second, strict=True):
@@ -443,8 +440,26 @@ class Moments:
                 second += factor * own
         return Outer(second, self.cross * each, float(each @ self.counts))
 
-    def _shares(self, prior: Prior) -> Array:
-        """How much each class counts; those that never came do not."""
+    def shares(self, prior: Prior = "stream") -> Array:
+        """How much each class counts; those that never came do not.
+
+        Parameters
+        ----------
+        prior : {"stream", "equal"} or mapping
+            As :meth:`outer` has it.
+
+        Returns
+        -------
+        array (C,)
+            Their sum is 1.
+
+        Raises
+        ------
+        InputError
+            Where there are no classes, or the prior cannot be had.
+        """
+        if prior == "stream" and self.classes is not None:
+            return np.asarray(self.counts / self.weight)
         if not self.apart or self.classes is None:
             raise InputError(
                 f"prior={prior!r} needs moments of classes kept apart; make them with apart=True."
@@ -550,6 +565,14 @@ class Moments:
             values["half_life"],
             str(values["map"]),
         )
+
+
+def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
+    """What earlier rows count for after these, and what these count for themselves."""
+    if half_life is None:
+        return 1.0, weights
+    ages = np.arange(len(weights) - 1, -1, -1)
+    return 2.0 ** (-len(weights) / half_life), weights * 2.0 ** (-ages / half_life)
 
 
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:

@@ -95,6 +95,11 @@ def _opened(source: Any, asked: _Asked) -> ShardSource:
     if hasattr(source, "with_format") and hasattr(source, "column_names"):
         asked.only("a Hugging Face data set", "features", "target", "weight")
         return HuggingFaceShards(source, asked.features, asked.target, asked.weight)
+    if hasattr(source, "keys"):
+        raise InputError(
+            f"source is a {type(source).__name__} of named columns; give arrays (x, y), such as "
+            "(frame[features].to_numpy(), frame[target].to_numpy()), or a .parquet file."
+        )
     if not callable(source) and not hasattr(source, "__iter__"):
         raise InputError(f"source is a {type(source).__name__}; give {KINDS}.")
     asked.only("an iterable of chunks")

@@ -403,7 +403,7 @@ class Selection:
         if self.classes is None:
             return outer
         if prior != "stream":
-            shares = self.moments._shares(prior)
+            shares = self.moments.shares(prior)
             self.centre = shares
         mean = outer.cross.sum(1)
         cross = outer.cross - np.multiply.outer(mean, self.centre)

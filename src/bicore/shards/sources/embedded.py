@@ -142,6 +142,11 @@ class _Shard:
 
 
 def _embedding(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
+    if not hasattr(x, "to"):
+        raise InputError(
+            f"loader gives a {type(x).__name__} for x; give batches (x, y) in which x is a tensor "
+            "(collate_fn= makes them)."
+        )
     made = module(x.to(device))
     if not hasattr(made, "detach") or made.ndim < 1 or len(made) != len(x):
         raise InputError(

@@ -61,10 +61,11 @@ class HuggingFaceShards(ShardSource):
         if not len(dataset):
             raise InputError("dataset has no rows; check how it was made.")
         arrow()
-        self.dataset = dataset.with_format("arrow")
-        first = self.dataset[:FIRST_ROWS]
-        self._columns = choose(first.schema, x, y, weight, self.name)
-        self._shape = self._columns.shape(first, self.name)
+        self._name = str(getattr(getattr(dataset, "info", None), "dataset_name", 0) or "dataset")
+        first = dataset.with_format("arrow")[:FIRST_ROWS]
+        self._columns = choose(first.schema, x, y, weight, self._name)
+        self.dataset = dataset.select_columns(self._columns.names).with_format("arrow")
+        self._shape = self._columns.shape(first, self._name)
         self._columns.label(first.schema)
         self.part_rows = need_part_rows(part_rows)
         if x is None:
@@ -72,7 +73,7 @@ class HuggingFaceShards(ShardSource):
 
     @property
     def name(self) -> str:
-        return str(getattr(getattr(self.dataset, "info", None), "dataset_name", None) or "dataset")
+        return self._name
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -91,16 +92,12 @@ class HuggingFaceShards(ShardSource):
         return self._columns.target is not None
 
     def read(self, part: Part) -> Chunk:
-        table = self._table(slice(part.start, part.stop))
-        return self._columns.chunk(table, self._shape, part)
+        return self._columns.chunk(self.dataset[part.start : part.stop], self._shape, part)
 
     def fingerprint(self) -> str:
         rows = len(self.dataset)
         sample = sampling.spread(rows).tolist()
         part = Part(0, 0, len(sample), self.name)
-        chunk = self._columns.chunk(self._table(sample), self._shape, part)
+        chunk = self._columns.chunk(self.dataset[sample], self._shape, part)
         words = f"dataset {rows} {self._columns.names}"
         return sampling.of_columns(words, (chunk.x, chunk.y, chunk.weight))
-
-    def _table(self, rows: Any) -> Any:
-        return self.dataset.select_columns(self._columns.names).with_format("arrow")[rows]

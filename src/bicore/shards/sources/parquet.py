@@ -125,7 +125,9 @@ def _opened(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        with parquet.ParquetFile(
+            path, memory_map=True, pre_buffer=False, page_checksum_verification=True
+        ) as file:
             yield file
     except InputError:
         raise

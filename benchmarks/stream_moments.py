@@ -1,0 +1,188 @@
+"""How fast a moment memory takes in a stream, where an update's time goes, and its floor.
+
+    python -m benchmarks stream_moments --record
+
+Batches of 125 rows, 100 rows kept, random ReLU features. Seconds are the processor's own.
+The parts of an update are timed from outside, by wrapping what does them. The floor is the
+multiplications that the formulas need, at the speed of one large product of this machine.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import machine
+from bicore.memory import MomentMemory
+from bicore.moments.candidates import Candidates
+from bicore.moments.choosing import WAYS
+from bicore.moments.features import RandomReLU
+from bicore.runtime.threads import narrow
+
+BATCH = 125
+CAPACITY = 100
+CLASSES = 10
+#: Updates before the first that count: the map is settled and the memory full.
+WARM = 4
+#: (features of a row, width p of the map, updates, rows a second that are aimed at).
+CASES = ((784, 1024, 200, 2000), (64, 512, 400, 10_000))
+#: Rows and columns of the product that tells the machine's speed.
+PRODUCT = 1000
+PARTS = (
+    "features",
+    "moments",
+    "products carried along",
+    "candidates' matrices",
+    "elimination",
+    "rest",
+)
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    """A row a case: the fastest of some streams, the parts of another."""
+    rates = {name: multiplications_a_second(name) for name in ("float32", "float64")}
+    cases = [_case(*case, arguments.repeats, rates) for case in CASES]
+    return {"benchmark": "stream_moments", "machine": machine(), "cases": cases}
+
+
+def _case(
+    features: int, width: int, updates: int, aim: int, repeats: int, rates: dict[str, float]
+) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    y = rng.integers(CLASSES, size=BATCH * (updates + WARM))
+    x = (rng.normal(size=(len(y), features)) + 2 * np.eye(CLASSES, features)[y]).astype(np.float32)
+    runs = [_streamed(x, y, width) for _ in range(repeats)]
+    fastest = min(runs, key=lambda one: sum(one["times"]))
+    times = fastest["times"]
+    tenth = len(times) // 10
+    spent: dict[str, float] = {}
+    with _watched(spent):
+        whole = sum(_streamed(x, y, width, spent)["times"])
+    spent["elimination"] -= spent["candidates' matrices"]  # which are made inside
+    spent["rest"] = whole - sum(spent.values())
+    floor = multiplications(features, width)
+    answer = {
+        "features": features,
+        "width": width,
+        "updates": updates,
+        "threads": torch.get_num_threads(),
+        "rows_a_second": BATCH / float(np.mean(times)),
+        "rows_a_wall_second": BATCH * len(times) / fastest["wall"],
+        "aim": aim,
+        "median_ms_first_tenth": 1e3 * float(np.median(times[:tenth])),
+        "median_ms_last_tenth": 1e3 * float(np.median(times[-tenth:])),
+        "state_bytes": fastest["state_bytes"],
+        "peak_growth_bytes": fastest["peak_growth_bytes"],
+        "ms": {part: 1e3 * spent[part] / updates for part in PARTS},
+        "millions": {part: floor.get(part, 0.0) / 1e6 for part in PARTS},
+        # Features are made in the rows' own precision.
+        "floor_ms": {
+            part: 1e3 * floor.get(part, 0.0) / rates["float32" if part == "features" else "float64"]
+            for part in PARTS
+        },
+        "millions_a_second": {name: rate / 1e6 for name, rate in rates.items()},
+    }
+    print(answer, file=sys.stderr, flush=True)
+    return answer
+
+
+def _streamed(
+    x: np.ndarray, y: np.ndarray, width: int, spent: dict[str, float] | None = None
+) -> dict[str, Any]:
+    memory = MomentMemory(CAPACITY, features=RandomReLU(width))
+    times: list[float] = []
+    wall = 0.0
+    sizes, peaks = [], []
+    tenth = len(x) // BATCH // 10
+    for number, start in enumerate(range(0, len(x), BATCH)):
+        begin, clock = time.process_time(), time.perf_counter()
+        memory.update(x[start : start + BATCH], y[start : start + BATCH])
+        times.append(time.process_time() - begin)
+        wall += time.perf_counter() - clock if number >= WARM else 0.0
+        if number + 1 == WARM and spent is not None:
+            spent.clear()
+        if number in (WARM + tenth, len(x) // BATCH - 1):
+            sizes.append(_held(memory))
+            peaks.append(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return {
+        "times": times[WARM:],
+        "wall": wall,
+        "state_bytes": sizes,
+        "peak_growth_bytes": peaks[-1] - peaks[0],
+    }
+
+
+def _held(memory: MomentMemory) -> int:
+    """Bytes of everything a memory keeps, rows included."""
+    state = memory._state()
+    kept = state["kept"]
+    arrays = [*state["arrays"].values(), kept.x, kept.y, kept.weights, kept.ids]
+    return int(sum(one.nbytes for one in arrays))
+
+
+def multiplications(features: int, width: int) -> dict[str, float]:
+    """What the formulas need in an update once the memory is full; symmetric products by half."""
+    b, p, m, c = BATCH, width, CAPACITY, CLASSES
+    n = m + b
+    return {
+        "features": b * features * p,
+        "moments": b * p * p / 2 + b * p * c,
+        # products of the rows kept with the new ones, and ΦAΦᵀ of those kept
+        "products carried along": m * b * p + m * m * b,
+        # ΦA of new rows, then their part of ΦΦᵀ, ΦAΦᵀ and ΦB; (K + ρI)⁻¹ and PQP
+        "candidates' matrices": b * p * p + 2 * b * n * p + n * p * c + 2 * n**3,
+        # at each step a column of T and of V with the terms before, and E and H
+        "elimination": 1.5 * b * b * n + 4 * b * n * c,
+    }
+
+
+def multiplications_a_second(precision: str) -> float:
+    """Of one thread in a product, the best of some."""
+    matrix = np.random.default_rng(0).normal(size=(PRODUCT, PRODUCT)).astype(precision)
+    with narrow(1):
+        times = []
+        for _ in range(7):
+            begin = time.process_time()
+            matrix @ matrix
+            times.append(time.process_time() - begin)
+        return PRODUCT**3 / min(times)
+
+
+@contextmanager
+def _watched(spent: dict[str, float]) -> Iterator[None]:
+    """Adds up the seconds of the parts of updates."""
+
+    def timed(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*given: Any, **named: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return work(*given, **named)
+            finally:
+                spent[part] = spent.get(part, 0.0) + time.process_time() - begin
+
+        return watched
+
+    places: list[tuple[Any, str, str]] = [
+        (MomentMemory, "_features_of", "features"),
+        (MomentMemory, "_counted", "moments"),
+        (MomentMemory, "_followed_by_sums", "products carried along"),
+        (Candidates, "__init__", "candidates' matrices"),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in places]
+    way = WAYS["elimination"]
+    try:
+        for (owner, name, part), work in zip(places, before, strict=True):
+            setattr(owner, name, timed(part, work))
+        WAYS["elimination"] = timed("elimination", way)
+        yield
+    finally:
+        for (owner, name, _), work in zip(places, before, strict=True):
+            setattr(owner, name, work)
+        WAYS["elimination"] = way

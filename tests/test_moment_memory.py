@@ -1,0 +1,156 @@
+"""What a memory by moments remembers, beside what the battery of all buffers asks."""
+
+import numpy as np
+import pytest
+
+from bicore import InputError, Runtime
+from bicore.memory import MomentMemory
+from bicore.moments import Moments
+from bicore.moments.features import RandomReLU, Rows
+from bicore.runtime import Context
+
+FEATURES = RandomReLU(width=48)
+
+
+def stream(n=600, seed=0, classes=4, ordered=True):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    if ordered:
+        y = np.sort(y)
+    return rng.normal(size=(n, 6)) + 2 * np.eye(classes, 6)[y], y
+
+
+def fed(memory, x, y=None, batch=50, weight=None):
+    for start in range(0, len(x), batch):
+        part = slice(start, start + batch)
+        memory.update(
+            x[part],
+            None if y is None else y[part],
+            None if weight is None else weight[part],
+        )
+    return memory
+
+
+@pytest.mark.parametrize("half_life", [None, 200.0])
+def test_products_that_are_carried_along_are_those_of_the_moments(half_life):
+    x, y = stream()
+    weight = np.random.default_rng(0).uniform(0.2, 2, len(x))
+    memory = fed(MomentMemory(12, FEATURES, half_life=half_life), x, y, weight=weight)
+    phi = memory._features
+    second = np.tril(memory.moments.second[0])
+    second += np.tril(second, -1).T
+    np.testing.assert_allclose(memory._products[0], phi @ phi.T, rtol=1e-10)
+    np.testing.assert_allclose(memory._products[1], phi @ second @ phi.T, rtol=1e-9)
+
+
+def test_moments_are_those_of_the_whole_stream_whatever_is_kept():
+    x, y = stream()
+    memory = fed(MomentMemory(12, Rows()), x, y)
+    whole = Moments.empty(6).with_rows(x, y)
+    np.testing.assert_allclose(memory.moments.cross, whole.cross, rtol=1e-12)
+    assert memory.moments.weight == 600
+
+
+def test_it_ends_below_a_random_sample_of_a_sorted_stream():
+    x, y = stream(1200)
+    memory = fed(MomentMemory(12, FEATURES), x, y)
+    outer = memory._outer(memory.moments)
+    phi = memory._features_of(x, Context())
+
+    def loss(rows):
+        targets = np.eye(4)[y[rows]] - memory._shares
+        ridge = memory.ridge_share * outer.energy
+        system = phi[rows].T @ phi[rows] + ridge * np.eye(48)
+        return outer.loss(np.linalg.solve(system, phi[rows].T @ targets))
+
+    rng = np.random.default_rng(0)
+    chance = [loss(rng.choice(len(x), 12, replace=False)) for _ in range(20)]
+    assert loss(memory.snapshot().ids) < min(chance)
+
+
+def test_other_batches_keep_other_rows_that_are_as_good():
+    x, y = stream(ordered=False)
+    one, many = (fed(MomentMemory(12, FEATURES), x, y, batch=batch) for batch in (10, 300))
+    values = []
+    for memory in (one, many):
+        outer = memory._outer(memory.moments)
+        targets = np.eye(4)[memory.kept.y] - memory._shares
+        phi = memory._features
+        ridge = memory.ridge_share * outer.energy
+        model = np.linalg.solve(phi.T @ phi + ridge * np.eye(48), phi.T @ targets)
+        values.append(outer.loss(model))
+    assert values[0] == pytest.approx(values[1], rel=0.1)
+
+
+def test_without_labels_directions_of_the_features_are_what_is_predicted():
+    x, _ = stream()
+    memory = fed(MomentMemory(12, FEATURES), x)
+    assert memory.snapshot().y is None
+    values, vectors = np.linalg.eigh(memory.moments.outer().times(np.eye(48)))
+    leading = vectors[:, -3:]
+    found = np.linalg.norm(memory._directions.T @ leading, axis=0)
+    assert (found > 0.99).all(), values
+
+
+def test_targets_of_any_size_and_origin_change_nothing():
+    x, _ = stream(ordered=False)
+    y = x[:, 0] - 0.5 * x[:, 1]
+    one, far = (fed(MomentMemory(12, FEATURES), x, part) for part in (y, 1e6 + 1e3 * y))
+    assert one.snapshot().ids.tolist() == far.snapshot().ids.tolist()
+
+
+def test_memories_of_one_map_merge_to_the_moments_of_both():
+    x, y = stream()
+    features = FEATURES.settled(x[:50])
+    first, second = (
+        fed(MomentMemory(12, features), x[own], y[own]) for own in (slice(300), slice(300, 600))
+    )
+    first.merge(second)
+    whole = fed(MomentMemory(12, features), x, y)
+    np.testing.assert_allclose(first.moments.cross, whole.moments.cross, rtol=1e-12)
+    assert first.position == 600
+    assert set(first.snapshot().y.tolist()) == {0, 1, 2, 3}
+    other = MomentMemory(12, RandomReLU(width=48, seed=3)).update(x[:50], y[:50])
+    with pytest.raises(InputError, match="features"):
+        first.merge(other)
+    apart = MomentMemory(12, FEATURES).update(x[:50], y[:50])
+    before = apart.snapshot().ids.tolist()
+    with pytest.raises(InputError, match="map"):
+        apart.merge(fed(MomentMemory(12, FEATURES), 3 * x[300:], y[300:]))
+    assert apart.snapshot().ids.tolist() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"half_life": 0}, "half_life=0"),
+        ({"half_life": -3.0}, "half_life=-3.0"),
+        ({"inner_reg": 0}, "inner_reg=0"),
+        ({"inner_reg": "much"}, "inner_reg='much'"),
+        ({"prior": "even"}, "prior='even'"),
+        ({"prior": {0: -1.0}}, "prior="),
+        ({"rule": "best"}, "rule"),
+        ({"features": "deep"}, "features"),
+        ({"capacity": 0}, "capacity=0"),
+    ],
+)
+def test_what_cannot_be_is_named(options, words):
+    with pytest.raises(InputError, match=words):
+        MomentMemory(**{"capacity": 10, **options})
+
+
+def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
+    x, y = stream()
+    memory = MomentMemory(12, FEATURES).update(x[:50], y[:50])
+    kept = memory.snapshot().ids.tolist()
+    with pytest.raises(InputError, match="must match"):
+        memory.update(x[50:, :4], y[50:])
+    assert memory.snapshot().ids.tolist() == kept
+    with pytest.raises(InputError, match="no class that was counted"):
+        MomentMemory(5, FEATURES, prior={"cat": 1.0}).update(x[:50], y[:50])
+    with pytest.raises(InputError, match="prior='stream'"):
+        MomentMemory(5, FEATURES, prior="equal").update(x[:50], x[:50, 0])
+    with pytest.raises(MemoryError, match="at most"):
+        MomentMemory(5, RandomReLU(width=4000)).update(
+            x[:50], y[:50], context=Context(runtime=Runtime(memory="10MB"))
+        )
