@@ -15,8 +15,9 @@ from bicore.shards.work import BLOCK
 NUMBER, SHORT = 8, 4
 #: Blocks that one worker holds at a time: rows as stored and converted, features, their products.
 BLOCKS = 4
-#: Copies of a shortlist: as parts gave it, in float64, and two products on the way.
-COPIES = 4
+#: Copies of a shortlist that the process has grown by: as measured (8192 rows of 256 features), more
+#: than are held at a time.
+COPIES = 16
 #: Matrices of p² that the growing model holds.
 MATRICES = 6
 #: Matrices of pairs while exchanges are made, and the share of a memory limit they may fill.
@@ -86,7 +87,7 @@ class Shape:
         listing = NUMBER * (COPIES * self.listed + 2 * self.size) * columns
         growing = NUMBER * MATRICES * self.width**2
         exchanging = NUMBER * PAIRS * self.exchanged**2
-        return workers * each + max(counting, growing + max(listing, exchanging))
+        return workers * each + max(counting, growing + listing + exchanging)
 
     def workers_within(self, limit: int, most: int) -> int:
         """How many threads fit a memory limit.
