@@ -15,8 +15,8 @@ from bicore.shards.work import BLOCK
 NUMBER, SHORT = 8, 4
 #: Blocks that one worker holds at a time: rows as stored and converted, features, their products.
 BLOCKS = 4
-#: Copies of a shortlist that the process has grown by: as measured (8192 rows of 256 features), more
-#: than are held at a time.
+#: Copies of a shortlist that the process has grown by: as measured (8192 rows of 256 features),
+#: more than are held at a time.
 COPIES = 16
 #: Matrices of p² that the growing model holds.
 MATRICES = 6
