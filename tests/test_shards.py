@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bicore import BilevelSelector, Dataset, InputError, Runtime
+from bicore import BilevelSelector, Dataset, InputError, Runtime, TimeLimitError
 from bicore.coreset import Status
 from bicore.kernels import Linear
 from bicore.moments import Moments
@@ -160,8 +160,9 @@ class TestSelection:
             return real(self)
 
         monkeypatch.setattr(Selection, "_pass", failing)
-        with pytest.raises(KeyboardInterrupt):
-            chosen(x, y, 25, state=tmp_path)
+        stopped = chosen(x, y, 25, state=tmp_path)
+        assert stopped.status is Status.INTERRUPTED
+        assert len(stopped) == len(stopped.objectives) == 5
         monkeypatch.setattr(Selection, "_pass", real)
         again = chosen(x, y, 25, state=tmp_path)
         assert again.indices.tolist() == plain.indices.tolist()
@@ -217,8 +218,8 @@ class TestSelection:
 
     def test_time_and_memory_limits_hold(self):
         x, y = rows()
-        short = chosen(x, y, 50, runtime=Runtime(max_seconds=1e-9))
-        assert short.status is Status.OUT_OF_TIME
+        with pytest.raises(TimeLimitError, match="raise max_seconds"):
+            chosen(x, y, 50, runtime=Runtime(max_seconds=1e-9))
         with pytest.raises(MemoryError, match="at most"):
             chosen(x, y, 5, runtime=Runtime(memory=600))
 
@@ -230,7 +231,7 @@ class TestSelection:
             ({"size": 5, "rule": "best"}, "rule"),
             ({"size": 5, "passes": "all"}, "passes"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg=-1.0"),
-            ({"size": 5, "initial": [600]}, "initial holds 600"),
+            ({"size": 5, "initial": [600]}, "initial holds row 600"),
         ],
     )
     def test_what_cannot_be_is_named(self, options, words):

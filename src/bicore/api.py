@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
-from bicore.picking import continued
+from bicore.picking import as_seed, continued
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Estimate, Large, decided, trivial
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
 from bicore.selectors.registry import OPEN, as_selector
+
+if TYPE_CHECKING:
+    from bicore.selectors.from_shards import Asked
+    from bicore.shards import ShardSource
 
 
 def select(
@@ -43,7 +47,9 @@ def select(
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x.
+        Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
+        such as ``'part-*.parquet'``, a list of paths or a :class:`bicore.shards.ShardSource` as x
+        is read in parts and never loaded whole (:func:`bicore.shards.select_from_shards`).
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
         the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
@@ -75,7 +81,10 @@ def select(
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
-        said; ``method="paper"`` has the paper's.
+        said; ``method="paper"`` has the paper's. Of rows in parts: features and target (columns),
+        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, exchange,
+        skip_bad, state, executor; features stand in for a kernel other than linear, with a
+        :class:`LargeDataWarning`.
 
     Returns
     -------
@@ -96,8 +105,13 @@ def select(
     >>> bicore.select(x, x[:, 0] > 0, size=5, kernel="rbf").indices.shape
     (5,)
     """
-    selector = _chooser(method, options)
     wanted = as_option("large", large, Large)
+    if _in_parts(x):
+        if type(y) in (int, float):
+            size, y = y, None  # select(source, 100)
+        request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
+        return request.select(initial, method, model, tolerance)
+    selector = _chooser(method, options)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
@@ -148,7 +162,8 @@ def estimate(
     Parameters
     ----------
     x, y : array
-        Features and labels (or targets), row by row; or a :class:`Dataset` as x.
+        Features and labels (or targets), row by row; or a :class:`Dataset` as x; or rows in parts
+        (see :func:`bicore.shards.estimate` for all that is known of these).
     size : int, float or "auto"
         How many points, or a fraction of the rows.
     weight : array, optional
@@ -176,8 +191,13 @@ def estimate(
     >>> bicore.estimate(x, x[:, 0] > 0, size=5, kernel="rbf").approximation is None
     True
     """
-    selector = _chooser(method, options)
     wanted = as_option("large", large, Large)
+    if _in_parts(x):
+        if type(y) in (int, float):
+            size, y = y, None  # estimate(source, 100)
+        request = _Parts(x, y, size, weight, outer, 0, runtime or Runtime(), wanted, options)
+        return request.estimate(method)
+    selector = _chooser(method, options)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # estimate(data, 100)
         y = None
@@ -298,6 +318,90 @@ def influence(
         seed=seed,
         context=Context(runtime=runtime or Runtime()),
     )
+
+
+def _in_parts(x: Any) -> bool:
+    """Whether rows are given as a source, a path, a pattern or a list of paths."""
+    if type(x) in (list, tuple):
+        return len(x) > 0 and all(map(_is_path, x))
+    return _is_path(x) or (hasattr(x, "parts") and hasattr(x, "read"))
+
+
+def _is_path(x: Any) -> bool:
+    return type(x) is str or hasattr(x, "__fspath__")
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What is asked of rows in parts; their modules are imported by who needs them only."""
+
+    x: Any
+    y: Any
+    size: Any
+    weight: Any
+    outer: Any
+    seed: int | np.random.Generator
+    runtime: Runtime
+    large: Large
+    options: dict[str, Any]
+
+    def select(
+        self,
+        initial: Coreset | Sequence[int],
+        method: str | Selector,
+        model: Any,
+        tolerance: float | None,
+    ) -> Coreset:
+        from bicore.selectors import from_shards
+        from bicore.shards import select_from_shards
+
+        source, asked = self._opened(method, model, tolerance)
+        for note in asked.notes:
+            warnings.warn(note, LargeDataWarning, stacklevel=3)
+        coreset = select_from_shards(
+            source,
+            self.size,
+            outer=from_shards.opened_outer(self.outer, self.options),
+            initial=initial,
+            features=asked.features,
+            runtime=self.runtime,
+            **asked.options,
+        )
+        notes = (*asked.notes, *coreset.provenance.notes)
+        return coreset.annotated({"notes": notes}) if asked.notes else coreset
+
+    def estimate(self, method: str | Selector) -> Estimate:
+        from bicore import shards
+
+        source, asked = self._opened(method)
+        options = {
+            name: value
+            for name, value in asked.options.items()
+            if name not in ("state", "executor")
+        }
+        found = shards.estimate(
+            source, self.size, features=asked.features, runtime=self.runtime, **options
+        )
+        words = asked.notes[0] if asked.notes else None
+        return Estimate(found.taken.seconds, found.taken.bytes, "moments", words)
+
+    def _opened(
+        self, method: str | Selector, model: Any = None, tolerance: float | None = None
+    ) -> tuple[ShardSource, Asked]:
+        from bicore.selectors import from_shards
+
+        opening = {name: self.options.get(name) for name in from_shards.OPENING}
+        others = {k: value for k, value in self.options.items() if k not in opening}
+        asked = from_shards.asked(
+            others,
+            method=method,
+            model=model,
+            size=self.size,
+            tolerance=tolerance,
+            large=self.large,
+            seed=as_seed(self.seed),
+        )
+        return from_shards.opened(self.x, self.y, self.weight, **opening), asked
 
 
 def _chooser(method: str | Selector, options: dict[str, Any]) -> Selector:

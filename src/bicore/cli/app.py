@@ -13,6 +13,7 @@ import typer
 from bicore._version import __version__
 from bicore.cli.compare import compare
 from bicore.cli.doctor import doctor
+from bicore.cli.estimate import estimate
 from bicore.cli.kernel import kernel
 from bicore.cli.select import select
 from bicore.cli.show import show
@@ -28,7 +29,7 @@ app = typer.Typer(
     help="Pick the few points of a data set that train a model almost as well as all of it.",
     epilog="Example: bicore select digits --size 50 --out picks.npz",
 )
-for verb in (select, worth, compare, stream, kernel, show, doctor):
+for verb in (select, estimate, worth, compare, stream, kernel, show, doctor):
     app.command()(verb)
 
 

@@ -18,7 +18,8 @@ SourceWord = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV).",
+        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV); "
+        "for select and estimate also a folder or 'pattern' of .npy|.npz|.parquet shards.",
     ),
 ]
 Target = Annotated[

@@ -16,11 +16,15 @@ def _objective(step: Step) -> str:
 
 @contextmanager
 def bar(
-    label: str, quiet: bool, words: Callable[[Step], str] = _objective
+    label: str,
+    quiet: bool,
+    words: Callable[[Step], str] = _objective,
+    own_time: bool = False,
 ) -> Iterator[Callable[[Step], None] | bool]:
     """A progress callback, or False where nothing should be shown.
 
-    ``words`` is what stands beside the bar. A total of 0 is one that nobody knows.
+    ``words`` is what stands beside the bar; with ``own_time`` they say what time is left. A
+    total of 0 is one that nobody knows.
     """
     if quiet or not sys.stderr.isatty():
         yield False
@@ -39,7 +43,7 @@ def bar(
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[words]}"),
-        TimeRemainingColumn(),
+        *(() if own_time else (TimeRemainingColumn(),)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=None, words="")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import warnings
 from collections import Counter
@@ -13,7 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bicore._version import __version__
+from bicore.cli.answering import (
+    Outputs,
+    answer,
+    command,
+    continuation,
+    first_rows,
+    free_name,
+    outcome,
+)
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
     Device,
@@ -28,22 +35,23 @@ from bicore.cli.options import (
     SourceWord,
     Target,
     Threads,
-    check_output,
     read_regulariser,
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.cli.select_shards import InParts, Opening, reason_for_parts
 from bicore.cli.worth import appraise, report, told
 from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.judges import JUDGES
-from bicore.coreset import Coreset, Provenance, Status
+from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.from_shards import Asked, asked
 from bicore.selectors.large import Decision, Estimate, Large, decided, human_seconds
 from bicore.selectors.names import as_kernel
 from bicore.selectors.quality_curve import check_tolerance, select_sized
@@ -57,34 +65,10 @@ from bicore.sources.tables import write_rows
 CHOICES = tuple(name for name in METHODS if not as_selector(name).needs_model)
 #: How far above the full model's loss a size that is found may end, where nothing else is said.
 TOLERANCE = 0.02
-#: How many classes and rows a report lists.
+#: How many classes a report lists.
 MOST_CLASSES = 20
-MOST_ROWS = 15
 #: What an answer holds where the rows were not judged to the end.
 UNJUDGED: dict[str, Any] = {"worth": None}
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Where the answer goes."""
-
-    out: Path | None
-    picture: Path | None
-    as_json: bool
-    quiet: bool
-
-    def check(self, force: bool) -> None:
-        """Before any work: files can be written, and nothing would be lost."""
-        check_output(self.out, force, (".npz", ".csv", ".parquet"), "--out")
-        check_output(self.picture, force, (".png", ".pdf", ".svg"), "--picture")
-
-    def check_rows(self, source: Source) -> None:
-        """Rows of a table can be written only where there is one."""
-        out = self.out
-        if out is not None and out.suffix.lower() != ".npz" and source.table is None:
-            raise InputError(
-                f"--out {out}: {source.name} has no rows of a table to write; use .npz."
-            )
 
 
 def select(
@@ -160,6 +144,28 @@ def select(
         ),
     ] = "approximate",
     exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
+    features: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMNS", help="In parts: column(s) of features, with commas."),
+    ] = None,
+    outer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="In parts: rows the model must be good at; X.npy,Y.npy for two."
+        ),
+    ] = None,
+    passes: Annotated[
+        str | None,
+        typer.Option(help="In parts: auto (the default), or exact: one point a pass."),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="In parts: where a stopped selection goes on from."),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="In parts: leave out and count rows that are not finite."),
+    ] = False,
     worth: Annotated[
         bool,
         typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
@@ -222,6 +228,32 @@ def select(
     check_tolerance(share)
     regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
+    alone = _given(
+        features=features, outer=outer, passes=passes, state=state, skip_bad=skip_bad or None
+    )
+    reason = reason_for_parts(source, alone, runtime)
+    if reason is not None:
+        in_parts = InParts(
+            Opening(source, features, target, labels, data_weights, outer),
+            reason,
+            count,
+            _asked_of_parts(given | alone, regulariser, method, count, wanted, seed),
+            initial,
+            runtime,
+            outputs,
+        )
+        in_parts.check(
+            _given(
+                data=data,
+                limit=limit,
+                scale=scale,
+                worth=worth or None,
+                judge=judge,
+                picture=picture,
+            )
+        )
+        in_parts.expect() if dry_run else in_parts.run()
+        return
     opened = open_source(
         source,
         target=target,
@@ -288,6 +320,21 @@ class _Appraiser:
             large=self.large,
             judge=self.judge,
         )
+
+
+def _asked_of_parts(
+    given: dict[str, Any],
+    regulariser: Any,
+    method: str,
+    size: int | float | str,
+    large: Large,
+    seed: int,
+) -> Asked:
+    """The options in the words of a selection from parts; where they are opened from is apart."""
+    options = {name: value for name, value in given.items() if name not in ("features", "outer")}
+    tolerance = options.pop("tolerance", None)
+    options["inner_reg"] = regulariser
+    return asked(options, method=method, size=size, tolerance=tolerance, large=large, seed=seed)
 
 
 def _check_worth(worth: bool, judge: str | None, initial: Path | None) -> None:
@@ -397,10 +444,6 @@ def _say(source: Source, notes: list[str]) -> None:
         print(f"  {note}", file=sys.stderr)
 
 
-def _command() -> str:
-    return shlex.join(["bicore", *sys.argv[1:]])
-
-
 def _selected(
     selector: Selector,
     data: Dataset,
@@ -436,7 +479,7 @@ def _finish(
     stopped = coreset.status is Status.INTERRUPTED
     kept = outputs.out
     if kept is None and stopped:
-        kept = _free(Path("bicore-partial.npz"))
+        kept = free_name(Path("bicore-partial.npz"))
     if kept is not None:
         _keep(source, coreset, notes, kept)
     if outputs.picture is not None:
@@ -446,13 +489,13 @@ def _finish(
         print("\n".join(_report(source, coreset, written)), flush=True)
     judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
     if outputs.as_json:
-        print(json.dumps({**_answer(coreset), **judged}))
+        print(json.dumps({**answer(coreset), **judged}))
     if judged == UNJUDGED:
         print("bicore: interrupted while judging; the selection is whole.", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED)
     if stopped and kept is not None:
         print(
-            f"bicore: {coreset.message}; kept in {kept}. To go on: {_continuation(kept)} (with "
+            f"bicore: {coreset.message}; kept in {kept}. To go on: {continuation(kept)} (with "
             "another --out, or --force)",
             file=sys.stderr,
         )
@@ -469,77 +512,22 @@ def _judged(appraiser: _Appraiser, coreset: Coreset, outputs: Outputs) -> dict[s
     return {"worth": found.as_dict()}
 
 
-def _free(path: Path) -> Path:
-    """The path, or the first numbered one that is not there yet."""
-    number = 1
-    while path.exists():
-        number += 1
-        path = path.with_name(f"bicore-partial-{number}.npz")
-    return path
-
-
 def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> None:
     """A coreset file that says where its points came from and how to make it again, or rows."""
     if path.suffix.lower() != ".npz":
         write_rows(path, source.table, coreset.indices, coreset.weights)
         return
-    every = (*notes, *coreset.provenance.notes, f"To make it again: {_command()}")
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
     coreset.annotated({"notes": every}, source=source.name, scale=source.scale).save(path)
-
-
-def _continuation(kept: Path) -> str:
-    if kept.suffix.lower() == ".npz":
-        return f"{_command()} --initial {kept}"
-    return "start anew (.npz files can be continued)"
-
-
-def _answer(coreset: Coreset) -> dict[str, Any]:
-    known = coreset.provenance
-    return {
-        "indices": coreset.indices.tolist(),
-        "weights": coreset.weights.tolist(),
-        "objective": coreset.objective,
-        "seconds": known.seconds,
-        "size": len(coreset),
-        "n": known.rows,
-        "method": known.method,
-        "kernel": known.kernel,
-        "loss": known.loss,
-        "inner_reg": known.inner_reg,
-        "seed": known.seed,
-        "classes": known.classes,
-        "status": coreset.status.value,
-        "message": coreset.message,
-        "notes": list(known.notes),
-        "version": __version__,
-    }
 
 
 def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:
     """The answer in words, a line each."""
     known = coreset.provenance
-    kind = known.method if known.task is None else f"{known.method}, {known.task}"
-    value = "" if coreset.objective is None else f", objective {coreset.objective:.5g}"
-    lines = [
-        f"{len(coreset)} of {known.rows} points ({kind}){_problem(known)}{value}, "
-        f"{known.seconds:.2f} s"
-    ]
-    if coreset.status is not Status.COMPLETE:
-        lines.append(f"status: {coreset.message}")
-    lines += known.notes
+    lines = outcome(coreset)
     if known.classes and source.data.y is not None:
         lines.append(f"by class: {_by_class(known.classes, source.data.y[coreset.indices])}")
-    first = ", ".join(map(str, coreset.indices[:MOST_ROWS].tolist()))
-    more = " …" if len(coreset) > MOST_ROWS else ""
-    return [*lines, f"rows, best first: {first}{more}", *(f"written: {path}" for path in written)]
-
-
-def _problem(known: Provenance) -> str:
-    """By which inner problem points were chosen, where there is one."""
-    if known.loss is None or known.inner_reg is None:
-        return ""
-    automatic = " (auto)" if known.automatic else ""
-    return f" by {known.loss}, {known.kernel}, inner_reg {known.inner_reg:.3g}{automatic}"
+    return [*lines, first_rows(coreset), *(f"written: {path}" for path in written)]
 
 
 def _by_class(classes: tuple[Any, ...], labels: Array) -> str:

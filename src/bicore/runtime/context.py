@@ -33,6 +33,8 @@ class Step:
         The outer objective with them.
     seconds : float
         Since the selection began.
+    left : float, optional
+        Seconds that are left, where whoever works knows better than a straight line.
 
     Examples
     --------
@@ -44,10 +46,13 @@ class Step:
     total: int
     objective: float
     seconds: float
+    left: float | None = None
 
     @property
     def seconds_left(self) -> float:
         """A straight-line estimate: short, for steps grow dearer with the coreset."""
+        if self.left is not None:
+            return self.left
         return self.seconds / max(self.done, 1) * (self.total - self.done)
 
 

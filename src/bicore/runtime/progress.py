@@ -53,7 +53,7 @@ class ProgressLine:
         if self.visible and self.callback is None:
             clock.listener = self.prepare
 
-    def update(self, done: int, objective: float) -> None:
+    def update(self, done: int, objective: float, left: float | None = None) -> None:
         """Tell of a point.
 
         Parameters
@@ -62,8 +62,10 @@ class ProgressLine:
             Points so far.
         objective : float
             The outer objective with them; nan where there is none.
+        left : float, optional
+            Seconds that are left; default: a straight line through the points so far.
         """
-        step = Step(done, self.total, objective, self.clock.seconds)
+        step = Step(done, self.total, objective, self.clock.seconds, left)
         if self.clock.listener is not None:  # from here on points are told of
             self.clock.listener = None
             self.last = 0.0 if not self.written else -PROGRESS_EVERY_SECONDS

@@ -23,7 +23,13 @@ Work = Callable[[ShardSource, Part], T]
 
 
 class Executor(ABC):
-    """Maps work over the parts of a source."""
+    """Maps work over the parts of a source.
+
+    Examples
+    --------
+    >>> issubclass(Threads, Executor), issubclass(Processes, Executor)
+    (True, True)
+    """
 
     @abstractmethod
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:

@@ -8,28 +8,36 @@ taken by their exact gains, which bring all of the shortlist up to date. One poi
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
+import torch
 
 from bicore.coreset import Coreset, Provenance, Status
-from bicore.data import Array
-from bicore.errors import InputError, NumericalError, unknown_name
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, NumericalError, TimeLimitError, unknown_name
 from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import improve
 from bicore.moments.features import FeatureMap, Rows, as_feature_map
 from bicore.moments.moments import Moments, Outer, check_room
+from bicore.picking import as_start
 from bicore.runtime import Clock, Runtime
+from bicore.runtime.clock import TimeOver
+from bicore.runtime.progress import ProgressLine
 from bicore.shards.bound import growth
-from bicore.shards.executors import Executor, Threads
+from bicore.shards.executors import Executor, Threads, Work
 from bicore.shards.growing import Growing
+from bicore.shards.room import Shape, most_pairs, shape_of
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import Chunk, ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Found, Scoring, blocks, codes_of
+from bicore.shards.work import Counting, Found, Measuring, Scoring, blocks, codes_of
+
+T = TypeVar("T")
 
 #: ρ as a share of the mean of ‖φ‖².
 SHARE = 0.1
@@ -38,7 +46,8 @@ SHORTLIST, LEAST_OF_PART = 8192, 16
 #: Points taken from a pass: at least, and as a share of those there are. In trials with 10 000
 #: embeddings the objective stayed within half a percent of one point a pass.
 LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
-#: Exchanges at the end are made among so many rows at most: their pairs are held.
+#: Exchanges at the end are made among so many rows at most, fewer under a memory limit: their pairs
+#: are held.
 MOST_EXCHANGED = 3000
 #: Passes that look for exchanges, at most.
 ROUNDS = 3
@@ -71,6 +80,8 @@ class Request:
         Whether rows that are not finite are left out and counted; else they are an error.
     shortlist : int
         Rows that a pass returns.
+    most_exchanged : int
+        Rows among which exchanges are made, at most: their pairs are held.
 
     Examples
     --------
@@ -87,12 +98,34 @@ class Request:
     exchange: bool = True
     skip_bad: bool = False
     shortlist: int = SHORTLIST
+    most_exchanged: int = MOST_EXCHANGED
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise unknown_name("rule", self.rule, RULES)
         if self.passes not in ("auto", "exact"):
             raise unknown_name("passes", self.passes, ("auto", "exact"))
+        self._check_regulariser()
+
+    def within(self, runtime: Runtime) -> Request:
+        """The same under a memory limit, where one was given: what is free changes no picks.
+
+        Parameters
+        ----------
+        runtime : Runtime
+            With the limit.
+
+        Returns
+        -------
+        Request
+            With fewer rows among which exchanges are made, where their pairs would not fit.
+        """
+        if runtime.memory is None:
+            return self
+        fits = most_pairs(runtime.memory_bytes())
+        return replace(self, most_exchanged=min(self.most_exchanged, fits))
+
+    def _check_regulariser(self) -> None:
         if not (np.isfinite(self.inner_reg) and self.inner_reg > 0):
             raise InputError(
                 f"inner_reg={self.inner_reg!r} is not a positive number; give a share of the mean "
@@ -105,7 +138,7 @@ def select_from_shards(
     size: int | float,
     *,
     outer: ShardSource | None = None,
-    initial: Sequence[int] = (),
+    initial: Coreset | Sequence[int] = (),
     features: Any = None,
     executor: Executor | None = None,
     state: str | os.PathLike[str] | None = None,
@@ -122,16 +155,16 @@ def select_from_shards(
         How many points, or a fraction of the rows.
     outer : ShardSource, optional
         Rows that the model must be good at; by default the source itself.
-    initial : sequence of int
+    initial : Coreset or sequence of int
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
     executor : Executor, optional
-        Who works on parts; by default threads of this process.
+        Who works on parts; by default threads of this process, as many as the runtime has.
     state : path, optional
         A folder: a selection that was stopped goes on from what it holds, to the same points.
     runtime : Runtime, optional
-        Memory, threads, time limit, progress.
+        Memory, threads, time limit, progress (a step after every part of a pass).
     **options
         Of the selection: rule, passes, inner_reg, prior, exchange, skip_bad.
 
@@ -147,6 +180,8 @@ def select_from_shards(
         Where the request cannot be right, or the source changed between passes.
     MemoryLimitError
         Where moments do not fit the memory limit.
+    TimeLimitError
+        Where the time was over before a first point was chosen.
 
     Examples
     --------
@@ -158,12 +193,14 @@ def select_from_shards(
     10
     """
     runtime = runtime or Runtime()
-    count = _size(size, source.rows)
+    count = size_of(size, source.rows)
     given = Rows().unit() if features is None else as_feature_map(features)
-    request = Request(count, given.settled(_first_rows(source)), **options)
-    workers = executor or Threads(runtime.threads or 1)
+    request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
+    workers = executor or _threads(source, request, runtime)
+    # A source has a length and a fingerprint, which is what points are checked against.
+    points = as_start(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
-        return Selection(source, outer, request, workers, runtime, state).run(initial)
+        return Selection(source, outer, request, workers, runtime, state).run(points)
 
 
 #: Rows that a feature map is settled on.
@@ -189,16 +226,21 @@ class Selection:
         self.runtime = runtime
         self.clock = Clock(runtime.max_seconds)
         self.fingerprint = source.fingerprint()
-        self.progress = None if state is None else Progress(Path(state), self._named())
+        self.state = state
+        self.progress: Progress | None = None
         self.positions: list[int] = []
         self.rows: list[Array] = []
         self.targets: list[Array] = []
         self.objectives: list[float] = []
         self.passes = 0
         self.certain = 0
-        self.notes: list[str] = []
+        self.notes: list[str] = list(getattr(source, "notes", ()))
+        #: For each row left out, where it lies; not known of rows that an earlier run counted.
+        self.bad_places: list[str] = []
+        # When the passes of this run began, and how many there were before it.
+        self.passes_began, self.passes_before = 0.0, 0
 
-    def _named(self) -> dict[str, Any]:
+    def _named(self, initial: Sequence[int]) -> dict[str, Any]:
         """What a state must share to be gone on with."""
         asked = {
             name: getattr(self.request, name)
@@ -208,37 +250,90 @@ class Selection:
             "fingerprint": self.fingerprint,
             "features": self.request.features.identity,
             "prior": repr(self.request.prior),
+            "outer": None if self.outer_source is None else self.outer_source.fingerprint(),
+            "initial": [int(position) for position in initial],
             **asked,
         }
 
     def run(self, initial: Sequence[int]) -> Coreset:
-        self._count()
-        self.growing = Growing(self.outer, self.request.inner_reg * self.outer.energy)
-        self._restore(initial)
-        status, message = Status.COMPLETE, ""
-        while len(self.positions) < self.request.size:
-            if self.clock.over:
-                status = Status.OUT_OF_TIME
-                message = f"{len(self.positions)} points when the time was over"
-                break
-            self._pass()
-            self._save()
-        self._check()
-        if status is Status.COMPLETE:
-            self._exchange()
-        return self._coreset(status, message)
+        if self.state is not None:
+            self.progress = Progress(Path(self.state), self._named(initial))
+        with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
+            try:
+                self._count()
+                self.growing = Growing(self.outer, self.request.inner_reg * self.outer.energy)
+                self._restore(initial)
+                self.passes_began, self.passes_before = self.clock.seconds, self.passes
+                while len(self.positions) < self.request.size:
+                    self._look()
+                    self._pass()
+                    self._save()
+                self._check()
+                self._exchange()
+            except (TimeOver, KeyboardInterrupt) as stop:
+                return self._coreset(*self._stopped(stop))
+        return self._coreset(Status.COMPLETE, "")
+
+    def _stopped(self, stop: BaseException) -> tuple[Status, str]:
+        """Make whole what there is: the points that were kept, and their fit from nothing."""
+        late = type(stop) is TimeOver
+        count = min(len(self.positions), len(self.rows), len(self.targets))
+        if not count:
+            if not late:
+                raise stop
+            raise TimeLimitError(
+                f"max_seconds={self.runtime.max_seconds:.3g} was over after "
+                f"{self.clock.seconds:.2g} s, before a first point was chosen: all rows are read "
+                "once before that, and once for the first; raise max_seconds."
+            ) from None
+        self.positions, self.rows = self.positions[:count], self.rows[:count]
+        self.targets = self.targets[:count]
+        points = np.array(self.rows), np.array(self.targets)
+        self.growing = Growing.of(self.outer, self.growing.ridge, *points)
+        self.objectives = [*self.objectives[: count - 1], self.growing.objective]
+        words = f"{count} of {self.request.size} points when "
+        if not late:
+            return Status.INTERRUPTED, f"{words}it was interrupted"
+        whole = count == self.request.size
+        return Status.LESS_REFINED if whole else Status.OUT_OF_TIME, f"{words}the time was over"
+
+    # Passes in general.
+
+    def _each(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        """Results of a pass, part by part; progress is told of, and the clock is looked at."""
+        parts = len(source.parts)
+        for done, one in enumerate(self.executor.map(work, source), 1):
+            yield one
+            self._tell(done / parts)
+            if done < parts:
+                self._look()
+
+    def _look(self) -> None:
+        if self.clock.over:
+            raise TimeOver
+
+    def _tell(self, share: float) -> None:
+        """Points so far and the time left, from how long passes took; ``share`` is of this one."""
+        if not self.positions:
+            self.line.prepare(share)
+            return
+        done, size = len(self.positions), self.request.size
+        made = self.passes - self.passes_before + share
+        left = passes_left(done, size, self.request.passes == "exact") - share
+        pace = (self.clock.seconds - self.passes_began) / made
+        self.line.update(done, self.growing.objective, max(left, 0.0) * pace)
 
     # The first pass.
 
     def _count(self) -> None:
         held = None if self.progress is None else self.progress.moments()
-        judged = self.outer_source or self.source
         if held is None:
-            found = self._counted(judged)
-            held = found
+            held = self._known()
             if self.progress is not None:
-                self.progress.keep_moments(found)
+                self.progress.keep_moments(held)
         self.moments, self.longest, self.bad = held
+        if self.bad or self.bad_places:
+            self.notes.append(_left_out(max(self.bad, len(self.bad_places)), self.bad_places))
         self.classes: Array | None = None
         self.centre = self.moments.cross.sum(0) * 0.0
         if self.moments.classes is not None:
@@ -246,18 +341,41 @@ class Selection:
             self.centre = self.moments.counts / self.moments.weight
         self.outer = self._centred()
 
+    def _known(self) -> tuple[Moments, float, int]:
+        """Moments of what is judged by; longest and bad rows of those that may be chosen."""
+        if self.outer_source is None:
+            return self._counted(self.source)
+        moments = self._counted(self.outer_source)[0]
+        longest, bad = self._measured(moments)
+        return moments, longest, bad
+
     def _counted(self, source: ShardSource) -> tuple[Moments, float, int]:
         empty = self._empty(source)
         total, longest, bad = empty, 0.0, 0
         counting = Counting(self.request.features, empty, self.request.skip_bad)
-        for one in self.executor.map(counting, source):
+        for part, one in zip(source.parts, self._each(counting, source), strict=True):
             total = total + one.moments
             longest, bad = max(longest, one.longest), bad + one.bad
+            self.bad_places += [part.place] * one.bad
         if total.classes is not None:
             total = total._ordered(sorted(total.classes))
-        if bad:
-            self.notes.append(f"{bad} rows with values that are not finite were left out")
         return total, longest, bad
+
+    def _measured(self, moments: Moments) -> tuple[float, int]:
+        """Of the rows that may be chosen, where others are judged by."""
+        measuring = Measuring(self.request.features, self.request.skip_bad)
+        known = None if moments.classes is None else set(moments.classes)
+        longest, bad = 0.0, 0
+        for part, one in zip(self.source.parts, self._each(measuring, self.source), strict=True):
+            longest, bad = max(longest, one.longest), bad + one.bad
+            self.bad_places += [part.place] * one.bad
+            strange = [] if known is None else [name for name in one.classes if name not in known]
+            if strange:
+                raise InputError(
+                    f"{part.place or self.source.name} holds the class {strange[0]!r}, which "
+                    "outer has no row of; add such rows to outer, or leave the class out."
+                )
+        return longest, bad
 
     def _empty(self, source: ShardSource) -> Moments:
         """Moments of no rows, for labels or targets as the first part has them."""
@@ -326,9 +444,7 @@ class Selection:
         return rows, max(one.below for one in found)
 
     def _found(self) -> list[Found]:
-        parts = len(self.source.parts)
-        exact = self.request.passes == "exact"
-        count = LEAST_OF_PART if exact else max(LEAST_OF_PART, self.request.shortlist // parts)
+        count = rows_of_a_part(self.request, len(self.source.parts))
         scoring = Scoring(
             self.request.features,
             self.growing.change,
@@ -339,13 +455,11 @@ class Selection:
             np.array(sorted(self.positions), dtype=np.int64),
             some_bad=self.bad > 0,
         )
-        return list(self.executor.map(scoring, self.source))
+        return list(self._each(scoring, self.source))
 
     def _points_of_a_pass(self) -> int:
-        left = self.request.size - len(self.positions)
-        if self.request.passes == "exact":
-            return 1
-        return min(left, max(LEAST_A_PASS, int(SHARE_A_PASS * len(self.positions))))
+        exact = self.request.passes == "exact"
+        return points_of_a_pass(len(self.positions), self.request.size, exact)
 
     def _targets(self, y: Array) -> Array:
         if self.classes is None:
@@ -372,13 +486,12 @@ class Selection:
         exchanges help.
         """
         asked = self.request.exchange and self.request.passes != "exact"
-        room = MOST_EXCHANGED - len(self.positions)
+        room = self.request.most_exchanged - len(self.positions)
         if not asked or room < 1:
             return
         made, before = 0, self.growing.objective
         for _ in range(ROUNDS):
-            if self.clock.over:
-                break
+            self._look()
             helped = self._exchanged_once(room)
             made += helped
             if not helped:
@@ -446,13 +559,7 @@ class Selection:
     def _begin(self, initial: Sequence[int]) -> None:
         """Points that are in from the start, read from their parts."""
         for position in initial:
-            part = next(
-                (one for one in self.source.parts if one.start <= position < one.stop), None
-            )
-            if part is None:
-                raise InputError(
-                    f"initial holds {position}, and {self.source.name} has {self.source.rows} rows."
-                )
+            part = next(one for one in self.source.parts if one.start <= position < one.stop)
             chunk = self.source.read(part)
             place = slice(position - part.start, position - part.start + 1)
             assert chunk.y is not None
@@ -480,14 +587,73 @@ class Selection:
             )
 
 
-def _first_rows(source: ShardSource) -> Array:
+def rows_of_a_part(request: Request, parts: int) -> int:
+    """How many rows of each part are looked at closely."""
+    exact = request.passes == "exact"
+    return LEAST_OF_PART if exact else max(LEAST_OF_PART, request.shortlist // parts)
+
+
+def lengths(source: ShardSource, request: Request) -> Shape:
+    """What memory and work of a selection depend on."""
+    parts = len(source.parts)
+    listed = min(source.rows, parts * rows_of_a_part(request, parts))
+    most = request.most_exchanged
+    asked = request.exchange and request.passes != "exact" and request.size < most
+    exchanged = min(most, request.size + listed) if asked else 0
+    return shape_of(
+        source, request.features, request.size, listed, exchanged, request.prior != "data"
+    )
+
+
+def _threads(source: ShardSource, request: Request, runtime: Runtime) -> Threads:
+    """As many as the runtime has and its memory limit lets work at a time."""
+    most = runtime.threads or torch.get_num_threads()
+    if most > 1:
+        most = lengths(source, request).workers_within(runtime.memory_bytes(), most)
+    return Threads(most)
+
+
+def points_of_a_pass(done: int, size: int, exact: bool) -> int:
+    """How many points the next pass gives."""
+    if exact:
+        return 1
+    return min(size - done, max(LEAST_A_PASS, int(SHARE_A_PASS * done)))
+
+
+def passes_left(done: int, size: int, exact: bool) -> int:
+    """How many passes the points that are missing take, exchanges apart."""
+    if exact:
+        return size - done
+    count = 0
+    while done < size:
+        done += points_of_a_pass(done, size, exact)
+        count += 1
+    return count
+
+
+#: How many files with bad rows are named.
+MOST_NAMED = 5
+
+
+def _left_out(bad: int, places: list[str]) -> str:
+    """How many rows were left out, and where: ``places`` has a name for each of them."""
+    counts = Counter(place for place in places if place)
+    named = ", ".join(f"{count} in {place}" for place, count in counts.most_common(MOST_NAMED))
+    more = " …" if len(counts) > MOST_NAMED else ""
+    return f"{bad} rows with values that are not finite were left out" + (
+        f" ({named}{more})" if named else ""
+    )
+
+
+def first_rows(source: ShardSource) -> Array:
     """What a map is settled on; rows that are not finite are someone else's matter."""
     rows = np.array(source.read(source.parts[0]).x[:FIRST_ROWS])
     sound = np.isfinite(rows).reshape(len(rows), -1).all(1)
     return rows[sound] if sound.any() else np.zeros_like(rows[:1])
 
 
-def _size(size: Any, rows: int) -> int:
+def size_of(size: Any, rows: int) -> int:
+    """How many points, from a count or a fraction."""
     count = int(size * rows) if 0 < size < 1 else int(size)
     if not 1 <= count <= rows or (size >= 1 and count != size):
         raise InputError(

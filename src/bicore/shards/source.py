@@ -74,6 +74,13 @@ class ShardSource(ABC):
 
     A source is small and can be sent to another process; it opens files when it reads. Positions of
     rows count from 0 over all parts in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.shards.sources import ArrayShards
+    >>> len(ArrayShards(np.zeros((10, 2)), part_rows=4))
+    10
     """
 
     @property
@@ -119,3 +126,6 @@ class ShardSource(ABC):
     def rows(self) -> int:
         """How many there are."""
         return sum(part.count for part in self.parts)
+
+    def __len__(self) -> int:
+        return self.rows

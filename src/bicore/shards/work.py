@@ -58,6 +58,33 @@ class Counting:
 
 
 @dataclass(frozen=True, eq=False)
+class Measured:
+    """What is known of a part whose rows may be chosen and are not judged by."""
+
+    bad: int
+    longest: float
+    classes: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Measuring:
+    """What a pass needs to know of rows, where another set is what the moments are of."""
+
+    map: FeatureMap
+    skip_bad: bool = False
+
+    def __call__(self, source: ShardSource, part: Part) -> Measured:
+        chunk, bad = checked(source.read(part), part, self.skip_bad)
+        longest = 0.0
+        for _, features in blocks(chunk, self.map):
+            longest = max(longest, float(np.einsum("ij,ij->i", features, features).max()))
+        labels = chunk.y
+        if labels is None or labels.dtype.kind == "f":
+            return Measured(bad, longest, ())
+        return Measured(bad, longest, tuple(np.unique(labels).tolist()))
+
+
+@dataclass(frozen=True, eq=False)
 class Found:
     """The rows of a part that are worth a closer look."""
 

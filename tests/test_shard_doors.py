@@ -1,0 +1,431 @@
+"""Rows that are never loaded whole, through the doors: ``bicore.select`` and the command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import bicore as library
+from bicore import InputError, LargeDataWarning, Runtime
+from bicore.cli.select_shards import reason_for_parts
+from bicore.coreset import Status
+from bicore.moments.features import RandomReLU, Rows
+from bicore.runtime.progress import ProgressLine
+from bicore.selectors.from_shards import space_of
+from bicore.shards import Threads, estimate, open_shards, select_from_shards
+from bicore.shards.selection import Selection, passes_left
+from bicore.shards.sources import ArrayShards
+
+
+def rows(count=200, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, count)
+    return (rng.normal(size=(count, 8)) + 1.5 * np.eye(3, 8)[y]).astype(np.float32), y
+
+
+def table(x, y):
+    return pyarrow.table({"embedding": list(x), "label": y})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three shards in each of two kinds of files."""
+    (tmp_path / "npy").mkdir()
+    for number in range(3):
+        x, y = rows(seed=number)
+        np.save(tmp_path / "npy" / f"x-{number}.npy", x)
+        np.save(tmp_path / "npy" / f"y-{number}.npy", y)
+        pyarrow.parquet.write_table(table(x, y), tmp_path / f"part-{number}.parquet")
+    return tmp_path
+
+
+def select(bicore, folder, source="npy", *words):
+    return bicore("select", source, "--size", "9", *words, cwd=folder)
+
+
+PARQUET = ("part-*.parquet", "--features", "embedding", "--target", "label")
+
+
+class TestLibrary:
+    def test_a_folder_a_pattern_and_a_source_give_the_same_points(self, folder):
+        source = open_shards(folder / "npy")
+        plain = select_from_shards(source, 9).indices.tolist()
+        assert library.select(source, 9).indices.tolist() == plain
+        assert library.select(folder / "npy", size=9).indices.tolist() == plain
+        pattern = str(folder / "npy" / "{}-*.npy")
+        found = library.select(pattern.format("x"), pattern.format("y"), 9)
+        assert found.indices.tolist() == plain
+        files = sorted(map(str, folder.glob("*.parquet")))
+        found = library.select(files, size=9, features="embedding", target="label")
+        assert found.indices.tolist() == plain
+
+    def test_features_stand_in_for_kernels_with_a_notice(self, folder):
+        source = open_shards(folder / "npy")
+        with pytest.warns(LargeDataWarning, match="1024 random features"):
+            found = library.select(source, 5, kernel="rbf", strategy="greedy")
+        assert "random features" in found.provenance.notes[0]
+        laplace = space_of(library.Laplace(0.5), seed=3)[0]
+        assert (laplace.kind, laplace.gamma, laplace.seed) == ("laplace", 0.5, 3)
+        assert type(space_of("ntk", 0)[0]) is RandomReLU
+        with pytest.warns(LargeDataWarning, match="landmarks"):
+            library.select(source, 5, kernel="polynomial", strategy="greedy")
+        linear = library.select(source, 5, kernel="linear", rule="gradient", passes="exact")
+        own = select_from_shards(source, 5, features=Rows(), rule="gradient", passes="exact")
+        assert linear.indices.tolist() == own.indices.tolist()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"loss": "cross-entropy"}, "squared error"),
+            ({"weights": "learnt"}, "reweight"),
+            ({"model": object()}, "kernel=module"),
+            ({"method": "uniform"}, "all rows in memory"),
+            ({"size": "auto"}, "a count or a fraction"),
+            ({"tolerance": 0.1}, "a count or a fraction"),
+            ({"kernel": "rbf", "large": "exact"}, "leave large out"),
+            ({"quotas": "balanced"}, "prior='equal'"),
+            ({"strategy": "simplex"}, "'greedy'"),
+            ({"inner_reg": library.PerPoint(0.1)}, "give a number"),
+            ({"first": "best"}, "leave it out"),
+            ({"pases": "exact"}, "Did you mean 'passes'"),
+            ({"labels": "y.npy", "y": "y.npy"}, "the same thing"),
+            ({"outer": (1, 2, 3, 4)}, "outer"),
+            ({"initial": [1, 1]}, "a row twice"),
+        ],
+    )
+    def test_what_means_nothing_for_parts_is_refused(self, folder, options, words):
+        with pytest.raises(InputError, match=words):
+            library.select(folder / "npy", **{"size": 5, **options})
+
+    def test_points_of_another_source_are_not_continued(self, folder):
+        begun = library.select(folder / "npy", 5)
+        more = library.select(folder / "npy", 9, initial=begun, strategy="greedy")
+        assert more.indices[:5].tolist() == begun.indices.tolist()
+        x, y = rows(600, seed=9)
+        with pytest.raises(InputError, match="other data"):
+            library.select(ArrayShards(x, y), 9, initial=begun)
+
+    def test_an_outer_set_is_checked_apart_from_the_rows(self):
+        """Rows that may be chosen are looked at too where another set is what is judged by."""
+        x, y = rows()
+        judge = rows(seed=7)
+        x[11] = np.nan
+        with pytest.raises(InputError, match="row 11"):
+            library.select(ArrayShards(x, y), 5, outer=judge)
+        found = library.select(ArrayShards(x, y), 5, outer=judge, skip_bad=True)
+        assert 11 not in found.indices
+        assert "1 rows" in found.provenance.notes[0]
+        with pytest.raises(InputError, match="outer has no row of"):
+            library.select(ArrayShards(*rows()), 5, outer=(judge[0], np.zeros(200, dtype=int)))
+
+
+class TestSelection:
+    def test_progress_tells_of_points_and_of_the_time_left(self):
+        seen = []
+        found = library.select(
+            ArrayShards(*rows(), part_rows=50), 20, runtime=Runtime(progress=seen.append)
+        )
+        assert seen[0].total == 20
+        assert [step.done for step in seen] == sorted(step.done for step in seen)
+        assert {step.done for step in seen} >= {1, 2, 3}
+        assert all(step.seconds_left >= 0 for step in seen)
+        before = [step for step in seen if step.done == 19]
+        assert all(step.seconds_left <= step.seconds for step in before)
+        assert len(found) == 20
+
+    def test_passes_left_are_those_that_are_made(self):
+        for size in (1, 7, 60):
+            made = select_from_shards(ArrayShards(*rows()), size, exchange=False)
+            assert made.details["passes"] == passes_left(0, size, exact=False)
+        assert passes_left(4, 10, exact=True) == 6
+
+    def test_an_interrupt_inside_a_pass_leaves_what_was_whole(self, monkeypatch):
+        plain = library.select(ArrayShards(*rows()), 12, strategy="greedy")
+        real = Selection._keep
+
+        def interrupted(self, position, row, target):
+            if len(self.positions) == 7:  # the model has the point, the list has not
+                raise KeyboardInterrupt
+            real(self, position, row, target)
+
+        monkeypatch.setattr(Selection, "_keep", interrupted)
+        found = library.select(ArrayShards(*rows()), 12, strategy="greedy")
+        assert found.status is Status.INTERRUPTED
+        assert found.indices.tolist() == plain.indices[:7].tolist()
+        assert found.objective == pytest.approx(plain.objectives[6], rel=1e-9)
+
+    def test_time_that_is_over_inside_a_pass_ends_it(self, monkeypatch):
+        real = ProgressLine.update
+
+        def late(self, done, objective, left=None):
+            real(self, done, objective, left)
+            if done == 5:
+                self.clock.start -= 1e6
+
+        monkeypatch.setattr(ProgressLine, "update", late)
+        source = ArrayShards(*rows(), part_rows=50)
+        found = library.select(source, 12, runtime=Runtime(max_seconds=1e5))
+        assert found.status is Status.OUT_OF_TIME
+        assert len(found) == 5
+
+    def test_a_state_belongs_to_its_outer_set_and_its_first_points(self, tmp_path):
+        source, judge = ArrayShards(*rows()), rows(seed=7)
+        library.select(source, 5, outer=judge, state=tmp_path, initial=[3])
+        with pytest.raises(InputError, match="another outer"):
+            library.select(source, 5, outer=rows(seed=8), state=tmp_path, initial=[3])
+        with pytest.raises(InputError, match="another initial"):
+            library.select(source, 5, outer=judge, state=tmp_path)
+
+    def test_a_memory_limit_bounds_the_pairs_that_exchanges_hold(self, monkeypatch):
+        held = []
+        real = Selection._exchanged_once
+
+        def seen(self, room):
+            held.append(room + len(self.positions))
+            return real(self, room)
+
+        monkeypatch.setattr(Selection, "_exchanged_once", seen)
+        library.select(ArrayShards(*rows()), 9, runtime=Runtime(memory="1MB"))
+        assert 72 * held[0] ** 2 <= 1_000_000
+
+
+class TestEstimate:
+    def test_it_counts_what_then_happens(self):
+        source = ArrayShards(*rows(), part_rows=50)
+        found = estimate(source, 20, exchange=False)
+        made = select_from_shards(source, 20, exchange=False)
+        assert found.passes == 1 + made.details["passes"]
+        assert found.bytes_read == found.passes * 200 * 8 * 4
+        assert estimate(source, 20, passes="exact").passes == 21
+        assert library.estimate(source, 20).seconds > 0
+
+    def test_fewer_threads_are_taken_under_a_limit(self, monkeypatch):
+        source = ArrayShards(*rows(), part_rows=50)
+        many = estimate(source, 20, runtime=Runtime(threads=3, memory="1GB"))
+        assert (many.taken.name, many.taken.workers) == ("threads", 3)
+        limit = many.ways[1].bytes
+        fewer = estimate(source, 20, exchange=False, runtime=Runtime(threads=3, memory=limit))
+        assert fewer.taken.workers == 2
+        assert [way.fits for way in fewer.ways] == [True, True, False, False]
+
+        used = []
+        real = Threads.map
+
+        def seen(self, work, source):
+            used.append(self.count)
+            return real(self, work, source)
+
+        monkeypatch.setattr(Threads, "map", seen)
+        select_from_shards(source, 20, exchange=False, runtime=Runtime(threads=3, memory=limit))
+        assert set(used) == {2}
+
+    @pytest.mark.slow
+    def test_the_time_is_near_what_it_takes(self):
+        x, y = rows(30_000)
+        source = ArrayShards(x, y, part_rows=10_000)
+        expected = estimate(source, 100).taken.seconds
+        taken = select_from_shards(source, 100).provenance.seconds
+        assert taken / 5 < expected < 5 * taken
+
+
+class TestCommand:
+    def test_parts_are_read_without_being_asked_for(self, bicore, folder):
+        found = select(bicore, folder, *PARQUET, "--memory", "2GB", "--json", "--out", "picks.npz")
+        assert found.returncode == 0, found.stderr
+        answer = json.loads(found.stdout)
+        own = library.select(folder / "npy", 9)
+        assert answer["indices"] == own.indices.tolist()
+        assert answer["passes"] == own.details["passes"]
+        assert answer["certain"] == own.details["certain"]
+        assert "never loaded whole (a pattern)" in found.stderr
+        kept = library.Coreset.load(folder / "picks.npz")
+        assert kept.indices.tolist() == answer["indices"]
+        assert "To make it again" in kept.provenance.notes[-1]
+        words = select(bicore, folder)
+        assert "a folder of shards" in words.stderr
+        assert "passes: " in words.stdout
+
+    def test_a_file_beyond_the_limit_is_read_in_parts(self, bicore, folder):
+        one = ("npy/x-0.npy", "--labels", "npy/y-0.npy", "--kernel", "linear")
+        small = select(bicore, folder, *one, "--memory", "5KB")
+        assert small.returncode == 0, small.stderr
+        assert "the memory limit is 5 kB" in small.stderr
+        whole = select(bicore, folder, *one)
+        assert whole.returncode == 0, whole.stderr
+        assert "parts" not in whole.stderr
+        asked = select(bicore, folder, *one, "--passes", "exact", "--quiet", "--json")
+        assert json.loads(asked.stdout)["passes"] == 9
+
+    def test_a_folder_of_images_stays_one(self, folder):
+        (folder / "npy" / "cat").mkdir()
+        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) == "a folder of shards"
+        (folder / "npy" / "cat" / "one.png").touch()
+        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) is None
+
+    def test_options_reach_the_selection(self, bicore, folder):
+        exact = ("--rule", "gradient", "--passes", "exact", "--prior", "equal", "--json")
+        found = select(bicore, folder, "npy", *exact, "--outer", "npy/x-0.npy,npy/y-0.npy")
+        assert found.returncode == 0, found.stderr
+        own = library.select(
+            folder / "npy", 9, rule="gradient", passes="exact", prior="equal", outer=rows()
+        )
+        assert json.loads(found.stdout)["indices"] == own.indices.tolist()
+        kernel = ("--kernel", "polynomial", "--strategy", "greedy")
+        assert (
+            "landmarks among the first rows stand in"
+            in select(bicore, folder, "npy", *kernel).stderr
+        )
+
+    def test_estimates(self, bicore, folder):
+        found = bicore("estimate", *PARQUET, "--size", "9", "--json", cwd=folder)
+        assert found.returncode == 0, found.stderr
+        answer = json.loads(found.stdout)
+        assert answer["rows"] == 600
+        assert answer["taken"] in answer["ways"]
+        assert "(taken)" in bicore("estimate", "npy", "--size", "9", cwd=folder).stdout
+        dry = select(bicore, folder, "npy", "--dry-run", "--json", "--quiet")
+        assert json.loads(dry.stdout)["passes"] == answer["passes"]
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("npy", "--worth"), "--worth needs all rows"),
+            (("npy", "--picture", "p.png"), "--picture p.png needs all rows"),
+            (("npy", "--limit", "5"), "--limit 5 needs all rows"),
+            (("npy", "--out", "rows.csv"), "use .npz"),
+            (("npy", "--loss", "cross-entropy"), "squared error"),
+            (("npy", "--weights", "learnt"), "reweight"),
+            (("npy", "--passes", "all"), "passes='all'"),
+            (("npy", "--memory", "1KB"), "raise the limit"),
+            (("npy", "--initial", "none.npz"), "does not exist"),
+            (("npy", "--features", "embedding"), "features= means nothing"),
+            (("digits", "--passes", "exact"), "--passes goes with rows that are read in parts"),
+            (("no-*.npy",), "no file matches"),
+            (("npy/x-0.npy", "--skip-bad"), "has no labels"),
+        ],
+    )
+    def test_requests_that_cannot_be_right(self, bicore, folder, words, said):
+        found = select(bicore, folder, *words)
+        assert found.returncode == 2, found.stderr
+        assert said in found.stderr
+        assert "Traceback" not in found.stderr
+        assert found.stderr.strip().splitlines()[-1].startswith("bicore: ")
+
+    def test_bad_files_are_named(self, bicore, folder):
+        np.save(folder / "npy" / "x-1.npy", rows(seed=1)[0][:, :5])
+        self.refused(bicore, folder, "x-1.npy", "(5,)")
+        (folder / "npy" / "x-1.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00 broken")
+        self.refused(bicore, folder, "x-1.npy")
+        np.save(folder / "npy" / "x-1.npy", rows(seed=1)[0])
+        (folder / "npy" / "y-1.npy").unlink()
+        self.refused(bicore, folder, "x-1.npy")
+        pyarrow.parquet.write_table(table(*rows()).drop_columns("label"), folder / "part-1.parquet")
+        found = select(bicore, folder, *PARQUET)
+        assert found.returncode == 2
+        assert "part-1.parquet" in found.stderr
+
+    def test_bad_rows_are_named_or_counted(self, bicore, folder):
+        x, _ = rows(seed=1)
+        x[17, 3] = np.nan
+        np.save(folder / "npy" / "x-1.npy", x)
+        self.refused(bicore, folder, "x-1.npy: row 17 (row 217 of the source)", "--skip-bad")
+        found = select(bicore, folder, "npy", "--skip-bad", "--json")
+        answer = json.loads(found.stdout)
+        assert answer["bad_rows"] == 1
+        assert 217 not in answer["indices"]
+        assert "1 in" in answer["notes"][0]
+        assert "x-1.npy" in answer["notes"][0]
+
+    @staticmethod
+    def refused(bicore, folder, *said):
+        found = select(bicore, folder)
+        assert found.returncode == 2, found.stderr
+        assert "Traceback" not in found.stderr
+        for words in said:
+            assert words in found.stderr
+
+    def test_a_source_that_shrinks_keeps_its_state(self, bicore, folder):
+        first = select(bicore, folder, "npy", "--state", "state", "--json")
+        assert first.returncode == 0, first.stderr
+        before = {path.name: path.read_bytes() for path in (folder / "state").iterdir()}
+        again = select(bicore, folder, "npy", "--state", "state", "--json")
+        assert json.loads(again.stdout)["indices"] == json.loads(first.stdout)["indices"]
+        x, y = rows(seed=2)
+        np.save(folder / "npy" / "x-2.npy", x[:150])
+        np.save(folder / "npy" / "y-2.npy", y[:150])
+        found = select(bicore, folder, "npy", "--state", "state")
+        assert found.returncode == 2
+        assert "another fingerprint" in found.stderr
+        assert {path.name: path.read_bytes() for path in (folder / "state").iterdir()} == before
+
+
+SLOW = """
+import sys, time
+from bicore.shards.selection import Selection
+plain = Selection._pass
+def late(self):
+    print("pass", flush=True)
+    time.sleep(0.05)
+    plain(self)
+Selection._pass = late
+{more}
+from bicore.cli.app import main
+main()
+"""
+
+
+def started(folder, *words, more=""):
+    command = [sys.executable, "-c", SLOW.format(more=more), "select", "npy", "--size", "30"]
+    place = str(Path(library.__file__).parents[1])  # whichever folder the tests were started in
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": place}
+    return subprocess.Popen(
+        [*command, *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_command_goes_on_to_the_same_points(bicore, folder, how):
+    plain = json.loads(bicore("select", "npy", "--size", "30", "--json", cwd=folder).stdout)
+    process = started(folder, "--state", "state", "--json")
+    for _ in range(8):
+        assert process.stdout.readline() == "pass\n"
+    time.sleep(0.02)
+    process.send_signal(how)
+    _, words = process.communicate()
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "kept in state. To go on: bicore" in words
+    again = bicore("select", "npy", "--size", "30", "--state", "state", "--json", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["indices"] == plain["indices"]
+
+
+@pytest.mark.slow
+def test_a_source_that_changes_between_passes_is_refused(folder):
+    shrink = """
+import numpy as np
+kept = Selection._save
+def shrinking(self):
+    kept(self)
+    x = np.load("npy/x-2.npy")
+    np.save("npy/x-2.npy", x[:-50] if len(x) == 200 else x)
+Selection._save = shrinking
+"""
+    process = started(folder, more=shrink)
+    _, words = process.communicate()
+    assert process.returncode == 2
+    assert "x-2.npy changed" in words
