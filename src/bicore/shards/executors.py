@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import torch
+
 from bicore.runtime.threads import narrow
 from bicore.shards.source import Part, ShardSource
 
@@ -24,6 +26,9 @@ Work = Callable[[ShardSource, Part], T]
 
 class Executor(ABC):
     """Maps work over the parts of a source."""
+
+    #: Where a shortlist is kept up to date; None: on the host.
+    device: torch.device | None = None
 
     @abstractmethod
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:

@@ -23,13 +23,14 @@ from bicore.moments.choosing import improve
 from bicore.moments.features import FeatureMap, Rows, as_feature_map
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.runtime import Clock, Runtime
+from bicore.shards.arithmetic import on_host
 from bicore.shards.bound import growth
 from bicore.shards.executors import Executor, Threads
 from bicore.shards.growing import Growing
 from bicore.shards.shortlist import Shortlist
-from bicore.shards.source import Chunk, ShardSource
+from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Found, Scoring, blocks, codes_of
+from bicore.shards.work import Counting, Found, Scoring, codes_of, exact_features
 
 #: ρ as a share of the mean of ‖φ‖².
 SHARE = 0.1
@@ -213,7 +214,8 @@ class Selection:
 
     def run(self, initial: Sequence[int]) -> Coreset:
         self._count()
-        self.growing = Growing(self.outer, self.request.inner_reg * self.outer.energy)
+        ridge = self.request.inner_reg * self.outer.energy
+        self.growing = Growing(self.outer, ridge, self.executor.device)
         self._restore(initial)
         status, message = Status.COMPLETE, ""
         while len(self.positions) < self.request.size:
@@ -297,14 +299,14 @@ class Selection:
     def _pass(self) -> None:
         """Score all rows; take points among the steepest."""
         shortlist, below = self._shortlist()
-        before = self.growing.change.copy(), self.growing.model.copy()
+        before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
-            place = shortlist.best(self.request.rule)
-            value = float(shortlist.values(self.request.rule)[place])
+            place, value = shortlist.peak(self.request.rule)
             if not np.isfinite(value):
                 break  # all of the shortlist is taken
-            bound = below + growth(before, self.growing, self.longest, self.centre)
-            self.certain += value >= bound  # the gain of a row is at most its slope
+            if value >= below:  # the gain of a row is at most its slope
+                grown = growth(before, self.growing, self.longest, self.centre)
+                self.certain += value >= below + grown
             shortlist.take(self.growing, place)
             self._keep(
                 int(shortlist.positions[place]), shortlist.features[place], shortlist.targets[place]
@@ -331,8 +333,8 @@ class Selection:
         count = LEAST_OF_PART if exact else max(LEAST_OF_PART, self.request.shortlist // parts)
         scoring = Scoring(
             self.request.features,
-            self.growing.change,
-            self.growing.model,
+            on_host(self.growing.change),
+            on_host(self.growing.model),
             self.centre,
             self.classes,
             count,
@@ -404,7 +406,13 @@ class Selection:
             own = np.flatnonzero(rows.inside)  # those that stayed, then those that came
             self.positions = positions[own].tolist()
             self.rows, self.targets = list(features[own]), list(targets[own])
-            self.growing = Growing.of(self.outer, self.growing.ridge, features[own], targets[own])
+            self.growing = Growing.of(
+                self.outer,
+                self.growing.ridge,
+                features[own],
+                targets[own],
+                self.executor.device,
+            )
         return made
 
     def _coreset(self, status: Status, message: str) -> Coreset:
@@ -456,8 +464,8 @@ class Selection:
             chunk = self.source.read(part)
             place = slice(position - part.start, position - part.start + 1)
             assert chunk.y is not None
-            row = next(blocks(Chunk(chunk.x[place]), self.request.features))[1][0]
-            self._join(position, row.astype(np.float64), self._targets(chunk.y[place])[0])
+            row = exact_features(chunk.x[place], self.request.features)[0]
+            self._join(position, row, self._targets(chunk.y[place])[0])
 
     def _join(self, position: int, row: Array, target: Array) -> None:
         self.growing.take(row, target)

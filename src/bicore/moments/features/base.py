@@ -105,6 +105,11 @@ class FeatureMap(ABC):
         return UnitRows(self, reason=self.reason)
 
     @property
+    def plain(self) -> FeatureMap:
+        """The map whose features these are but for their lengths; itself where they are not."""
+        return self
+
+    @property
     def identity(self) -> str:
         """A short text that maps share where all that their features depend on is the same."""
         return self._kept("identity", self._identity)
@@ -221,6 +226,11 @@ class UnitRows(FeatureMap):
             None where there is none.
         """
         return self.map.network()
+
+    @property
+    def plain(self) -> FeatureMap:
+        """The map whose features are brought to length 1."""
+        return self.map
 
     @property
     def width(self) -> int:
