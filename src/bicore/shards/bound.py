@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bicore.data import Array
 from bicore.shards.arithmetic import placed
 from bicore.shards.growing import Growing
@@ -42,7 +40,7 @@ def growth(before: tuple[Any, Any], growing: Growing, longest: float, centre: Ar
     along = moved - (moved @ placed(centre, growing.device))[:, None]
     linear = float((along * along).sum(0).max()) ** 0.5
     square = _squares(growing.change, growing.model, change, model)
-    return float(np.sqrt(longest)) * linear + longest * max(0.0, square) ** 0.5
+    return float(longest**0.5 * linear + longest * max(0.0, square) ** 0.5)
 
 
 def _squares(change: Any, model: Any, old_change: Any, old_model: Any) -> float:

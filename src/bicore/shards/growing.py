@@ -58,7 +58,7 @@ class Growing:
     >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
     >>> growing = Growing(outer, 0.1)
     >>> best = int(growing.slopes(x, y).argmax())
-    >>> growing.take(x[best], y[best])
+    >>> _ = growing.take(x[best], y[best])
     >>> growing.objective < outer.constant
     True
     """

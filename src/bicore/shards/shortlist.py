@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from bicore.data import Array
+from bicore.runtime.threads import wide
 from bicore.shards.arithmetic import along, on_host, outer, placed
 from bicore.shards.growing import Growing, Step
 
@@ -44,9 +45,11 @@ class Shortlist:
         self.targets = targets
         self._features = placed(features, growing.device)
         self._taken = placed(np.zeros(len(positions)), growing.device) > 0
-        reached = self._features @ growing.inverse
+        with wide(float(features.size) * len(growing.second)):
+            reached = self._features @ growing.inverse
+            turned = reached @ growing.second
         self._d = 1.0 + along(reached, self._features)
-        self._q = along(reached @ growing.second, reached)
+        self._q = along(turned, reached)
         self._residuals = placed(targets, growing.device) - self._features @ growing.model
         self._slopes = self._features @ growing.change
 

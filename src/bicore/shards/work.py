@@ -83,7 +83,7 @@ class Held:
         Tensor
             On the device.
         """
-        if self._codes is None or not np.array_equal(self._classes, classes):
+        if self._codes is None or self._classes is not classes:
             self._codes = torch.as_tensor(codes_of(self.y, classes), device=self.x.device)
             self._classes = classes
         return self._codes
@@ -225,7 +225,7 @@ class _Sums:
         weighed = features * weight[:, None]
         if self.known.apart and self.codes is not None:
             codes = self.codes[rows]
-            for code in codes.unique().tolist():
+            for code in np.unique(codes.cpu().numpy()).tolist():
                 own = codes == code
                 self.second[code] += weighed[own].T @ features[own]
         else:
@@ -311,7 +311,7 @@ class Scoring:
         values = torch.empty(len(chunk), dtype=torch.float32)
         for rows in _slices(len(chunk), _row_size(chunk.x), BLOCK):
             # NumPy converts float16 ten times as fast as torch does on a processor.
-            values[rows] = scorer.values(_single(chunk.x[rows]), outputs[rows])
+            values[rows] = scorer.values(torch.from_numpy(_single(chunk.x[rows])), outputs[rows])
         if chunk.weight is not None:
             values[torch.from_numpy(~(chunk.weight > 0))] = -torch.inf
         best, below = self._best(values, part)
@@ -382,16 +382,20 @@ class _Scorer:
             self.both = single(np.hstack([change, model]))
             self.centre = single(scoring.centre)
 
-    def values(self, x: Tensor | Array, outputs: Tensor) -> Tensor:
+    def values(self, x: Tensor, outputs: Tensor) -> Tensor:
         """Slopes; lengths are divided by at the end, not in every row."""
-        rows = x if torch.is_tensor(x) else torch.from_numpy(x)
-        features = self.map.features(rows).float()
-        if not self.unit:
-            return self._values(features, outputs, None)
-        squares = torch.linalg.vector_norm(features, dim=1).square()
-        if bool(((squares < LEAST_SQUARE) | (squares > MOST_SQUARE)).any()):
-            return self._values(self.whole.features(rows).float(), outputs, None)
-        return self._values(features, outputs, squares.rsqrt())
+        features = self.map.glanced(x).float()
+        scale = None
+        if self.unit:
+            squares = _squares(features)
+            low, high = float(squares.min()), float(squares.max())
+            if not (low >= LEAST_SQUARE and high <= MOST_SQUARE):
+                return self._values(self.whole.features(x).float(), outputs, None)
+            scale = squares.rsqrt_()
+        found = self._values(features, outputs, scale)
+        if not np.isfinite(float(found.sum())):
+            self.whole.features(x)  # names the rows that are not finite
+        return found
 
     def _values(self, features: Tensor, outputs: Tensor, scale: Tensor | None) -> Tensor:
         if self.quadratic:
@@ -406,6 +410,14 @@ class _Scorer:
             return (slopes * (outputs - predicted)).sum(1)
         own = slopes.gather(1, outputs[:, None])[:, 0]
         return own - (slopes * (predicted + self.centre)).sum(1)
+
+
+def _squares(features: Tensor) -> Tensor:
+    """‖φ‖² of rows; NumPy writes no squares out."""
+    if features.is_cuda:
+        return (features * features).sum(1)
+    rows = features.numpy()
+    return torch.from_numpy(np.einsum("ij,ij->i", rows, rows))
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, float]:

@@ -104,6 +104,21 @@ class FeatureMap(ABC):
         """
         return UnitRows(self, reason=self.reason)
 
+    def glanced(self, x: Tensor) -> Tensor:
+        """The features of rows for who only reads them, not checked to be finite.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width); it may be the rows themselves.
+        """
+        return self.features(x)
+
     @property
     def plain(self) -> FeatureMap:
         """The map whose features these are but for their lengths; itself where they are not."""
