@@ -86,6 +86,14 @@ class TestCard:
         source = ArrayShards(np.zeros((10, 2)), part_rows=4)
         assert list(Card("cpu").map(lambda source, part: part.count, source)) == [4, 4, 2]
 
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")
+    @pytest.mark.parametrize("memory", [None, 10_000])
+    def test_a_real_one_too(self, memory):
+        for classes in (3, 10):
+            x, y = rows(classes=classes)
+            both(ArrayShards(x, y, part_rows=250), 30, Card(memory=memory))
+
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
     def test_no_card_is_said(self):
         with pytest.raises(InputError, match="no CUDA device"):

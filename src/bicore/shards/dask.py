@@ -1,4 +1,4 @@
-"""A cluster that works on parts, through Dask: a task a part, and lost workers' tasks done again."""
+"""A cluster that works on parts, through Dask: a task a part; what a lost worker had is done again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DaskExecutor(Executor):
     client: Any
 
     def __post_init__(self) -> None:
-        self._own = isinstance(self.client, str)
+        self._own = not hasattr(self.client, "submit")
         if self._own:
             self.client = _connected(self.client)
 

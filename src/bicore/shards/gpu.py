@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -84,11 +84,11 @@ class Card(Executor):
         return self._rows.bytes
 
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
-        if not isinstance(work, DeviceWork):
+        if not hasattr(work, "on"):
             for part in source.parts:
                 yield work(source, part)
             return
-        here: DeviceWork[Any] = work
+        here = cast(DeviceWork[T], work)
         with ThreadPoolExecutor(self.readers) as pool:
             reading = _Reading(self._rows, here, self._device)
             for held in in_order(pool.submit, reading, source, 2 * self.readers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -100,7 +100,6 @@ class Held:
         return torch.as_tensor(y, device=self.x.device)
 
 
-@runtime_checkable
 class DeviceWork(Protocol, Generic[T]):
     """Work that has a form for rows on a device."""
 
