@@ -3,8 +3,8 @@
     python -m benchmarks scale --json [--record] [--processes THREADS] [--pool MOST_ROWS]
     python -m benchmarks scale --device cuda --json     on a card, rows made there
 
-Every file is chosen from in a process of its own, so that its memory is its own: the peak of what is
-not a mapped file, with the interpreter. A bare pass converts all rows and multiplies them by 20
+Every file is chosen from in a process of its own, so that its memory is its own: the peak of what
+is not a mapped file, with the interpreter. A bare pass converts all rows and multiplies them by 20
 columns, with as many threads.
 """
 

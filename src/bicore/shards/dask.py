@@ -1,4 +1,4 @@
-"""A cluster that works on parts, through Dask: a task a part; what a lost worker had is done again."""
+"""A cluster that works on parts, through Dask: a task a part, done again where a worker is lost."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ class Selection:
                 f"{self.source.name} has {len(self.positions)} rows that may be chosen, and "
                 f"size={self.request.size}; ask for fewer."
             )
-        features = np.concatenate([one.features for one in found]).astype(np.float64)
+        features = np.concatenate([one.features for one in found])
         labels = np.concatenate([one.y for one in found if one.y is not None and len(one.y)])
         rows = Shortlist(self.growing, positions, features, self._targets(labels))
         return rows, max(one.below for one in found)

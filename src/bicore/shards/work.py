@@ -299,13 +299,38 @@ class Scoring:
     #: Whether the first pass found rows to leave out: no others are looked for.
     some_bad: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_scorers", {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made from the rest."""
+        return {**vars(self), "_scorers": {}}
+
+    def scorer(self, device: torch.device) -> _Scorer:
+        """What all parts are scored by, made once: for many classes that is a product of p²C.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where rows are.
+
+        Returns
+        -------
+        _Scorer
+            The same for all parts.
+        """
+        made: dict[torch.device, _Scorer] = vars(self)["_scorers"]
+        if device not in made:
+            made[device] = _Scorer(self, device)
+        return made[device]
+
     def chunk(self, source: ShardSource, part: Part) -> tuple[Chunk, int]:
         chunk = source.read(part)
         return checked(chunk, part, skip_bad=True) if self.some_bad else (chunk, 0)
 
     def __call__(self, source: ShardSource, part: Part) -> Found:
         chunk, _ = self.chunk(source, part)
-        scorer = _Scorer(self, torch.device("cpu"))
+        scorer = self.scorer(torch.device("cpu"))
         outputs = self._outputs(chunk.y, torch.device("cpu"))
         values = torch.empty(len(chunk), dtype=torch.float32)
         for rows in _slices(len(chunk), _row_size(chunk.x), BLOCK):
@@ -332,7 +357,7 @@ class Scoring:
             On the host.
         """
         device = held.x.device
-        scorer = _Scorer(self, device)
+        scorer = self.scorer(device)
         codes = self.classes is not None
         outputs = held.codes(self.classes) if codes else self._outputs(held.y, device)  # type: ignore[arg-type]
         values = torch.empty(len(held.x), dtype=torch.float32, device=device)
