@@ -240,3 +240,17 @@ def test_dask_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"bicore\[dask\]"):
         DaskExecutor("tcp://127.0.0.1:1")
+
+
+def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):
+    """A row that is a view keeps the whole shortlist of its pass: memory would grow with passes."""
+    kept, real = [], Selection._keep
+
+    def watched(self, *one):
+        real(self, *one)
+        kept.append((self.rows[-1].base, self.targets[-1].base))
+
+    monkeypatch.setattr(Selection, "_keep", watched)
+    x, y = rows()
+    select_from_shards(ArrayShards(x, y), 5)
+    assert kept == [(None, None)] * 5

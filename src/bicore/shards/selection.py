@@ -473,8 +473,8 @@ class Selection:
 
     def _keep(self, position: int, row: Array, target: Array) -> None:
         self.positions.append(position)
-        self.rows.append(row)
-        self.targets.append(target)
+        self.rows.append(np.array(row))  # of its own: a view keeps its whole shortlist
+        self.targets.append(np.array(target))
         self.objectives.append(self.growing.objective)
 
     def _save(self) -> None:

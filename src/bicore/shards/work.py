@@ -24,10 +24,8 @@ from bicore.moments.moments import Moments
 from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources.checking import checked
 
-#: Numbers of a block on the host: 1 MB of float32, which stays in the cache of one core.
-BLOCK = 2**18
-#: Numbers of a block that is counted: a triangular product is worth more rows.
-COUNTED_BLOCK = 2**20
+#: Numbers of a block on the host, 4 MB of float32: smaller ones cost more calls than they save.
+BLOCK = 2**20
 #: Numbers of a block on a device: 256 MB of float32, enough to keep a card busy.
 DEVICE_BLOCK = 2**26
 #: Squared lengths outside of these may have lost digits in float32.
@@ -160,7 +158,7 @@ class Counting:
     def __call__(self, source: ShardSource, part: Part) -> Counted:
         chunk, bad = self.chunk(source, part)
         moments, longest = self.empty, 0.0
-        for rows in _slices(len(chunk), _row_size(chunk.x), COUNTED_BLOCK):
+        for rows in _slices(len(chunk), _row_size(chunk.x), BLOCK):
             exact = exact_features(chunk.x[rows], self.map)
             weight = None if chunk.weight is None else chunk.weight[rows]
             if weight is None or np.any(weight > 0):
@@ -230,7 +228,7 @@ class _Sums:
         else:
             self.second[0] += weighed.T @ features
         # One-hot columns rather than sums by index: those have no fixed order on a card.
-        step = max(1, COUNTED_BLOCK // max(1, self.outputs))
+        step = max(1, BLOCK // max(1, self.outputs))
         for some in _slices(len(features), 1, step):
             self.cross += weighed[some].T @ self._outputs(rows)[some]
 
