@@ -35,6 +35,7 @@ NAMES = (
     "limits",
     "battery",
     "worth",
+    "scale",
     "page",
 )
 
@@ -71,10 +72,14 @@ def main() -> int:
         default="pooled-kernel",
         help="pooled_regression: folder for strips of the kernel",
     )
-    parser.add_argument("--pool", type=int, help="pooled_regression: the largest pool")
+    parser.add_argument(
+        "--pool", type=int, help="pooled_regression: the largest pool; scale: the most rows"
+    )
     parser.add_argument("--protocol", default="aside", help="battery: what is run")
     parser.add_argument("--sets", default="battery-sets", help="battery: folder of its data sets")
-    parser.add_argument("--processes", type=int, default=2, help="battery: how many at a time")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="battery: how many at a time; scale: threads"
+    )
     arguments = parser.parse_args()
     arguments.rows = arguments.rows or f"{arguments.name}-rows.jsonl"
     from pathlib import Path

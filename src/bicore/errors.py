@@ -21,6 +21,7 @@ __all__ = [
     "MemoryLimitError",
     "NumericalError",
     "TimeLimitError",
+    "WorkerLostError",
 ]
 
 
@@ -94,6 +95,17 @@ class TimeLimitError(BicoreError, TimeoutError):
     >>> from bicore import TimeLimitError
     >>> issubclass(TimeLimitError, TimeoutError)
     True
+    """
+
+
+class WorkerLostError(BicoreError, RuntimeError):
+    """Processes that work on parts of a source die again and again.
+
+    Examples
+    --------
+    >>> raise WorkerLostError("4 processes in a row died; ask for fewer.")
+    Traceback (most recent call last):
+    bicore.errors.WorkerLostError: 4 processes in a row died; ask for fewer.
     """
 
 

@@ -140,6 +140,20 @@ def handed_out(work: Callable[[T], None], parts: Iterable[T], multiplications: f
                 one.cancel()
 
 
+def on_one_thread() -> None:
+    """One thread for good: of a process that shares the machine with others like it.
+
+    Examples
+    --------
+    >>> before = torch.get_num_threads()
+    >>> on_one_thread()
+    >>> torch.get_num_threads()
+    1
+    >>> torch.set_num_threads(before)
+    """
+    _set(1)
+
+
 def _set(threads: int) -> None:
     torch.set_num_threads(threads)
     for library in _libraries():

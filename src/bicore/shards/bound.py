@@ -6,13 +6,14 @@ A row's slope is s = ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. Between a pass an
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 from bicore.data import Array
+from bicore.shards.arithmetic import placed
 from bicore.shards.growing import Growing
 
 
-def growth(before: tuple[Array, Array], growing: Growing, longest: float, centre: Array) -> float:
+def growth(before: tuple[Any, Any], growing: Growing, longest: float, centre: Array) -> float:
     """The most by which the slope of any row has grown.
 
     Parameters
@@ -33,10 +34,22 @@ def growth(before: tuple[Array, Array], growing: Growing, longest: float, centre
     """
     change, model = before
     if not centre.any():
-        return 0.0 if np.array_equal(change, growing.change) else float("inf")
+        same = bool((change == growing.change).all())
+        return 0.0 if same else float("inf")
     moved = growing.change - change
-    along = moved - (moved @ centre)[:, None]
-    linear = float(np.sqrt(np.einsum("ij,ij->j", along, along).max()))
-    left, right = np.hstack([growing.change, -change]), np.hstack([growing.model, model])
-    square = float(np.vdot(left.T @ left, right.T @ right))
-    return float(np.sqrt(longest)) * linear + longest * float(np.sqrt(max(0.0, square)))
+    along = moved - (moved @ placed(centre, growing.device))[:, None]
+    linear = float((along * along).sum(0).max()) ** 0.5
+    square = _squares(growing.change, growing.model, change, model)
+    return float(longest**0.5 * linear + longest * max(0.0, square) ** 0.5)
+
+
+def _squares(change: Any, model: Any, old_change: Any, old_model: Any) -> float:
+    """‖MWᵀ − M₀W₀ᵀ‖², by the smaller of its two sides."""
+    width, outputs = change.shape
+    if 2 * outputs > width:
+        moved = change @ model.T - old_change @ old_model.T
+        return float((moved * moved).sum())
+    own = (change.T @ change) * (model.T @ model)
+    old = (old_change.T @ old_change) * (old_model.T @ old_model)
+    crossed = (old_change.T @ change) * (old_model.T @ model)
+    return float(own.sum() - 2.0 * crossed.sum() + old.sum())

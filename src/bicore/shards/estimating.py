@@ -27,7 +27,7 @@ from bicore.shards.selection import ROUNDS, Request, first_rows, lengths, passes
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import Chunk, ShardSource
 from bicore.shards.sources.arrays import ArrayShards
-from bicore.shards.work import Counting, Scoring, blocks
+from bicore.shards.work import Counting, Scoring, exact_features
 
 #: Rows that are timed, and how often: the faster time counts, for the slower one had company.
 PROBE_ROWS, PROBE_CALLS = 8192, 2
@@ -268,7 +268,7 @@ class _Probe:
         source = ArrayShards(x, labels, part_rows=len(x))
         # Which numbers the work is done with does not change how long it takes.
         rng = np.random.default_rng(0)
-        features = np.concatenate([own for _, own in blocks(Chunk(x), map)]).astype(np.float64)
+        features = exact_features(x, map)
         targets = rng.normal(size=(len(x), shape.outputs))
         moments = Moments.empty(map.width, classes=None, targets=shape.outputs)
         outer = moments.with_rows(features, targets).outer()

@@ -10,16 +10,23 @@ import multiprocessing
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bicore.runtime.threads import narrow
+import torch
+
+from bicore.errors import WorkerLostError
+from bicore.runtime.threads import narrow, on_one_thread
 from bicore.shards.source import Part, ShardSource
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
+
+#: Processes that may die one after another without a part done between.
+MOST_LOSSES = 3
 
 
 class Executor(ABC):
@@ -30,6 +37,9 @@ class Executor(ABC):
     >>> issubclass(Threads, Executor), issubclass(Processes, Executor)
     (True, True)
     """
+
+    #: Where a shortlist is kept up to date; None: on the host.
+    device: torch.device | None = None
 
     @abstractmethod
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
@@ -93,6 +103,8 @@ class Threads(Executor):
 class Processes(Executor):
     """A pool of processes; the source is sent to each, not its rows.
 
+    Where a process dies the pool is made anew, and the parts that were under way are done again.
+
     Parameters
     ----------
     count : int
@@ -111,7 +123,7 @@ class Processes(Executor):
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(self.count, mp_context=context)
+        self._pool = ProcessPoolExecutor(self.count, context, initializer=on_one_thread)
         return self
 
     def __exit__(
@@ -130,16 +142,39 @@ class Processes(Executor):
             with self:
                 yield from self.map(work, source)
             return
-        yield from in_order(self._pool.submit, work, source, 2 * self.count)
+        done, losses = 0, 0
+        while True:
+            try:
+                for result in in_order(self._pool.submit, work, source, 2 * self.count, done):
+                    yield result
+                    done, losses = done + 1, 0
+                return
+            except BrokenProcessPool as error:
+                losses += 1
+                if losses > MOST_LOSSES:
+                    raise _lost(source.parts[done], losses) from error
+                self.__exit__(None, None, None)
+                self.__enter__()
+
+
+def _lost(part: Part, losses: int) -> WorkerLostError:
+    return WorkerLostError(
+        f"{losses} processes in a row died at or just behind {part.place or 'the source'}, row "
+        f"{part.offset}; often it is memory: ask for fewer processes, or smaller parts."
+    )
 
 
 def in_order(
-    submit: Callable[..., Future[Any]], work: Work[T], source: ShardSource, ahead: int
+    submit: Callable[..., Any],
+    work: Work[T],
+    source: ShardSource,
+    ahead: int,
+    first: int = 0,
 ) -> Iterator[T]:
     """Results in the order of the parts, no more than some parts ahead of whoever takes them."""
-    waiting: deque[Future[Any]] = deque()
+    waiting: deque[Any] = deque()
     try:
-        for part in source.parts:
+        for part in source.parts[first:]:
             waiting.append(submit(work, source, part))
             if len(waiting) > ahead:
                 yield waiting.popleft().result()

@@ -6,13 +6,16 @@ With Σ = (Φ_SᵀΦ_S + ρI)⁻¹, W = ΣΦ_SᵀY_S and M = −2Σ(AW − B) th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.moments.moments import Outer
+from bicore.shards.arithmetic import along, on_host, placed
+from bicore.shards.arithmetic import outer as ranked
 
 
 class Step(NamedTuple):
@@ -25,14 +28,14 @@ class Step(NamedTuple):
     """
 
     #: Σφ and ΣAΣφ.
-    reach: Array
-    turned: Array
+    reach: Any
+    turned: Any
     #: 1 + φᵀΣφ and φᵀΣAΣφ.
     d: float
     own: float
     #: By what W and M change along them.
-    pull: Array
-    turn: Array
+    pull: Any
+    turn: Any
 
 
 class Growing:
@@ -44,6 +47,8 @@ class Growing:
         The objective.
     ridge : float
         The inner regulariser ρ.
+    device : torch.device, optional
+        Where its matrices are; default: arrays on the host.
 
     Examples
     --------
@@ -58,20 +63,29 @@ class Growing:
     True
     """
 
-    def __init__(self, outer: Outer, ridge: float) -> None:
+    def __init__(self, outer: Outer, ridge: float, device: torch.device | None = None) -> None:
         self.outer = outer
         self.ridge = ridge
+        self.device = device
         width, outputs = outer.cross.shape
-        self.second = np.tril(outer.second) * outer.share
-        self.second += np.tril(self.second, -1).T
-        self.inverse = np.eye(width) / ridge
-        self.model = np.zeros((width, outputs))
-        self.change = 2.0 * outer.cross / ridge
+        second = np.tril(outer.second) * outer.share
+        second += np.tril(second, -1).T
+        self.second: Any = placed(second, device)
+        self.inverse: Any = placed(np.eye(width) / ridge, device)
+        self.model: Any = placed(np.zeros((width, outputs)), device)
+        self.change: Any = placed(2.0 * outer.cross / ridge, device)
         self.objective = outer.constant
         self.size = 0
 
     @classmethod
-    def of(cls, outer: Outer, ridge: float, features: Array, targets: Array) -> Growing:
+    def of(
+        cls,
+        outer: Outer,
+        ridge: float,
+        features: Array,
+        targets: Array,
+        device: torch.device | None = None,
+    ) -> Growing:
         """The coreset of some points, fitted from nothing.
 
         Parameters
@@ -82,20 +96,25 @@ class Growing:
             The inner regulariser.
         features, targets : array (m, p), (m, C)
             The points.
+        device : torch.device, optional
+            Where its matrices are.
 
         Returns
         -------
         Growing
             With all of them in.
         """
-        found = cls(outer, ridge)
+        found = cls(outer, ridge, device)
         system = features.T @ features
         system[np.diag_indices(len(system))] += ridge
-        found.inverse = np.linalg.inv(system)
-        found.inverse = 0.5 * (found.inverse + found.inverse.T)
-        found.model = found.inverse @ (features.T @ targets)
-        found.change = -2.0 * (found.inverse @ (found.second @ found.model - outer.cross))
-        found.objective = outer.loss(found.model)
+        inverse = np.linalg.inv(system)
+        model = np.linalg.solve(system, features.T @ targets)
+        found.inverse = placed(0.5 * (inverse + inverse.T), device)
+        found.model = placed(model, device)
+        found.change = -2.0 * (
+            found.inverse @ (found.second @ found.model - placed(outer.cross, device))
+        )
+        found.objective = outer.loss(model)
         found.size = len(features)
         return found
 
@@ -112,9 +131,8 @@ class Growing:
         array (n,)
             By how much the objective falls, for a little weight.
         """
-        found: Array = np.einsum(
-            "ij,ij->i", features @ self.change, targets - features @ self.model
-        )
+        features, targets = placed(features, self.device), placed(targets, self.device)
+        found: Array = on_host(along(features @ self.change, targets - features @ self.model))
         return found
 
     def gains(self, features: Array, targets: Array) -> Array:
@@ -130,12 +148,13 @@ class Growing:
         array (n,)
             Exact.
         """
+        features, targets = placed(features, self.device), placed(targets, self.device)
         reached = features @ self.inverse
-        d = 1.0 + np.einsum("ij,ij->i", reached, features)
-        q = np.einsum("ij,ij->i", reached @ self.second, reached)
+        d = 1.0 + along(reached, features)
+        q = along(reached @ self.second, reached)
         residual = targets - features @ self.model
-        slopes = np.einsum("ij,ij->i", features @ self.change, residual)
-        found: Array = slopes / d - q * np.einsum("ij,ij->i", residual, residual) / d**2
+        slopes = along(features @ self.change, residual)
+        found: Array = on_host(slopes / d - q * along(residual, residual) / d**2)
         return found
 
     def take(self, row: Array, target: Array) -> Step:
@@ -156,6 +175,7 @@ class Growing:
         NumericalError
             Where what it changes is not finite.
         """
+        row, target = placed(row, self.device), placed(target, self.device)
         reach = self.inverse @ row
         d = 1.0 + float(row @ reach)
         residual = target - row @ self.model
@@ -169,10 +189,10 @@ class Growing:
                 f"(ridge={self.ridge:.3g}), or scale the features."
             )
         step = Step(reach, turned, d, own, residual / d, slope / d - (2.0 * own / d**2) * residual)
-        self.change -= np.multiply.outer(reach, step.turn)
-        self.change -= np.multiply.outer(turned, 2.0 * step.pull)
-        self.model += np.multiply.outer(reach, step.pull)
-        self.inverse -= np.multiply.outer(reach, reach / d)
+        self.change -= ranked(reach, step.turn)
+        self.change -= ranked(turned, 2.0 * step.pull)
+        self.model += ranked(reach, step.pull)
+        self.inverse -= ranked(reach, reach / d)
         self.objective -= fall
         self.size += 1
         return step

@@ -28,14 +28,15 @@ from bicore.picking import as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
 from bicore.runtime.progress import ProgressLine
+from bicore.shards.arithmetic import on_host
 from bicore.shards.bound import growth
 from bicore.shards.executors import Executor, Threads, Work
 from bicore.shards.growing import Growing
 from bicore.shards.room import Shape, most_pairs, shape_of
 from bicore.shards.shortlist import Shortlist
-from bicore.shards.source import Chunk, ShardSource
+from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Found, Measuring, Scoring, blocks, codes_of
+from bicore.shards.work import Counting, Found, Measuring, Scoring, codes_of, exact_features
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ SHORTLIST, LEAST_OF_PART = 8192, 16
 LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
 #: Exchanges at the end are made among so many rows at most, fewer under a memory limit: their pairs
 #: are held.
-MOST_EXCHANGED = 3000
+MOST_EXCHANGED = 1500
 #: Passes that look for exchanges, at most.
 ROUNDS = 3
 #: What steps may be off a fit from nothing, as a share of the empty model's loss.
@@ -261,7 +262,8 @@ class Selection:
         with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
             try:
                 self._count()
-                self.growing = Growing(self.outer, self.request.inner_reg * self.outer.energy)
+                ridge = self.request.inner_reg * self.outer.energy
+                self.growing = Growing(self.outer, ridge, self.executor.device)
                 self._restore(initial)
                 self.passes_began, self.passes_before = self.clock.seconds, self.passes
                 while len(self.positions) < self.request.size:
@@ -289,7 +291,7 @@ class Selection:
         self.positions, self.rows = self.positions[:count], self.rows[:count]
         self.targets = self.targets[:count]
         points = np.array(self.rows), np.array(self.targets)
-        self.growing = Growing.of(self.outer, self.growing.ridge, *points)
+        self.growing = Growing.of(self.outer, self.growing.ridge, *points, self.executor.device)
         self.objectives = [*self.objectives[: count - 1], self.growing.objective]
         words = f"{count} of {self.request.size} points when "
         if not late:
@@ -415,14 +417,14 @@ class Selection:
     def _pass(self) -> None:
         """Score all rows; take points among the steepest."""
         shortlist, below = self._shortlist()
-        before = self.growing.change.copy(), self.growing.model.copy()
+        before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
-            place = shortlist.best(self.request.rule)
-            value = float(shortlist.values(self.request.rule)[place])
+            place, value = shortlist.peak(self.request.rule)
             if not np.isfinite(value):
                 break  # all of the shortlist is taken
-            bound = below + growth(before, self.growing, self.longest, self.centre)
-            self.certain += value >= bound  # the gain of a row is at most its slope
+            if value >= below:  # the gain of a row is at most its slope
+                grown = growth(before, self.growing, self.longest, self.centre)
+                self.certain += value >= below + grown
             shortlist.take(self.growing, place)
             self._keep(
                 int(shortlist.positions[place]), shortlist.features[place], shortlist.targets[place]
@@ -438,7 +440,7 @@ class Selection:
                 f"{self.source.name} has {len(self.positions)} rows that may be chosen, and "
                 f"size={self.request.size}; ask for fewer."
             )
-        features = np.concatenate([one.features for one in found]).astype(np.float64)
+        features = np.concatenate([one.features for one in found])
         labels = np.concatenate([one.y for one in found if one.y is not None and len(one.y)])
         rows = Shortlist(self.growing, positions, features, self._targets(labels))
         return rows, max(one.below for one in found)
@@ -447,8 +449,8 @@ class Selection:
         count = rows_of_a_part(self.request, len(self.source.parts))
         scoring = Scoring(
             self.request.features,
-            self.growing.change,
-            self.growing.model,
+            on_host(self.growing.change),
+            on_host(self.growing.model),
             self.centre,
             self.classes,
             count,
@@ -517,7 +519,13 @@ class Selection:
             own = np.flatnonzero(rows.inside)  # those that stayed, then those that came
             self.positions = positions[own].tolist()
             self.rows, self.targets = list(features[own]), list(targets[own])
-            self.growing = Growing.of(self.outer, self.growing.ridge, features[own], targets[own])
+            self.growing = Growing.of(
+                self.outer,
+                self.growing.ridge,
+                features[own],
+                targets[own],
+                self.executor.device,
+            )
         return made
 
     def _coreset(self, status: Status, message: str) -> Coreset:
@@ -563,8 +571,8 @@ class Selection:
             chunk = self.source.read(part)
             place = slice(position - part.start, position - part.start + 1)
             assert chunk.y is not None
-            row = next(blocks(Chunk(chunk.x[place]), self.request.features))[1][0]
-            self._join(position, row.astype(np.float64), self._targets(chunk.y[place])[0])
+            row = exact_features(chunk.x[place], self.request.features)[0]
+            self._join(position, row, self._targets(chunk.y[place])[0])
 
     def _join(self, position: int, row: Array, target: Array) -> None:
         self.growing.take(row, target)
@@ -572,8 +580,8 @@ class Selection:
 
     def _keep(self, position: int, row: Array, target: Array) -> None:
         self.positions.append(position)
-        self.rows.append(row)
-        self.targets.append(target)
+        self.rows.append(np.array(row))  # of its own: a view keeps its whole shortlist
+        self.targets.append(np.array(target))
         self.objectives.append(self.growing.objective)
 
     def _save(self) -> None:

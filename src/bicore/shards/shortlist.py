@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import torch
 
 from bicore.data import Array
+from bicore.runtime.threads import wide
+from bicore.shards.arithmetic import along, on_host, outer, placed
 from bicore.shards.growing import Growing, Step
 
 
@@ -38,12 +43,15 @@ class Shortlist:
         self.positions = positions
         self.features = features
         self.targets = targets
-        self.taken = np.zeros(len(positions), dtype=bool)
-        reached = features @ growing.inverse
-        self._d = 1.0 + np.einsum("ij,ij->i", reached, features)
-        self._q = np.einsum("ij,ij->i", reached @ growing.second, reached)
-        self._residuals = targets - features @ growing.model
-        self._slopes = features @ growing.change
+        self._features = placed(features, growing.device)
+        self._taken = placed(np.zeros(len(positions)), growing.device) > 0
+        with wide(float(features.size) * len(growing.second)):
+            reached = self._features @ growing.inverse
+            turned = reached @ growing.second
+        self._d = 1.0 + along(reached, self._features)
+        self._q = along(turned, reached)
+        self._residuals = placed(targets, growing.device) - self._features @ growing.model
+        self._slopes = self._features @ growing.change
 
     def values(self, rule: str) -> Array:
         """What each row is worth now, by its slope or by its exact gain; −∞ once it is taken.
@@ -58,11 +66,15 @@ class Shortlist:
         array (K,)
             The values.
         """
-        found: Array = np.einsum("ij,ij->i", self._slopes, self._residuals)
+        found: Array = on_host(self._values(rule))
+        return found
+
+    def _values(self, rule: str) -> Any:
+        found = along(self._slopes, self._residuals)
         if rule == "gain":
-            squares = np.einsum("ij,ij->i", self._residuals, self._residuals)
+            squares = along(self._residuals, self._residuals)
             found = found / self._d - self._q * squares / self._d**2
-        found[self.taken] = -np.inf
+        found[self._taken] = -np.inf
         return found
 
     def best(self, rule: str) -> int:
@@ -78,10 +90,26 @@ class Shortlist:
         int
             Its place here.
         """
-        found = self.values(rule)
+        return self.peak(rule)[0]
+
+    def peak(self, rule: str) -> tuple[int, float]:
+        """The row that is worth most, and what it is worth.
+
+        Parameters
+        ----------
+        rule : {"gradient", "gain"}
+            By what.
+
+        Returns
+        -------
+        tuple of int and float
+            Its place here; −∞ where all are taken.
+        """
+        found = self._values(rule)
         most = float(found.max())
-        equal = np.flatnonzero(found >= most - TIE * abs(most))
-        return int(equal[np.argmin(self.positions[equal])])
+        equal = on_host(found >= most - TIE * abs(most)).nonzero()[0]
+        place = int(equal[np.argmin(self.positions[equal])])
+        return place, most
 
     def take(self, growing: Growing, place: int) -> None:
         """Let a row join the coreset, and bring the others up to date.
@@ -94,7 +122,7 @@ class Shortlist:
             The row's place here.
         """
         self.follow(growing.take(self.features[place], self.targets[place]))
-        self.taken[place] = True
+        self._taken[place] = True
 
     def follow(self, step: Step) -> None:
         """Bring all rows up to date after a point joined.
@@ -104,12 +132,18 @@ class Shortlist:
         step : Step
             What it changed.
         """
-        t, v = self.features @ step.reach, self.features @ step.turned
+        both = self._features @ _columns(step.reach, step.turned)
+        t, v = both[:, 0], both[:, 1]
         u = v - (0.5 * step.own / step.d) * t
         self._d -= t * t / step.d
         self._q -= 2.0 * t * u / step.d
-        self._residuals -= np.multiply.outer(t, step.pull)
-        self._slopes -= np.multiply.outer(t, step.turn) + np.multiply.outer(v, 2.0 * step.pull)
+        self._residuals -= outer(t, step.pull)
+        self._slopes -= outer(t, step.turn) + outer(v, 2.0 * step.pull)
+
+
+def _columns(a: Any, b: Any) -> Any:
+    """Two vectors side by side: the rows are read once for both."""
+    return torch.stack([a, b], 1) if torch.is_tensor(a) else np.stack([a, b], 1)
 
 
 #: Values closer than this share are one.

@@ -104,6 +104,26 @@ class FeatureMap(ABC):
         """
         return UnitRows(self, reason=self.reason)
 
+    def glanced(self, x: Tensor) -> Tensor:
+        """The features of rows for who only reads them, not checked to be finite.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width); it may be the rows themselves.
+        """
+        return self.features(x)
+
+    @property
+    def plain(self) -> FeatureMap:
+        """The map whose features these are but for their lengths; itself where they are not."""
+        return self
+
     @property
     def identity(self) -> str:
         """A short text that maps share where all that their features depend on is the same."""
@@ -221,6 +241,11 @@ class UnitRows(FeatureMap):
             None where there is none.
         """
         return self.map.network()
+
+    @property
+    def plain(self) -> FeatureMap:
+        """The map whose features are brought to length 1."""
+        return self.map
 
     @property
     def width(self) -> int:

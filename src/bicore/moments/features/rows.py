@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.moments.features.checked import SettledMap
+from bicore.moments.features.checked import SettledMap, as_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,25 @@ class Rows(SettledMap):
     def width(self) -> int:
         """How many features a row has."""
         return self._columns + int(self.constant)
+
+    def glanced(self, x: Tensor) -> Tensor:
+        """The features of rows for who only reads them, not checked to be finite.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width); the rows themselves where nothing is appended.
+        """
+        if self.constant:
+            return self.features(x)
+        rows = as_rows(x)
+        self._agree(tuple(rows.shape[1:]))
+        return rows.reshape(len(rows), self._columns)
 
     def _mapped(self, rows: Tensor) -> Tensor:
         flat = rows.reshape(len(rows), self._columns)

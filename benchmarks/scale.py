@@ -1,0 +1,308 @@
+"""Selection from rows that are never loaded whole: seconds, passes, memory, and what is lost.
+
+    python -m benchmarks scale --json [--record] [--processes THREADS] [--pool MOST_ROWS]
+    python -m benchmarks scale --device cuda --json     on a card, rows made there
+
+Every file is chosen from in a process of its own, so that its memory is its own: the peak of what
+is not a mapped file, with the interpreter. A bare pass converts all rows and multiplies them by 20
+columns, with as many threads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import device_seconds, machine
+from bicore.runtime import Runtime
+from bicore.shards.executors import Executor, Threads
+from bicore.shards.selection import select_from_shards
+from bicore.shards.sources import ArrayShards, NpyShards
+
+CLASSES, SIZE = 10, 1000
+FILES = ((100_000, 256), (100_000, 512), (1_000_000, 256), (4_000_000, 256))
+MOST_ROWS = 1_000_000
+#: Points of the exact way, which takes one a pass: seconds a point are told.
+EXACT_SIZE = 10
+#: Of the comparison with the exact way.
+QUALITY_SIZE = 200
+COLUMNS = 20
+#: Rows, columns, classes, points and the goal in seconds.
+CARD_CASES = (
+    (10_000_000, 256, 10, 10_000, 60.0),
+    (1_000_000, 1024, 10, 5000, 30.0),
+    (1_280_000, 768, 1000, 12_800, 120.0),
+)
+CARD_PART_ROWS = 2**20
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    if arguments.device != "cpu":
+        return {"record": "scale_gpu", "machine": machine(), **_on_a_card()}
+    most = arguments.pool or MOST_ROWS
+    with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
+        rows = []
+        for count, width in FILES:
+            if count <= most:
+                rows.append(_file(Path(folder), count, width, arguments.processes))
+    return {
+        "machine": machine(),
+        "threads": arguments.processes,
+        "rows": rows,
+        "exponent": _exponent([row for row in rows if row["width"] == 256]),
+        "quality": _quality(arguments),
+    }
+
+
+# Files, each in a process of its own.
+
+
+def _file(folder: Path, count: int, width: int, threads: int) -> dict[str, Any]:
+    x, y = folder / "x.npy", folder / "y.npy"
+    _write(x, y, count, width)
+    asked = {"x": str(x), "y": str(y), "threads": threads}
+    command = [sys.executable, "-m", "benchmarks.scale", json.dumps(asked)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    row = {"count": count, "width": width, "size": SIZE, **json.loads(done.stdout)}
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def _write(x: Path, y: Path, count: int, width: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, count)
+    centres = 0.3 * rng.standard_normal((CLASSES, width), dtype=np.float32)
+    rows = np.lib.format.open_memmap(x, "w+", np.float16, (count, width))
+    for start in range(0, count, 50_000):
+        own = labels[start : start + 50_000]
+        noise = rng.standard_normal((len(own), width), dtype=np.float32)
+        rows[start : start + 50_000] = noise + centres[own]
+    rows.flush()
+    np.save(y, labels)
+
+
+def _child(asked: dict[str, Any]) -> dict[str, Any]:
+    source = NpyShards(asked["x"], labels=asked["y"])
+    threads = asked["threads"]
+    bare = min(_bare(source, threads) for _ in range(3))
+    runtime = Runtime(threads=threads, progress=False)
+    with Peak() as peak:
+        timed = Timed(Threads(threads))
+        start = time.perf_counter()
+        found = select_from_shards(source, SIZE, executor=timed, runtime=runtime)
+        seconds = time.perf_counter() - start
+    exact = Timed(Threads(threads))
+    start = time.perf_counter()
+    select_from_shards(source, EXACT_SIZE, executor=exact, runtime=runtime, passes="exact")
+    point = (time.perf_counter() - start - exact.seconds[0]) / EXACT_SIZE
+    return {
+        "seconds": seconds,
+        "bare_pass": bare,
+        "first_pass": timed.seconds[0],
+        "further_pass": float(np.median(timed.seconds[1:])),
+        "beside_passes": seconds - sum(timed.seconds),
+        "passes": found.details["passes"],
+        "certain": found.details["certain"],
+        "objective": found.objective,
+        "peak_bytes": peak.bytes,
+        "peak_bytes_beyond_imports": peak.bytes - peak.before,
+        "exact_seconds_a_point": point,
+        "exact_in_bare_passes_a_point": point / bare,
+    }
+
+
+def _bare(source: NpyShards, threads: int) -> float:
+    columns = np.random.default_rng(0).standard_normal((source.shape[0], COLUMNS), dtype=np.float32)
+
+    def work(source: NpyShards, part: Any) -> float:
+        x = source.read(part).x
+        step = 1024
+        return sum(
+            float((x[at : at + step].astype(np.float32) @ columns)[0, 0])
+            for at in range(0, len(x), step)
+        )
+
+    start = time.perf_counter()
+    list(Threads(threads).map(work, source))
+    return time.perf_counter() - start
+
+
+class Timed(Executor):
+    """Another executor with the seconds of every pass."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.device = executor.device
+        self.seconds: list[float] = []
+
+    def map(self, work: Any, source: Any) -> Iterator[Any]:
+        start = time.perf_counter()
+        yield from self.executor.map(work, source)
+        self.seconds.append(time.perf_counter() - start)
+
+
+class Peak:
+    """The most memory of this process that is no mapped file, looked at every few milliseconds."""
+
+    def __enter__(self) -> Peak:
+        self.before = self.bytes = _anonymous()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.01):
+            self.bytes = max(self.bytes, _anonymous())
+
+
+def _anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no RssAnon; run on Linux")
+
+
+def _exponent(rows: list[dict[str, Any]]) -> float | None:
+    """The slope of log seconds in log rows, first to last."""
+    if len(rows) < 2:
+        return None
+    first, last = rows[0], rows[-1]
+    return math.log(last["seconds"] / first["seconds"]) / math.log(last["count"] / first["count"])
+
+
+# The default beside one point a pass.
+
+
+def _quality(arguments: Any) -> list[dict[str, Any]]:
+    rows = []
+    for name, x, y in _sets(arguments.data):
+        source = ArrayShards(x, y, part_rows=8192)
+        threads = Threads(arguments.processes)
+        found = {}
+        for told, options in (
+            ("default", {}),
+            ("default, no exchange", {"exchange": False}),
+            ("exact, gain", {"passes": "exact", "rule": "gain"}),
+            ("exact, gradient", {"passes": "exact", "rule": "gradient"}),
+        ):
+            one = select_from_shards(source, QUALITY_SIZE, executor=threads, **options)
+            found[told] = {"objective": one.objective, "passes": one.details["passes"]}
+        best = min(found[told]["objective"] for told in ("exact, gain", "exact, gradient"))
+        row = {
+            "data": name,
+            "count": len(x),
+            "size": QUALITY_SIZE,
+            "ways": found,
+            "default_over_exact": found["default"]["objective"] / best,
+        }
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+    return rows
+
+
+def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, CLASSES, 100_000)
+    # Several kinds of each class in few directions, as digits are.
+    kinds = rng.standard_normal((CLASSES, 6, 12)) @ rng.standard_normal((12, 64))
+    rows = kinds[labels, rng.integers(0, 6, len(labels))]
+    rows = np.maximum(rows + 2.0 * rng.standard_normal(rows.shape), 0)
+    yield "made up, like digits", rows.astype(np.float16), labels
+    path = Path(folder or ".") / "cifar10-embedding" / "train.npz"
+    if path.exists():
+        with np.load(path) as held:
+            yield "CIFAR-10 embedding", held["x"], held["y"].astype(np.int64)
+
+
+# A card.
+
+
+def _on_a_card() -> dict[str, Any]:
+    from bicore.shards.gpu import Card
+
+    rates = _rates()
+    same = _same_picks()
+    rows = []
+    for count, width, classes, size, goal in CARD_CASES:
+        x, y = _made_on_the_card(count, width, classes)
+        source = ArrayShards(x, y, part_rows=CARD_PART_ROWS)
+        timed = Timed(Card("cuda"))
+        torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        with timed.executor:
+            found = select_from_shards(source, size, executor=timed)
+            seconds = time.perf_counter() - start
+        passes = found.details["passes"]
+        work = count * min(2 * width * classes, width**2)
+        rows.append(
+            {
+                "count": count,
+                "width": width,
+                "classes": classes,
+                "size": size,
+                "seconds": seconds,
+                "goal": goal,
+                "first_pass": timed.seconds[0],
+                "further_pass": float(np.median(timed.seconds[1:])),
+                "beside_passes": seconds - sum(timed.seconds),
+                "passes": passes,
+                "floor_bytes_seconds": passes * x.nbytes / rates["bytes_a_second"],
+                "floor_multiply_adds_seconds": passes * work / rates["multiply_adds_a_second"],
+                "peak_bytes_of_the_card": torch.cuda.max_memory_allocated(),
+                "objective": found.objective,
+            }
+        )
+        print(rows[-1], file=sys.stderr, flush=True)
+    return {"rates": rates, "same_picks": same, "rows": rows}
+
+
+def _rates() -> dict[str, float]:
+    held = torch.empty(2**30, dtype=torch.float16, device="cuda")
+    a = torch.randn(8192, 8192, device="cuda")
+    return {
+        "bytes_a_second": held.nbytes / device_seconds(held.sum),
+        "multiply_adds_a_second": 8192**3 / device_seconds(lambda: a @ a),
+    }
+
+
+def _same_picks() -> bool:
+    from bicore.shards.gpu import Card
+
+    x, y = _made_on_the_card(50_000, 128, CLASSES)
+    source = ArrayShards(x, y)
+    card, host = (
+        select_from_shards(source, 200, executor=one).indices for one in (Card("cuda"), Threads())
+    )
+    return bool(np.array_equal(card, host))
+
+
+def _made_on_the_card(count: int, width: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = torch.Generator("cuda").manual_seed(0)
+    labels = torch.randint(0, classes, (count,), generator=draw, device="cuda")
+    centres = 0.3 * torch.randn(classes, width, generator=draw, device="cuda")
+    rows = torch.empty(count, width, dtype=torch.float16)
+    for start in range(0, count, CARD_PART_ROWS):
+        own = labels[start : start + CARD_PART_ROWS]
+        noise = torch.randn(len(own), width, generator=draw, device="cuda")
+        rows[start : start + CARD_PART_ROWS] = (noise + centres[own]).half().cpu()
+    return rows.numpy(), labels.cpu().numpy()
+
+
+if __name__ == "__main__":
+    print(json.dumps(_child(json.loads(sys.argv[1]))))

@@ -1,0 +1,82 @@
+"""A cluster that works on parts, through Dask: a task a part, done again where a worker is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bicore.errors import InputError
+from bicore.shards.executors import Executor, Work, in_order
+from bicore.shards.source import Part, ShardSource
+
+T = TypeVar("T")
+
+#: Parts under way for every thread of the cluster: one that is done and one to go on with.
+AHEAD = 2
+
+
+@dataclass
+class DaskExecutor(Executor):
+    """The workers of a Dask cluster; each reads its parts itself, so files must be there for all.
+
+    What a worker had done or begun when it was lost, the scheduler gives to another. Results are
+    added in the order of the parts: the picks are those of one process.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        A client, or the address of a scheduler such as ``"tcp://10.0.0.1:8786"``.
+
+    Examples
+    --------
+    >>> from bicore.shards.dask import DaskExecutor
+    >>> with DaskExecutor("tcp://10.0.0.1:8786") as workers:  # doctest: +SKIP
+    ...     select_from_shards(source, 1000, executor=workers)
+    """
+
+    client: Any
+
+    def __post_init__(self) -> None:
+        self._own = not hasattr(self.client, "submit")
+        if self._own:
+            self.client = _connected(self.client)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the cluster, where this object joined it."""
+        if self._own:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
+        threads = max(1, sum(self.client.nthreads().values()))
+        # Results are never looked up by what went in: work of another pass is other work.
+        submit = partial(self.client.submit, _done, pure=False)
+        yield from in_order(submit, work, source, AHEAD * threads)
+
+
+def _done(work: Work[T], source: ShardSource, part: Part) -> T:
+    return work(source, part)
+
+
+def _connected(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError("a cluster needs Dask: pip install 'bicore[dask]'.") from error
+    try:
+        return Client(address)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"dask={address!r}: no scheduler answers there ({error}); start one with "
+            "'dask scheduler', or give its address."
+        ) from error

@@ -1,0 +1,256 @@
+"""Whoever works on parts chooses the same points."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import InputError
+from bicore.errors import WorkerLostError
+from bicore.moments import Moments
+from bicore.moments.features import RandomReLU, Rows
+from bicore.shards.executors import Processes, Threads
+from bicore.shards.gpu import Card
+from bicore.shards.selection import Selection, select_from_shards
+from bicore.shards.sources import ArrayShards, NpyShards
+from bicore.shards.work import Counting, Held, Scoring, largest
+
+
+def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return (rng.normal(size=(n, width)) + 0.8 * np.eye(classes, width)[y]).astype(dtype), y
+
+
+def both(source, size, card=None, **options):
+    host = select_from_shards(source, size, executor=Threads(), **options)
+    there = select_from_shards(source, size, executor=card or Card("cpu"), **options)
+    assert there.indices.tolist() == host.indices.tolist()
+    assert there.objective == pytest.approx(host.objective, rel=1e-9)
+    assert there.details == host.details
+    return there
+
+
+class TestCard:
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+    @pytest.mark.parametrize("classes", [3, 10])
+    def test_its_picks_are_those_of_the_host(self, dtype, classes):
+        x, y = rows(dtype=dtype, classes=classes)
+        both(ArrayShards(x, y, part_rows=250), 30)
+        both(ArrayShards(x, y, part_rows=250), 12, passes="exact", rule="gradient")
+
+    def test_targets_weights_priors_and_maps_too(self):
+        x, y = rows()
+        weight = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
+        both(ArrayShards(x, y, weight, part_rows=250), 15)
+        both(ArrayShards(x, y, part_rows=250), 15, prior="equal", features=Rows())
+        both(ArrayShards(x, y, part_rows=250), 15, features=RandomReLU(20))
+        targets = np.stack([x[:, 0] ** 2, x[:, 1]], 1).astype(np.float64)
+        both(ArrayShards(x, targets, part_rows=250), 15)
+
+    def test_rows_that_are_not_finite_are_set_aside_or_named(self):
+        x, y = rows()
+        x[300, 2] = np.nan
+        source = ArrayShards(x, y, part_rows=250)
+        assert both(source, 15, skip_bad=True).details["bad_rows"] == 1
+        with pytest.raises(InputError, match="row 300 of the source"):
+            select_from_shards(source, 15, executor=Card("cpu"))
+
+    def test_rows_stay_as_far_as_there_is_room(self):
+        x, y = rows()
+        source = ArrayShards(x, y, part_rows=250)
+        part = 250 * 12 * 2
+        for memory, stay, again in (
+            (0, 0, [0, 1, 2, 3]),
+            (2 * part, 2 * part, [2, 3]),
+            (10**9, x.nbytes, []),
+        ):
+            card, reads = Card("cpu", memory=memory), []
+            original = source.read
+            source.read = lambda part, reads=reads, original=original: (
+                reads.append(part.number) or original(part)
+            )
+            with card:
+                counting = Counting(Rows().settled(x), Moments.empty(12))
+                first = list(card.map(counting, source))
+                assert card.resident == stay
+                second = list(card.map(counting, source))
+            source.read = original
+            assert sorted(reads) == sorted([0, 1, 2, 3, *again])
+            assert first[3].moments.counts.tolist() == second[3].moments.counts.tolist()
+            assert card.resident == 0  # let go at the end
+
+    def test_other_work_is_done_here(self):
+        source = ArrayShards(np.zeros((10, 2)), part_rows=4)
+        assert list(Card("cpu").map(lambda source, part: part.count, source)) == [4, 4, 2]
+
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no card")
+    @pytest.mark.parametrize("memory", [None, 10_000])
+    def test_a_real_one_too(self, memory):
+        for classes in (3, 10):
+            x, y = rows(classes=classes)
+            both(ArrayShards(x, y, part_rows=250), 30, Card(memory=memory))
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+    def test_no_card_is_said(self):
+        with pytest.raises(InputError, match="no CUDA device"):
+            Card()
+
+
+class TestWork:
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_moments_on_a_device_are_those_of_the_host(self, apart):
+        x, y = rows(dtype=np.float16)
+        y = y * 7 - 3
+        weight = np.random.default_rng(0).uniform(size=len(x))
+        source = ArrayShards(x, y, weight, part_rows=len(x))
+        counting = Counting(
+            Rows().unit().settled(x), Moments.empty(12, classes=(11, 4), apart=apart)
+        )
+        host = counting(source, source.parts[0])
+        held = Held(source.parts[0], torch.from_numpy(x), y, torch.from_numpy(weight))
+        there = counting.on(held)
+        assert sorted(there.moments.classes) == sorted(host.moments.classes) == [-3, 4, 11]
+        own, other = there.moments._ordered([-3, 4, 11]), host.moments._ordered([-3, 4, 11])
+        for a, b in zip(own.second, other.second, strict=True):
+            np.testing.assert_allclose(np.tril(a), np.tril(b), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(own.cross, other.cross, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(own.counts, other.counts, rtol=1e-12)
+        assert own.constant == pytest.approx(other.constant, rel=1e-12)
+        assert there.longest == pytest.approx(host.longest, rel=1e-12)
+
+    @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
+    @pytest.mark.parametrize("classes", [3, 30])
+    def test_scores_are_slopes_of_unit_rows_of_any_length(self, scale, classes):
+        x, y = rows(400, classes=classes, dtype=np.float32)
+        x = (x * scale).astype(np.float32)
+        x[7] = 0
+        rng = np.random.default_rng(2)
+        change, model = rng.normal(size=(2, 12, classes))
+        centre = np.full(classes, 1 / classes)
+        source = ArrayShards(x, y, part_rows=400)
+        scoring = Scoring(
+            Rows().unit().settled(x), change, model, centre, np.arange(classes), 25, np.array([3])
+        )
+        exact = x.astype(np.float64) / np.maximum(
+            np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True), 1e-300
+        )
+        slopes = np.einsum("ij,ij->i", exact @ change, np.eye(classes)[y] - centre - exact @ model)
+        slopes[3] = -np.inf
+        best = np.sort(np.argsort(-slopes)[:25])
+        for found in (
+            scoring(source, source.parts[0]),
+            scoring.on(Held(source.parts[0], torch.from_numpy(x), y)),
+        ):
+            assert found.positions.tolist() == best.tolist()
+            np.testing.assert_allclose(found.features, exact[best], rtol=1e-12, atol=1e-15)
+            assert found.below == pytest.approx(np.sort(slopes)[-26], rel=1e-4)
+
+    def test_of_equal_values_the_first_are_taken(self):
+        values = torch.tensor([2.0, 5.0, 2.0, 1.0, 2.0, -torch.inf])
+        for count, places, below in (
+            (2, [0, 1], 2.0),
+            (3, [0, 1, 2], 2.0),
+            (4, [0, 1, 2, 4], 1.0),
+            (6, [0, 1, 2, 3, 4], -np.inf),
+        ):
+            found = largest(values, count)
+            assert (found[0].tolist(), found[1]) == (places, below)
+
+
+class Deadly(NpyShards):
+    """Kills whoever reads its third part elsewhere, while there is a file that says so."""
+
+    def read(self, part):
+        if part.number == 2 and os.getpid() != self.home_process:
+            try:
+                os.unlink(self.sign)
+            except FileNotFoundError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(part)
+
+
+@pytest.fixture
+def deadly(tmp_path, monkeypatch):
+    """A source whose reader is killed in the first pass and in the third that scores."""
+    x, y = rows()
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    source = Deadly(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=150)
+    source.home_process, source.sign = os.getpid(), str(tmp_path / "sign")
+    real = Selection._pass
+
+    def marked(self):
+        if self.passes == 3 and self.source is source:
+            (tmp_path / "sign").touch()
+        real(self)
+
+    monkeypatch.setattr(Selection, "_pass", marked)
+    return source
+
+
+def same_after_deaths(source, executor, tmp_path):
+    plain = select_from_shards(ArrayShards(*rows(), part_rows=150), 9)
+    (tmp_path / "sign").touch()
+    found = select_from_shards(source, 9, executor=executor)
+    assert not (tmp_path / "sign").exists()
+    assert found.indices.tolist() == plain.indices.tolist()
+    assert found.objective == plain.objective
+
+
+@pytest.mark.slow
+class TestLostWorkers:
+    def test_a_pool_is_made_anew(self, deadly, tmp_path):
+        same_after_deaths(deadly, Processes(2), tmp_path)
+
+    def test_processes_that_always_die_are_an_error(self, deadly):
+        with (
+            pytest.raises(WorkerLostError, match="processes in a row died"),
+            Processes(2) as pool,
+        ):
+            list(pool.map(always_dying, deadly))
+
+    def test_dask_does_the_parts_again(self, deadly, tmp_path):
+        distributed = pytest.importorskip("distributed")
+        from bicore.shards.dask import DaskExecutor
+
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
+            DaskExecutor(cluster.scheduler_address) as workers,
+        ):
+            same_after_deaths(deadly, workers, tmp_path)
+
+
+def always_dying(source, part):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_dask_that_is_not_there_is_said(monkeypatch):
+    import sys
+
+    from bicore.shards.dask import DaskExecutor
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"bicore\[dask\]"):
+        DaskExecutor("tcp://127.0.0.1:1")
+
+
+def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):
+    """A row that is a view keeps the whole shortlist of its pass: memory would grow with passes."""
+    kept, real = [], Selection._keep
+
+    def watched(self, *one):
+        real(self, *one)
+        kept.append((self.rows[-1].base, self.targets[-1].base))
+
+    monkeypatch.setattr(Selection, "_keep", watched)
+    x, y = rows()
+    select_from_shards(ArrayShards(x, y), 5)
+    assert kept == [(None, None)] * 5
