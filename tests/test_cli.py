@@ -621,6 +621,7 @@ def test_the_installed_script_is_the_same_command():
     ).stdout.startswith("bicore ")
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar_with_the_objective():
     import pty
 

@@ -417,7 +417,9 @@ def lines_of(rows: int, start: int = 0, kind: str = "csv") -> str:
 PIPED = ["stream", "-", "--target", "label", "--capacity", "9", "--batch", "10", "--every", "2"]
 
 
-@pytest.mark.parametrize("name", ["moments", "class-balanced"])
+@pytest.mark.parametrize(
+    "name", ["moments", pytest.param("class-balanced", marks=pytest.mark.slow)]
+)
 def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
     words = [*PIPED, "--buffer", name, *CHEAP.get(name, []), "--json", "--state"]
     whole = bicore(*words, "never", cwd=tmp_path, input=lines_of(200))

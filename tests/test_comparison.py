@@ -481,7 +481,7 @@ def comparison(
     )
 
 
-@pytest.mark.parametrize("judge", ["ridge", "mlp"])
+@pytest.mark.parametrize("judge", ["ridge", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_a_grid_fills_every_cell_and_an_interrupted_one_goes_on_to_the_same_rows(tmp_path, judge):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -57,7 +57,7 @@ def test_commands_of_the_readme_run(bicore, tmp_path):
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("bicore ")]
     assert len(commands) >= 4
     for words in commands:
-        fewer = ["--limit", "300"] if "digits" in words and "--limit" not in words else []
+        fewer = ["--limit", "200"] if "digits" in words and "--limit" not in words else []
         result = bicore(*words, *fewer, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
     makefile = (ROOT / "Makefile").read_text()

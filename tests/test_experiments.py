@@ -1042,6 +1042,7 @@ LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
 LONGER |= {"streaming-sizes", "imbalanced-sizes"}
 
 
+@pytest.mark.slow
 def test_a_row_on_cifar_runs_at_toy_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BICORE_DATA", raising=False)
     monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path / "state"))

@@ -191,6 +191,7 @@ def test_gradient_sampling_scores_by_the_largest_cosine():
     assert buffer.scores[2] == pytest.approx(1 + max(cosine(g[2], g[0]), cosine(g[2], g[1])))
 
 
+@pytest.mark.slow
 def test_gradient_sampling_replaces_with_the_published_chance():
     """One kept row of score 1, a new one whose gradient is opposite (score 0): it always enters; at
     cosine −0.6, 1/1.4."""

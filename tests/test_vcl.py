@@ -115,6 +115,7 @@ def learnt():
     return learner, parts, seen, before, scores
 
 
+@pytest.mark.slow
 def test_coresets_are_withheld_from_training_and_refined_on(learnt):
     learner, parts, seen, _, scores = learnt
     held = [{tuple(row) for row in rows.numpy().round(5).tolist()} for rows, _ in learner.coresets]

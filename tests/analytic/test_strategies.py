@@ -294,7 +294,7 @@ def test_elimination_lets_the_cheapest_go():
     assert half.details["eliminated"] == 2
 
 
-@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+@pytest.mark.parametrize("loss", ["squared", pytest.param("cross-entropy", marks=pytest.mark.slow)])
 def test_weights_on_the_simplex_become_sparse_and_those_bounded_by_one_a_coreset(loss):
     given = data(24)
     selector = BilevelSelector(kernel=RBF(0.3), inner_reg=RHO, loss=loss)
