@@ -12,8 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint types bench clean
 
-test: lint types
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+# Types are looked at while the first tests run: one core would wait.
+test: lint
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
 test-all: lint types
 	$(BIN)/pytest -n 2

@@ -33,7 +33,17 @@ def test_docstring_examples(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+#: Pages whose blocks take long and are of things that have tests of their own.
+LONG = {"beyond.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (page.name in LONG), id=page.name)
+        for page in PAGES
+    ],
+)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """As they are written; the longest pages with the first digits in place of all."""
     x, y = sources.digits()

@@ -280,7 +280,8 @@ def test_a_memory_takes_a_coreset_with_all_its_points_and_no_half_made_one():
         finished(Coreset(np.arange(3), status=Status.INTERRUPTED))
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 5])
 def test_replay_with_the_bilevel_selector_beats_none_by_far_and_uniform_on_average(seeds):
     bilevel = BilevelSelector(kernel="rbf", inner_reg=0.1)
     none = [continual_accuracy(None, seed) for seed in range(seeds)]

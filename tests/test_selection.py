@@ -195,6 +195,7 @@ def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_out
     assert drawn.select(data, 9).indices.tolist() == general.select(data, 9).indices.tolist()
 
 
+@pytest.mark.slow
 def test_where_fixed_steps_do_not_suffice_the_general_engine_goes_on(recorded, monkeypatch):
     from bicore.bilevel.engines import recorded_softmax as module
 

@@ -42,6 +42,7 @@ def test_outputs_have_the_mean_and_variance_of_sampled_weights():
     torch.testing.assert_close(drawn.var(0), expected.expand(2), rtol=0.05, atol=0)
 
 
+@pytest.mark.slow
 def test_a_bayesian_linear_model_reaches_its_exact_posterior_task_by_task():
     """With orthogonal columns the exact posterior of Gaussian regression factorises, so mean-field
     can reach it: after two tasks its precision is I + Σ XᵀX/σ² and its mean precision⁻¹ Σ Xᵀy/σ².

@@ -147,6 +147,7 @@ def test_a_linear_module_chooses_what_the_kernel_engine_chooses(loss):
     assert torch.equal(before, module.weight)
 
 
+@pytest.mark.slow
 def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
     given = blobs(40, classes=3, features=3)
     scores = {}

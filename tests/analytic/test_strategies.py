@@ -347,6 +347,7 @@ def test_the_penalised_gradient_is_that_of_differences():
         assert float(gradient[k]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_simplex_never_ends_above_greedy_and_is_often_below():
     better = 0
     for seed in range(5):
