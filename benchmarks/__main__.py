@@ -20,6 +20,7 @@ NAMES = (
     "rivals",
     "stream",
     "stream_moments",
+    "moment_weights",
     "streams",
     "imbalanced",
     "gpu",

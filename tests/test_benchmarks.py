@@ -58,3 +58,25 @@ def test_records_are_written_whole(tmp_path):
         "--data",
         "DIR",
     ]
+
+
+def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says() -> None:
+    from benchmarks.moment_weights import learnt
+    from bicore.memory import MomentMemory
+    from bicore.sources import digits
+
+    x, y = digits()
+    memory = MomentMemory(12)
+    memory.update(x[:200], y[:200])
+    weights, before, after = learnt(memory)
+    assert after < before
+    # Equal weights: the objective is that of the memory's own candidates.
+    from bicore.moments.candidates import Candidates
+
+    outer = memory._outer(memory.moments)
+    targets = memory._targets(memory.kept, memory._features)
+    ridge = memory.ridge_share * outer.energy
+    inside = np.ones(12, dtype=bool)
+    rows = Candidates(outer, memory._features, targets, ridge, inside)
+    assert before == pytest.approx(rows.objective, rel=1e-9)
+    assert weights.mean() == pytest.approx(1.0)
