@@ -6,11 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import comparison_page, page, streams_page
 from benchmarks.__main__ import _public
 from benchmarks.common import write_record
+from benchmarks.moment_weights import learnt
+from bicore.memory import MomentMemory
+from bicore.moments.candidates import Candidates
+from bicore.sources import digits
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,18 +66,12 @@ def test_records_are_written_whole(tmp_path):
 
 
 def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says() -> None:
-    from benchmarks.moment_weights import learnt
-    from bicore.memory import MomentMemory
-    from bicore.sources import digits
-
     x, y = digits()
     memory = MomentMemory(12)
     memory.update(x[:200], y[:200])
     weights, before, after = learnt(memory)
     assert after < before
     # Equal weights: the objective is that of the memory's own candidates.
-    from bicore.moments.candidates import Candidates
-
     outer = memory._outer(memory.moments)
     targets = memory._targets(memory.kept, memory._features)
     ridge = memory.ridge_share * outer.energy
