@@ -8,11 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bicore.bilevel.problem import PerPoint
 from bicore.errors import InputError
-
-#: What a shell expects of a command that Ctrl-C ended.
-EXIT_INTERRUPTED = 130
 
 SourceWord = Annotated[
     str,
@@ -90,6 +86,8 @@ def read_regulariser(text: str) -> Any:
     """auto, a number, or per-point:NUMBER."""
     if text == "auto":
         return text
+    from bicore.bilevel.problem import PerPoint
+
     try:
         if text.startswith("per-point:"):
             return PerPoint(float(text.removeprefix("per-point:")))

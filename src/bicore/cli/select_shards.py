@@ -21,8 +21,8 @@ from bicore.cli.answering import (
     outcome,
 )
 from bicore.cli.estimate import columns, words_of
-from bicore.cli.options import EXIT_INTERRUPTED
 from bicore.cli.progress import bar
+from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.coreset import Coreset, Status
 from bicore.errors import InputError
 from bicore.runtime import Runtime, Step, human_bytes
