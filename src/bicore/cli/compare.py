@@ -26,7 +26,11 @@ from bicore.cli.compare_stream import (
 from bicore.cli.compare_table import table
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -145,6 +149,10 @@ def compare(
     ] = False,
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -240,7 +248,18 @@ def compare(
     as_kernel(kernel)  # an unknown name is refused before anything is read
     runtime = Runtime(device, memory=memory, threads=threads)
     opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+        source,
+        target=target,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        later=True,
+        memory=memory,
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
     )
     most = MOST_POOL if asked is None else len(opened.data)
     pools = make_pools(opened, open_test(source, data, scale), task, pool, most, test)

@@ -13,7 +13,11 @@ import typer
 from bicore._version import __version__
 from bicore.cli.options import (
     EXIT_INTERRUPTED,
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -41,7 +45,8 @@ from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source, scaling
 from bicore.sources.opening import open_source, open_test
-from bicore.sources.tables import Table, table_source
+from bicore.sources.reading import Reading
+from bicore.sources.tables import table_source
 
 
 def worth(
@@ -67,6 +72,10 @@ def worth(
     ] = None,
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -111,12 +120,26 @@ def worth(
     chosen = _chosen(size, picks)
     selector = _selector(method, kernel)
     runtime = Runtime(device, memory=memory, threads=threads)
+    columns: dict[str, Any] = {
+        "target": target,
+        "features": features,
+        "drop": drop,
+        "drop_missing_target": drop_missing_target,
+        "decimal": decimal,
+    }
     opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+        source,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        later=True,
+        memory=memory,
+        **columns,
     )
     tested = open_test(source, data, scale)
     if test is not None:
-        opened, tested = _beside(opened, test, target, scale)
+        opened, tested = _beside(opened, test, columns, scale)
     if picks is not None and tested is None:
         raise InputError(
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
@@ -215,7 +238,7 @@ def _selector(method: str, kernel: str) -> Selector:
 
 
 def _beside(
-    opened: Source, word: str, target: str | None, scale: str | None
+    opened: Source, word: str, columns: dict[str, Any], scale: str | None
 ) -> tuple[Source, Source]:
     """The source and a test set from a file.
 
@@ -223,18 +246,14 @@ def _beside(
     both.
     """
     rows = len(opened.data)
-    test = open_source(word, target=target, scale=scale, later=True)
-    if target is None or opened.table is None or test.table is None:
+    test = open_source(word, scale=scale, later=True, **columns)
+    if columns["target"] is None or opened.table is None or test.table is None:
         return opened, test
-    columns = dict(zip(test.table.names, test.table.columns, strict=True))
-    missing = [name for name in opened.table.names if name not in columns]
+    missing = [name for name in opened.table.names if name not in test.table.names]
     if missing:
         raise InputError(f"--test {word} has no column {missing[0]!r}, and {opened.name} has one.")
-    both = [
-        [*column[:rows], *columns[name]]
-        for name, column in zip(opened.table.names, opened.table.columns, strict=True)
-    ]
-    joint = table_source(opened.name, Table(opened.table.names, both), target, None)
+    both = opened.table.joined(test.table)
+    joint = table_source(opened.name, both, Reading(**columns))
     joint = joint.scaled(scale, later=True)
     return replace(joint, data=joint.data[:rows]), replace(
         joint, name=test.name, data=joint.data[rows:]
