@@ -19,7 +19,8 @@ from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source, scaling
 from bicore.sources.opening import open_source
-from bicore.sources.tables import Table, table_source
+from bicore.sources.reading import Reading
+from bicore.sources.tables import table_source
 
 
 def appraise(
@@ -85,7 +86,7 @@ def selector(method: str, kernel: str) -> Selector:
 
 
 def beside(
-    opened: Source, word: str, target: str | None, scale: str | None
+    opened: Source, word: str, columns: dict[str, Any], scale: str | None
 ) -> tuple[Source, Source]:
     """The source and a test set from a file.
 
@@ -93,18 +94,14 @@ def beside(
     both.
     """
     rows = len(opened.data)
-    test = open_source(word, target=target, scale=scale, later=True)
-    if target is None or opened.table is None or test.table is None:
+    test = open_source(word, scale=scale, later=True, **columns)
+    if columns["target"] is None or opened.table is None or test.table is None:
         return opened, test
-    columns = dict(zip(test.table.names, test.table.columns, strict=True))
-    missing = [name for name in opened.table.names if name not in columns]
+    missing = [name for name in opened.table.names if name not in test.table.names]
     if missing:
         raise InputError(f"--test {word} has no column {missing[0]!r}, and {opened.name} has one.")
-    both = [
-        [*column[:rows], *columns[name]]
-        for name, column in zip(opened.table.names, opened.table.columns, strict=True)
-    ]
-    joint = table_source(opened.name, Table(opened.table.names, both), target, None)
+    both = opened.table.joined(test.table)
+    joint = table_source(opened.name, both, Reading(**columns))
     joint = joint.scaled(scale, later=True)
     return replace(joint, data=joint.data[:rows]), replace(
         joint, name=test.name, data=joint.data[rows:]

@@ -19,7 +19,11 @@ from bicore.cli.names import (
     POINTS,
 )
 from bicore.cli.options import (
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -105,6 +109,10 @@ def compare(
     ] = False,
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -209,7 +217,18 @@ def compare(
     as_kernel(kernel)  # an unknown name is refused before anything is read
     runtime = Runtime(device, memory=memory, threads=threads)
     opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+        source,
+        target=target,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        later=True,
+        memory=memory,
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
     )
     most = ours.MOST_POOL if asked is None else len(opened.data)
     pools = make_pools(opened, open_test(source, data, scale), task, pool, most, test)

@@ -9,7 +9,11 @@ from typing import Annotated
 import typer
 
 from bicore.cli.options import (
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -34,6 +38,10 @@ def kernel(
     kernel: KernelName = "ntk",
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -54,7 +62,16 @@ def kernel(
         from bicore.sources.opening import open_source
     check_output(out, force, (".npy",), "--out")
     opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit
+        source,
+        target=target,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
     )
     runtime = Runtime(device, dtype, None, threads)
     fitted = as_kernel(kernel).fitted(opened.data.x)

@@ -14,15 +14,37 @@ SourceWord = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV); "
+        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.jsonl|.parquet|.feather|.arrow "
+        "(text also .gz|.bz2|.zst), an image folder, or - (CSV); "
         "for select and estimate also a folder or 'pattern' of .npy|.npz|.parquet shards.",
     ),
 ]
 Target = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column to predict (tables).")
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The column to predict (tables); several of numbers with commas."
+    ),
+]
+Features = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Columns that serve as features, with commas (tables)."),
+]
+Drop = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Columns that are no features, with commas (tables)."),
+]
+DropMissingTarget = Annotated[
+    bool,
+    typer.Option("--drop-missing-target", help="Leave out rows without a target (tables)."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="comma|point", help="What stands before a fraction, where a table cannot tell."
+    ),
 ]
 Labels = Annotated[
-    str | None, typer.Option(metavar="FILE.npy", help="Labels for a .npy of features.")
+    str | None, typer.Option(metavar="FILE.npy", help="Labels of a .npy, or of a sparse .npz.")
 ]
 Folder = Annotated[
     str | None,

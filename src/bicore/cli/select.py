@@ -10,7 +10,11 @@ import typer
 
 from bicore.cli.names import JUDGES
 from bicore.cli.options import (
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     Labels,
@@ -27,7 +31,7 @@ from bicore.cli.options import (
 )
 from bicore.cli.progress import bar
 from bicore.cli.starting import starting
-from bicore.errors import as_option
+from bicore.errors import InputError, as_option
 
 
 def select(
@@ -44,6 +48,10 @@ def select(
     data_weights: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")
     ] = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -103,10 +111,6 @@ def select(
         ),
     ] = "approximate",
     exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
-    features: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMNS", help="In parts: column(s) of features, with commas."),
-    ] = None,
     outer: Annotated[
         str | None,
         typer.Option(
@@ -192,13 +196,16 @@ def select(
     outputs = Outputs(out, picture, as_json, quiet)
     outputs.check(force)
     count = read_size(size)
+    if tolerance is not None and count != "auto":
+        raise InputError(
+            f"--tolerance {tolerance} goes with --size auto, and the size is {size}; leave one of "
+            "them out."
+        )
     share = ours.TOLERANCE if tolerance is None else tolerance
     check_tolerance(share)
     regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
-    alone = ours.given(
-        features=features, outer=outer, passes=passes, state=state, skip_bad=skip_bad or None
-    )
+    alone = ours.given(outer=outer, passes=passes, state=state, skip_bad=skip_bad or None)
     reason = reason_for_parts(source, alone, runtime)
     if reason is not None:
         in_parts = InParts(
@@ -215,6 +222,9 @@ def select(
                 data=data,
                 limit=limit,
                 scale=scale,
+                drop=drop,
+                drop_missing_target=drop_missing_target or None,
+                decimal=decimal,
                 worth=worth or None,
                 judge=judge,
                 picture=picture,
@@ -230,6 +240,11 @@ def select(
         folder=data,
         scale=scale,
         limit=limit,
+        memory=memory,
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
     )
     outputs.check_rows(opened)
     plain = as_selector(method, **ours.options(method, given, regulariser))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bicore.cli.names import BUFFERS
 from bicore.cli.options import (
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
     Folder,
     Force,
     Labels,
@@ -52,6 +55,9 @@ def stream(
     ] = False,
     target: Target = None,
     labels: Labels = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -158,13 +164,26 @@ def stream(
     context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
     if append and source != "-":
         raise InputError(f"--append is for standard input, and the source is {source}; leave it.")
+    columns: dict[str, Any] = {
+        "drop": drop,
+        "drop_missing_target": drop_missing_target,
+        "decimal": decimal,
+    }
     if source == "-":
         ours.refuse_for_pipes(labels, data)
-        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch)
+        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch, **columns)
     else:
-        flow = WholeFlow(
-            open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+        whole = open_source(
+            source,
+            target=target,
+            labels=labels,
+            folder=data,
+            scale=scale,
+            limit=limit,
+            memory=memory,
+            **columns,
         )
+        flow = WholeFlow(whole)
     with StateFolder(state) as store:
         held = store.load(lambda path: load_state(path, buffer, fresh)) or fresh
         run = ours.Run(buffer, held, flow, batch, store, context)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bicore._version import __version__
 from bicore.cli.names import JUDGES, MOST, SEEDS
 from bicore.cli.options import (
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -53,6 +57,10 @@ def worth(
     ] = None,
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -102,12 +110,26 @@ def worth(
     chosen = ours.chosen(size, picks)
     selector = ours.selector(method, kernel)
     runtime = Runtime(device, memory=memory, threads=threads)
+    columns: dict[str, Any] = {
+        "target": target,
+        "features": features,
+        "drop": drop,
+        "drop_missing_target": drop_missing_target,
+        "decimal": decimal,
+    }
     opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+        source,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        later=True,
+        memory=memory,
+        **columns,
     )
     tested = open_test(source, data, scale)
     if test is not None:
-        opened, tested = ours.beside(opened, test, target, scale)
+        opened, tested = ours.beside(opened, test, columns, scale)
     if picks is not None and tested is None:
         raise InputError(
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
