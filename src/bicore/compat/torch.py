@@ -132,7 +132,7 @@ def select_from(
             seed=number,
         )
 
-    sight = _Sight(model, layer, runtime or Runtime(), clock)
+    sight = Sight(model, layer, runtime or Runtime(), clock)
     if folder is not None:
         source = sight.on_disk(read(data), folder)
         judge = None if outer is None else sight.rows(read(outer))
@@ -175,8 +175,8 @@ def _looks(method: str | Selector) -> bool:
 
 
 @dataclass(frozen=True)
-class _Sight:
-    """How rows are seen: by which model, within which limits."""
+class Sight:
+    """How rows are seen: by which model, and within which limits; other doors use it as well."""
 
     model: Any
     layer: str | None
