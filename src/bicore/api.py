@@ -13,6 +13,7 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
+from bicore.networks.loading import is_torch_data
 from bicore.picking import as_seed, continued
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
@@ -68,7 +69,7 @@ def select(
         A method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding",
         "icarl", …) or a selector.
     model : torch.nn.Module, optional
-        The current network, for methods that look at one.
+        The current network, for methods that look at one; others refuse it.
     tolerance : float, optional
         With ``size="auto"``: how far above the full model's loss on the points that judge, as a
         share; 0.02 by default.
@@ -111,7 +112,9 @@ def select(
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
         return request.select(initial, method, model, tolerance)
+    _refuse_unread(x)
     selector = _chooser(method, options)
+    _refuse_unused(model, selector)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
@@ -416,7 +419,26 @@ def _selector(options: dict[str, Any]) -> BilevelSelector:
     return BilevelSelector(**{**OPEN, **options})
 
 
+def _refuse_unread(x: Any) -> None:
+    """A data set of torch is an array to NumPy only after every item of it was read."""
+    if is_torch_data(x):
+        raise InputError(
+            f"x is a {type(x).__name__} of torch, which would be read whole; let a network say "
+            "what its rows are, in batches: bicore.compat.torch.select_from(x, size, model=…)."
+        )
+
+
+def _refuse_unused(model: Any, selector: Selector) -> None:
+    if model is not None and not (selector.needs_model or selector.fits_model):
+        raise InputError(
+            f"model= is given, and {selector.name} looks at no model; leave it out, use a method "
+            "that does, or select by its embeddings: bicore.compat.torch.select_from(dataset, "
+            "size, model=…)."
+        )
+
+
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
+    _refuse_unread(x)
     if not isinstance(x, Dataset):
         return Dataset(x, y, weight)
     if y is not None or weight is not None:
