@@ -40,6 +40,7 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
+from bicore.cli.report import ReportPage, write_comparison
 from bicore.comparison.findings import Findings, findings_of
 from bicore.comparison.grid import Comparison, Grid
 from bicore.comparison.judges import JUDGES, Judge
@@ -162,6 +163,7 @@ def compare(
             help="Draw accuracy against size, or along the stream.",
         ),
     ] = None,
+    report: ReportPage = None,
     stream: Annotated[
         bool,
         typer.Option(
@@ -222,6 +224,7 @@ def compare(
     Example: bicore compare digits --stream --capacity 50 --order sorted --seeds 5
     """
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+    check_output(report, force, (".html", ".htm"), "--report")
     own = {
         "buffers": buffers,
         "capacity": capacity,
@@ -248,7 +251,7 @@ def compare(
     for one in judges:
         one.check(tuple(opened.data.x.shape[1:]), pools.outputs)
     job = _Job(pools, judges, steps, kernel, seeds, runtime, everything, records)
-    shown = _Shown(measure, picture, as_json, quiet)
+    shown = _Shown(measure, picture, as_json, quiet, report)
     if asked is None:
         _compare_selections(job, counts, named, task, shown)
     else:
@@ -286,6 +289,7 @@ class _Shown:
     picture: Path | None
     as_json: bool
     quiet: bool
+    report: Path | None
 
 
 def _compare_selections(
@@ -304,6 +308,7 @@ def _compare_selections(
         _say(job.pools, run, left)
     stopped = work(run, shown.quiet or shown.as_json)
     _finish(run, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    write_comparison(run, shown.measure, shown.report, shown.as_json, "rows selected")
     _end(run, stopped)
 
 
@@ -315,6 +320,7 @@ def _compare_streams(job: _Job, asked: StreamRequest, shown: _Shown) -> None:
         say_streams(run, asked)
     stopped = work(run, shown.quiet or shown.as_json)
     finish_streams(run, asked, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    write_comparison(run, shown.measure, shown.report, shown.as_json, "rows seen")
     _end(run, stopped)
 
 

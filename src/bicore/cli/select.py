@@ -39,9 +39,10 @@ from bicore.cli.options import (
     read_size,
 )
 from bicore.cli.progress import bar
+from bicore.cli.report import ReportPage, if_it_can_be, say_price, worth_wanted, write_selection
 from bicore.cli.select_shards import InParts, Opening, reason_for_parts
-from bicore.cli.worth import appraise, report, told
-from bicore.comparison.answer import Worth
+from bicore.cli.worth import appraise, told
+from bicore.cli.worth import report as sentences
 from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.judges import JUDGES
 from bicore.coreset import Coreset, Status
@@ -167,9 +168,12 @@ def select(
         typer.Option("--skip-bad", help="In parts: leave out and count rows that are not finite."),
     ] = False,
     worth: Annotated[
-        bool,
-        typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--worth/--no-worth",
+            help="Then say how many random rows score as much, for a price; --report does so too.",
+        ),
+    ] = None,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -186,6 +190,7 @@ def select(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")
     ] = None,
+    report: ReportPage = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever is drawn at random.")] = 0,
     device: Device = "auto",
     dtype: Precision = "float64",
@@ -220,8 +225,9 @@ def select(
     )
     wanted = Large.EXACT if exact else as_option("--large", large, Large)
     _check_options(method, given)
-    _check_worth(worth, judge, initial)
-    outputs = Outputs(out, picture, as_json, quiet)
+    judging = worth_wanted(worth, report, initial)
+    _check_worth(judging, judge, initial)
+    outputs = Outputs(out, picture, as_json, quiet, report)
     outputs.check(force)
     count = read_size(size)
     share = TOLERANCE if tolerance is None else tolerance
@@ -250,6 +256,7 @@ def select(
                 worth=worth or None,
                 judge=judge,
                 picture=picture,
+                report=report,
             )
         )
         in_parts.expect() if dry_run else in_parts.run()
@@ -275,10 +282,10 @@ def select(
         print(_expected(decision.estimate, as_json))
         return
     appraiser = None
-    if worth:
+    if judging:
         tested = open_test(source, data, scale)
         appraiser = _Appraiser(opened, tested, runtime, plain, task, wanted, judge)
-        appraiser.check(count)
+        appraiser = if_it_can_be(appraiser, count, worth)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = _selected(selector, opened.data, count, share, begun, seed, context)
@@ -299,15 +306,10 @@ class _Appraiser:
 
     def check(self, size: int | float | str) -> None:
         """Refuse what cannot be judged before any work."""
-        self._of(1 if size == "auto" else size)
+        self.of(1 if size == "auto" else size)
 
-    def find(self, coreset: Coreset, outputs: Outputs) -> Worth | None:
-        """Judge; None where it was interrupted. What stands in for too much work is known."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LargeDataWarning)
-            return told(self._of(coreset), outputs.quiet, outputs.as_json)
-
-    def _of(self, chosen: Any) -> Appraisal:
+    def of(self, chosen: Any) -> Appraisal:
+        """The appraisal of a coreset, or of a size."""
         # Standardised rows no longer tell by which numbers a test set would have to be scaled.
         test = None if self.source.scale == "standard" else self.own_test
         return appraise(
@@ -487,7 +489,12 @@ def _finish(
     if not outputs.as_json and (not outputs.quiet or outputs.out is None):
         written = [path for path in (kept, outputs.picture) if path is not None]
         print("\n".join(_report(source, coreset, written)), flush=True)
-    judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
+    appraisal = None if appraiser is None or stopped else appraiser.of(coreset)
+    judged = {} if appraisal is None else _judged(appraisal, outputs)
+    if outputs.report is not None and judged != UNJUDGED:
+        write_selection(source, coreset, notes, appraisal, outputs.report)
+        if not outputs.as_json and not outputs.quiet:
+            print(f"written: {outputs.report}")
     if outputs.as_json:
         print(json.dumps({**answer(coreset), **judged}))
     if judged == UNJUDGED:
@@ -502,13 +509,16 @@ def _finish(
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _judged(appraiser: _Appraiser, coreset: Coreset, outputs: Outputs) -> dict[str, Any]:
+def _judged(appraisal: Appraisal, outputs: Outputs) -> dict[str, Any]:
     """What the rows are worth, printed unless it is to be JSON."""
-    found = appraiser.find(coreset, outputs)
+    say_price(appraisal, outputs.report, outputs.quiet)
+    with warnings.catch_warnings():  # what stands in for too much work is known
+        warnings.simplefilter("ignore", LargeDataWarning)
+        found = told(appraisal, outputs.quiet, outputs.as_json)
     if found is None:
         return UNJUDGED
     if not outputs.as_json:
-        print("\n".join(report(found)))
+        print("\n".join(sentences(found)))
     return {"worth": found.as_dict()}
 
 
