@@ -72,6 +72,7 @@ def comparison_page(
         "along": along,
         "random": RANDOM,
         "sizes": [int(size) for size in run.grid.sizes],
+        "start": _start(findings[0], run.grid.sizes),
         "methods": list(run.grid.methods),
         "judges": [_view(run, one) for one in findings],
         "parameters": _parameters(run),
@@ -101,7 +102,7 @@ def headline(found: Findings, size: int) -> str:
     --------
     See :func:`comparison_page`, which has one for every size.
     """
-    best = next((one for one in found.summary.entries if one.size == size and one.best), None)
+    best = _best(found, size)
     if best is None:
         return "Nothing to compare yet"
     random = found.summary.of(RANDOM, size)
@@ -116,6 +117,21 @@ def headline(found: Findings, size: int) -> str:
 def _few(worth: Equivalent) -> str:
     """The random rows in words; the sizes compared say no more than that they lie beyond."""
     return f"more than {worth.sizes[-1]} random ones" if worth.beyond else str(worth)
+
+
+def _start(found: Findings, sizes: Sequence[int]) -> int:
+    """The place of the size that the page begins with: the largest one whose worth is a number."""
+    told = []
+    for place, size in enumerate(sizes):
+        best = _best(found, size)
+        worth = None if best is None else found.worth.get((best.method, size))
+        if worth is not None and not worth.beyond:
+            told.append(place)
+    return told[-1] if told else len(sizes) - 1
+
+
+def _best(found: Findings, size: int) -> Entry | None:
+    return next((one for one in found.summary.entries if one.size == size and one.best), None)
 
 
 def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:

@@ -100,6 +100,18 @@ function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle) {
     shape("text", { x: box.left - 7, y: box.top - 9, "text-anchor": "start", dx: "-18" }, yTitle),
   );
 }
+/* A headline of the kind "50 rows … are worth 480 random ones (410–560)", its numbers in colour. */
+function titled(title, text) {
+  const parts = /^(Your )?(\d+ rows?)( .*?are worth )((?:more than |at least |at most )?\d+)( random ones)(.*)$/.exec(text);
+  title.replaceChildren();
+  if (!parts) {
+    title.append(text);
+    return;
+  }
+  const [, your, rows, words, count, ones, ends] = parts;
+  title.append(your || "", element("span", { class: "big" }, rows), words, element("span", { class: "rival" }, count), ones);
+  title.append(element("span", { class: "ends" }, ends));
+}
 const way = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 const band = (upper, lower) => `${way(upper)}L${way([...lower].reverse()).slice(1)}Z`;
 

@@ -1,7 +1,7 @@
 
 /* The page of a comparison. A judge and a size move everything. */
 const { sizes, methods, judges } = facts;
-const state = { place: sizes.length - 1, judge: 0 };
+const state = { place: facts.start, judge: 0 };
 const colours = new Map(methods.map((name, code) => [name, name === facts.random ? "var(--random)" : colourOf(code, false, methods.length)]));
 const own = () => judges[state.judge];
 const at = (method, size) => own().entries.find((one) => one.method === method && one.size === size);
@@ -10,13 +10,13 @@ const margin = (entry) => entry.error || 0;
 let moveCurve = () => {};
 
 function drawCurve() {
-  const entries = own().entries;
-  const references = own().references.filter((one) => one.name === "all data");
-  const values = [...entries.flatMap((one) => [one.mean - margin(one), one.mean + margin(one)]), ...references.map((one) => one.mean)];
-  const floor = own().measure === "R²" ? -0.5 : -Infinity;
-  const low = Math.max(floor, Math.min(...values));
-  const high = Math.max(...values, low + 1e-6);
   return chart(byId("curve"), 360, (svg, width, height) => {
+    const entries = own().entries;
+    const references = own().references.filter((one) => one.name === "all data");
+    const values = [...entries.flatMap((one) => [one.mean - margin(one), one.mean + margin(one)]), ...references.map((one) => one.mean)];
+    const floor = own().measure === "R²" ? -0.5 : -Infinity;
+    const low = Math.max(floor, Math.min(...values));
+    const high = Math.max(...values, low + 1e-6);
     const box = { left: 46, right: width - 12, top: 30, bottom: height - 44 };
     const [first, last] = [sizes[0], sizes[sizes.length - 1]];
     const x = first === last ? () => (box.left + box.right) / 2 : logarithmic(first, last, box.left + 10, box.right - 10);
@@ -27,7 +27,7 @@ function drawCurve() {
     for (const one of references) {
       const level = y(one.mean);
       svg.append(shape("line", { x1: box.left, x2: box.right, y1: level, y2: level, stroke: "var(--soft)", "stroke-dasharray": "2 5" }),
-        shape("text", { x: box.left + 4, y: level - 6 < 12 ? level + 14 : level - 6 }, one.name));
+        shape("text", { x: box.left + 4, y: level + 15 }, one.name));
     }
     const marker = shape("line", { y1: box.top, y2: box.bottom, stroke: "var(--ink)", "stroke-width": 1.2, opacity: 0.5 });
     svg.append(marker);
@@ -95,7 +95,7 @@ function every() {
     : "";
 }
 function headline() {
-  byId("headline").textContent = own().headlines[state.place];
+  titled(byId("headline"), own().headlines[state.place]);
   byId("lede").textContent = own().headlines[state.place] === "Random is enough here"
     ? `At ${whole(sizes[state.place])} rows no method is clearly better than drawing them at random.`
     : `Judged by a model trained on each selection alone, on rows that no method saw.`;
@@ -115,17 +115,22 @@ function start() {
   document.title = `${facts.name}: ${methods.length} methods compared · bicore`;
   byId("kicker").append(element("b", {}, facts.name), ` · ${plural(methods.length, "method")} compared`);
   byId("curve-caption").textContent = `${own().measure} by ${facts.along}, with a band of one standard error; the numbers are in the tables below.`;
+  const redrawn = drawCurve();
   if (judges.length > 1) {
     byId("judge").append(...judges.map((one, place) => element("option", { value: place }, one.judge)));
     byId("judge-choice").hidden = false;
     byId("judge").addEventListener("change", () => {
       state.judge = Number(byId("judge").value);
-      drawCurve()();
+      redrawn();
       every();
       moveTo(state.place);
     });
   }
-  drawCurve();
+  methods.forEach((name) => {
+    const dot = element("i", { "aria-hidden": "true" });
+    dot.style.background = colours.get(name);
+    byId("legend").append(element("li", {}, dot, element("span", { title: name }, name)));
+  });
   every();
   if (facts.failed.length) {
     definitions(byId("failures"), facts.failed);
@@ -136,6 +141,6 @@ function start() {
   slider.max = String(sizes.length - 1);
   slider.addEventListener("input", () => moveTo(Number(slider.value)));
   playing(byId("play"), slider, moveTo);
-  moveTo(sizes.length - 1);
+  moveTo(facts.start);
 }
 start();

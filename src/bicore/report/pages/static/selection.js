@@ -28,22 +28,12 @@ function headline() {
   document.title = `${facts.name}: ${total} of ${whole(facts.rows)} rows · bicore`;
   byId("kicker").append(element("b", {}, facts.name), ` · ${whole(total)} of ${plural(facts.rows, "row")} chosen`);
   const title = byId("headline");
-  title.replaceChildren();
   if (!answer) {
-    title.append(`${whole(total)} of ${plural(facts.rows, "row")}, best first`);
+    title.textContent = `${whole(total)} of ${plural(facts.rows, "row")}, best first`;
     byId("lede").textContent = "What they are worth in random rows was not judged here.";
     return;
   }
-  if (answer.verdict === "worth more than random") {
-    const rival = answer.rivals[0].words;
-    const cut = rival.indexOf("(");
-    const count = /^(at least )?\d+/.exec(rival)[0];
-    title.append("Your ", element("span", { class: "big" }, `${answer.size} rows`), " are worth ",
-      element("span", { class: "rival" }, count), rival.slice(count.length, cut),
-      element("span", { class: "ends" }, rival.slice(cut)));
-  } else {
-    title.append(answer.headline);
-  }
+  titled(title, answer.headline);
   const others = answer.rivals.slice(1).map((one) => `, and ${one.words}`).join("");
   const told = answer.headline === answer.sentence ? "" : `${answer.sentence}${others}. `;
   const beside = told || !others ? "" : `${others.slice(2, 3).toUpperCase()}${others.slice(3)}. `;
