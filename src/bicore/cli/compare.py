@@ -31,6 +31,7 @@ from bicore.cli.options import (
     Limit,
     Memory,
     Quiet,
+    ReportPage,
     Scale,
     SourceWord,
     Target,
@@ -130,6 +131,7 @@ def compare(
             help="Draw accuracy against size, or along the stream.",
         ),
     ] = None,
+    report: ReportPage = None,
     stream: Annotated[
         bool,
         typer.Option(
@@ -199,6 +201,7 @@ def compare(
         from bicore.selectors.names import as_kernel
         from bicore.sources.opening import open_source, open_test
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+    check_output(report, force, (".html", ".htm"), "--report")
     own = {
         "buffers": buffers,
         "capacity": capacity,
@@ -236,7 +239,7 @@ def compare(
     for one in judges:
         one.check(tuple(opened.data.x.shape[1:]), pools.outputs)
     job = ours.Job(pools, judges, steps, kernel, seeds, runtime, everything, records)
-    shown = ours.Shown(measure, picture, as_json, quiet)
+    shown = ours.Shown(measure, picture, as_json, quiet, report)
     if asked is None:
         ours.compare_selections(job, counts, named, task, shown)
     else:

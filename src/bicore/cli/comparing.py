@@ -15,6 +15,7 @@ from bicore.cli.compare_run import means_of, notes_of, view_of, work
 from bicore.cli.compare_stream import StreamRequest, finish_streams, say_streams
 from bicore.cli.compare_table import table
 from bicore.cli.names import DEFAULT_METHODS, MOST_WHOLE
+from bicore.cli.report import write_comparison
 from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.comparison.findings import Findings, findings_of
 from bicore.comparison.grid import Comparison, Grid
@@ -78,6 +79,7 @@ class Shown:
     picture: Path | None
     as_json: bool
     quiet: bool
+    report: Path | None
 
 
 def compare_selections(
@@ -96,6 +98,7 @@ def compare_selections(
         _say(job.pools, run, left)
     stopped = work(run, shown.quiet or shown.as_json)
     _finish(run, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    write_comparison(run, shown.measure, shown.report, shown.as_json, "rows selected")
     _end(run, stopped)
 
 
@@ -107,6 +110,7 @@ def compare_streams(job: Job, asked: StreamRequest, shown: Shown) -> None:
         say_streams(run, asked)
     stopped = work(run, shown.quiet or shown.as_json)
     finish_streams(run, asked, shown.measure, shown.picture, shown.as_json, shown.quiet)
+    write_comparison(run, shown.measure, shown.report, shown.as_json, "rows seen")
     _end(run, stopped)
 
 

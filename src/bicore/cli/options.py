@@ -79,6 +79,10 @@ Memory = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Write a page that shows it: one file, no network."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
 
 

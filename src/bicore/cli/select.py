@@ -22,6 +22,7 @@ from bicore.cli.options import (
     Memory,
     Precision,
     Quiet,
+    ReportPage,
     Scale,
     SourceWord,
     Target,
@@ -130,9 +131,12 @@ def select(
         typer.Option("--skip-bad", help="In parts: leave out and count rows that are not finite."),
     ] = False,
     worth: Annotated[
-        bool,
-        typer.Option("--worth", help="Then say how many random rows score as much, for a price."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--worth/--no-worth",
+            help="Then say how many random rows score as much, for a price; --report does so too.",
+        ),
+    ] = None,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -149,6 +153,7 @@ def select(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")
     ] = None,
+    report: ReportPage = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever is drawn at random.")] = 0,
     device: Device = "auto",
     dtype: Precision = "float64",
@@ -170,6 +175,7 @@ def select(
     with starting():
         from bicore.cli import selecting as ours
         from bicore.cli.answering import Outputs
+        from bicore.cli.report import if_it_can_be, worth_wanted
         from bicore.cli.select_shards import InParts, Opening, reason_for_parts
         from bicore.runtime import Context, Runtime
         from bicore.selectors.large import Large
@@ -192,8 +198,9 @@ def select(
     )
     wanted = Large.EXACT if exact else as_option("--large", large, Large)
     ours.check_options(method, given)
-    ours.check_worth(worth, judge, initial)
-    outputs = Outputs(out, picture, as_json, quiet)
+    judging = worth_wanted(worth, report, initial)
+    ours.check_worth(judging, judge, initial)
+    outputs = Outputs(out, picture, as_json, quiet, report)
     outputs.check(force)
     count = read_size(size)
     if tolerance is not None and count != "auto":
@@ -228,6 +235,7 @@ def select(
                 worth=worth or None,
                 judge=judge,
                 picture=picture,
+                report=report,
             )
         )
         in_parts.expect() if dry_run else in_parts.run()
@@ -258,10 +266,10 @@ def select(
         print(ours.expected(decision.estimate, as_json))
         return
     appraiser = None
-    if worth:
+    if judging:
         tested = open_test(source, data, scale)
         appraiser = ours.Appraiser(opened, tested, runtime, plain, task, wanted, judge)
-        appraiser.check(count)
+        appraiser = if_it_can_be(appraiser, count, worth)
     with bar("selecting", quiet or as_json) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = ours.selected(selector, opened.data, count, share, begun, seed, context)

@@ -21,9 +21,10 @@ from bicore.cli.answering import (
     free_name,
     outcome,
 )
-from bicore.cli.appraising import appraise, report, told
+from bicore.cli.appraising import appraise, told
+from bicore.cli.appraising import report as sentences
+from bicore.cli.report import say_price, write_selection
 from bicore.cli.starting import EXIT_INTERRUPTED
-from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
@@ -65,15 +66,10 @@ class Appraiser:
 
     def check(self, size: int | float | str) -> None:
         """Refuse what cannot be judged before any work."""
-        self._of(1 if size == "auto" else size)
+        self.of(1 if size == "auto" else size)
 
-    def find(self, coreset: Coreset, outputs: Outputs) -> Worth | None:
-        """Judge; None where it was interrupted. What stands in for too much work is known."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LargeDataWarning)
-            return told(self._of(coreset), outputs.quiet, outputs.as_json)
-
-    def _of(self, chosen: Any) -> Appraisal:
+    def of(self, chosen: Any) -> Appraisal:
+        """The appraisal of a coreset, or of a size."""
         # Standardised rows no longer tell by which numbers a test set would have to be scaled.
         test = None if self.source.scale == "standard" else self.own_test
         return appraise(
@@ -253,7 +249,12 @@ def finish(
     if not outputs.as_json and (not outputs.quiet or outputs.out is None):
         written = [path for path in (kept, outputs.picture) if path is not None]
         print("\n".join(_report(source, coreset, written)), flush=True)
-    judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
+    appraisal = None if appraiser is None or stopped else appraiser.of(coreset)
+    judged = {} if appraisal is None else _judged(appraisal, outputs)
+    if outputs.report is not None and judged != UNJUDGED:
+        write_selection(source, coreset, notes, appraisal, outputs.report)
+        if not outputs.as_json and not outputs.quiet:
+            print(f"written: {outputs.report}")
     if outputs.as_json:
         print(json.dumps({**answer(coreset), **judged}))
     if judged == UNJUDGED:
@@ -268,13 +269,16 @@ def finish(
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _judged(appraiser: Appraiser, coreset: Coreset, outputs: Outputs) -> dict[str, Any]:
+def _judged(appraisal: Appraisal, outputs: Outputs) -> dict[str, Any]:
     """What the rows are worth, printed unless it is to be JSON."""
-    found = appraiser.find(coreset, outputs)
+    say_price(appraisal, outputs.report, outputs.quiet)
+    with warnings.catch_warnings():  # what stands in for too much work is known
+        warnings.simplefilter("ignore", LargeDataWarning)
+        found = told(appraisal, outputs.quiet, outputs.as_json)
     if found is None:
         return UNJUDGED
     if not outputs.as_json:
-        print("\n".join(report(found)))
+        print("\n".join(sentences(found)))
     return {"worth": found.as_dict()}
 
 
