@@ -35,6 +35,7 @@ NAMES = (
     "limits",
     "battery",
     "worth",
+    "estimates",
     "scale",
     "page",
 )
