@@ -36,6 +36,7 @@ NAMES = (
     "limits",
     "battery",
     "worth",
+    "estimates",
     "scale",
     "page",
 )
