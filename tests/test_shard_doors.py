@@ -21,7 +21,8 @@ from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.progress import ProgressLine
 from bicore.selectors.from_shards import space_of
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
-from bicore.shards.selection import Selection, passes_left
+from bicore.shards.request import passes_left
+from bicore.shards.selection import Selection
 from bicore.shards.sources import ArrayShards
 
 

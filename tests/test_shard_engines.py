@@ -13,9 +13,10 @@ from bicore.moments import Moments
 from bicore.moments.features import RandomReLU, Rows
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.gpu import Card
+from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.sources import ArrayShards, NpyShards
-from bicore.shards.work import Counting, Held, Scoring, largest
+from bicore.shards.work import Counting, Held
 
 
 def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
@@ -40,6 +41,7 @@ class TestCard:
         x, y = rows(dtype=dtype, classes=classes)
         both(ArrayShards(x, y, part_rows=250), 30)
         both(ArrayShards(x, y, part_rows=250), 12, passes="exact", rule="gradient")
+        both(ArrayShards(x, y, part_rows=250), 12, passes="exact", quotas={1: 3})
 
     def test_targets_weights_priors_and_maps_too(self):
         x, y = rows()
