@@ -49,8 +49,9 @@ def select(
     ----------
     x, y : array
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
-        such as ``'part-*.parquet'``, a list of paths or a :class:`bicore.shards.ShardSource` as x
-        is read in parts and never loaded whole (:func:`bicore.shards.select_from_shards`).
+        such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
+        :class:`bicore.shards.ShardSource` as x is read in parts and never loaded whole
+        (:func:`bicore.shards.select_from_shards`).
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
         the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
@@ -83,9 +84,9 @@ def select(
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
         said; ``method="paper"`` has the paper's. Of rows in parts: features and target (columns),
-        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, exchange,
-        skip_bad, state, executor; features stand in for a kernel other than linear, with a
-        :class:`LargeDataWarning`.
+        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, quotas,
+        exchange, skip_bad, state, executor or dask (the address of a scheduler); features stand in
+        for a kernel other than linear, with a :class:`LargeDataWarning`.
 
     Returns
     -------
@@ -327,7 +328,9 @@ def _in_parts(x: Any) -> bool:
     """Whether rows are given as a source, a path, a pattern or a list of paths."""
     if type(x) in (list, tuple):
         return len(x) > 0 and all(map(_is_path, x))
-    return _is_path(x) or (hasattr(x, "parts") and hasattr(x, "read"))
+    return (
+        _is_path(x) or hasattr(x, "__dask_graph__") or (hasattr(x, "parts") and hasattr(x, "read"))
+    )
 
 
 def _is_path(x: Any) -> bool:

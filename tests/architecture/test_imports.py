@@ -20,7 +20,7 @@ LAYERS = [
     ["shards"],
     ["bilevel"],
     ["selectors"],
-    ["active", "api", "memory"],
+    ["active", "api", "distributed", "memory"],
     ["comparison"],
     ["compat", "report"],
     ["cli"],

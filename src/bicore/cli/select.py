@@ -126,6 +126,12 @@ def select(
         Path | None,
         typer.Option(metavar="DIR", help="In parts: where a stopped selection goes on from."),
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="In parts: a Dask scheduler whose workers read them, tcp://…"
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="In parts: leave out and count rows that are not finite."),
@@ -212,7 +218,9 @@ def select(
     check_tolerance(share)
     regulariser = read_regulariser(inner_reg or "auto")
     runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
-    alone = ours.given(outer=outer, passes=passes, state=state, skip_bad=skip_bad or None)
+    alone = ours.given(
+        outer=outer, passes=passes, state=state, dask=dask, skip_bad=skip_bad or None
+    )
     reason = reason_for_parts(source, alone, runtime)
     if reason is not None:
         in_parts = InParts(

@@ -175,7 +175,8 @@ class InParts:
         return source
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.asked.options.items() if name != "state"}
+        beside = ("state", "executor")
+        return {name: value for name, value in self.asked.options.items() if name not in beside}
 
     def _state(self) -> Any:
         return self.asked.options.get("state")
