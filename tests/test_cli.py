@@ -484,7 +484,8 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     )
     try:
         assert process.stderr is not None
-        process.stderr.readline()  # the source is read and selection begins
+        while not process.stderr.readline().startswith("digits: "):
+            pass  # until the source is read and selection begins
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -77,8 +77,8 @@ class Written:
             return
         try:
             how(path)
-        except Exception as error:  # whatever it is: hours may stand behind these points
-            reason = getattr(error, "strerror", None) or error
+        except (Exception, KeyboardInterrupt) as error:  # hours may stand behind these points
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             place = f" The points are printed, and {self._rescue()}." if holds else ""
             self.failures.append(f"{path} could not be written ({reason}).{place}")
         else:

@@ -49,7 +49,7 @@ def show(
 
 
 def _line(name: str, words: str) -> None:
-    say(f"  {name:15s} {words}")
+    say(f"  {name[:MOST_CHARACTERS]:15s} {words}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def _origin(known: Provenance) -> dict[str, Any]:
 
 def _words(value: Any) -> str:
     """One line of anything a file may hold."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
     text = str(value)
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{name} {part}" for name, part in value.items())
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
 
 

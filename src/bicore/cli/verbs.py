@@ -62,6 +62,8 @@ def run() -> tuple[int, str | None]:
         return app(standalone_mode=False) or 0, None
     except _REFUSAL as error:
         return _refused(error)
+    except typer.Abort:  # an interrupt while options are read, to some versions of typer
+        return EXIT_INTERRUPTED, "interrupted; there is nothing to keep."
 
 
 def _refused(error: Any) -> tuple[int, str | None]:
