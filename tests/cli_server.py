@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import pydoc
+import resource
 import subprocess
 import sys
 import tempfile
@@ -43,13 +45,30 @@ class Server:
             cwd=root,
         )
 
-    def __call__(self, *words: Any, cwd: Any = None, input: str = "") -> Result:
+    def __call__(
+        self,
+        *words: Any,
+        cwd: Any = None,
+        input: str = "",
+        largest_file: int | None = None,
+        output: str | None = None,
+        encoding: str = "utf-8",
+        patch: dict[str, Any] | None = None,
+        without: tuple[str, ...] = (),
+    ) -> Result:
+        """Run it; a file may have at most so many bytes, standard output goes to a path and has an
+        encoding, some names have other values, and others are not there."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         request = {
             "words": [str(word) for word in words],
             "cwd": str(cwd or Path.cwd()),
             "input": input,
+            "largest_file": largest_file,
+            "output": output,
+            "encoding": encoding,
+            "patch": patch or {},
+            "without": without,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -105,10 +124,22 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
     try:
         for source, target in ((given, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
+        if request["output"] is not None:
+            os.dup2(os.open(request["output"], os.O_WRONLY), 1)
         sys.stdin = os.fdopen(0, "r")
-        sys.stdout = os.fdopen(1, "w")
+        sys.stdout = os.fdopen(1, "w", encoding=request["encoding"])
         sys.stderr = os.fdopen(2, "w")
         os.chdir(request["cwd"])
+        # no test finds the records of another
+        os.environ["BICORE_CACHE"] = os.path.join(request["cwd"], "cache")
+        for place, value in request["patch"].items():
+            owner, _, name = place.rpartition(".")
+            setattr(pydoc.locate(owner), name, value)
+        for place in request["without"]:
+            owner, _, name = place.rpartition(".")
+            delattr(pydoc.locate(owner), name)
+        if request["largest_file"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
         sys.argv = ["bicore", *request["words"]]
         from bicore.cli.app import main
 

@@ -482,7 +482,8 @@ def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     )
     try:
         assert process.stderr is not None
-        process.stderr.readline()  # the source is read and selection begins
+        while not process.stderr.readline().startswith("digits: "):
+            pass  # until the source is read and selection begins
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -591,15 +592,7 @@ def test_kernel_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     np.testing.assert_allclose(
         np.load(out), plain(RBF(0.1), __import__("torch").from_numpy(X)).numpy(), rtol=1e-12
     )
-    part = module.part_of(out)
-    note = module.part_of(out).with_suffix(".json")
-    part.write_bytes(out.read_bytes()[:1000])
-    module._note(note, job | {"done": 35})
-    assert module._done(part, note, job) == 0  # damaged
-    part.write_bytes(out.read_bytes())
-    assert module._done(part, note, job) == 35
-    module._note(module.part_of(out).with_suffix(".json"), job | {"kernel": "other", "done": 35})
-    assert module._done(module.part_of(out), module.part_of(out).with_suffix(".json"), job) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["K.npy"]
 
 
 def test_help_has_an_example_on_every_command(bicore):

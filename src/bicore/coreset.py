@@ -19,7 +19,9 @@ from bicore.errors import InputError
 from bicore.files import replacing
 
 FORMAT = 2
-_ARRAYS = ("indices", "weights", "ids", "objectives")
+#: The arrays of a file with the kinds of their numbers.
+_ARRAY_KINDS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
+_ARRAYS = tuple(_ARRAY_KINDS)
 #: Points that a notebook shows.
 SHOWN = 10
 
@@ -127,10 +129,52 @@ class Provenance:
     def read(cls, stored: Mapping[str, Any]) -> Provenance:
         """What a file holds; names of later versions are passed over."""
         known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
+        defaults = {one.name: one.default for one in fields(cls)}
+        for name, value in known.items():
+            if value is not None or defaults[name] is not None:
+                _typed(name, value, *_JSON_TYPES[name])
         for name in ("classes", "notes"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
+        if any(type(note) is not str for note in known.get("notes", ())):
+            raise ValueError("its notes are not text")
         return cls(**known)
+
+
+#: What JSON makes of each field of a provenance; a number of NumPy's is written as text.
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("method", "fingerprint", "configuration", "task", "loss", "kernel"), (str,)),
+    **dict.fromkeys(("rows", "seed"), (int, str)),
+    **dict.fromkeys(
+        ("seconds", "preparation_seconds", "empty_objective", "inner_reg"), (int, float)
+    ),
+    **dict.fromkeys(("per_point", "automatic"), (bool,)),
+    **dict.fromkeys(("classes", "notes"), (list,)),
+}
+
+
+def _typed(name: str, value: Any, *kinds: type) -> Any:
+    """A value of a file, which has one of these types exactly: JSON knows no others."""
+    if type(value) not in kinds:
+        raise ValueError(f"its {name} is of type {type(value).__name__}")
+    return value
+
+
+def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The head and the arrays of a file, whose members say that they are no larger than it is."""
+    with zipfile.ZipFile(path) as archive:  # np.savez packs nothing, so nothing can unfold
+        members = archive.infolist()
+    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise ValueError("its parts are compressed, which those of a coreset never are")
+    if sum(one.file_size for one in members) > os.path.getsize(path):
+        raise ValueError("its parts are larger than the file")
+    with np.load(path, allow_pickle=False) as stored:
+        head = json.loads(str(stored["head"]))
+        arrays = {name: stored[name] for name in _ARRAYS}
+    for name, kinds in _ARRAY_KINDS.items():
+        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in kinds:
+            raise ValueError(f"its {name} are no list of numbers")
+    return _typed("head", head, dict), arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -558,34 +602,22 @@ class Coreset:
         See :meth:`save`.
         """
         try:
-            stored = np.load(path, allow_pickle=False)
-            with stored:
-                head = json.loads(str(stored["head"]))
-                arrays = {name: stored[name] for name in _ARRAYS}
+            head, arrays = _unpacked(path)
             found = head.get("format")
             if found == FORMAT:
-                known = Provenance.read(head["provenance"])
-                status = Status(head["status"])
                 return cls(
                     **arrays,
-                    status=status,
-                    message=head["message"],
-                    provenance=known,
-                    details=head["details"],
+                    status=Status(head["status"]),
+                    message=_typed("message", head["message"], str),
+                    provenance=Provenance.read(_typed("provenance", head["provenance"], dict)),
+                    details=_typed("details", head["details"], dict),
                 )
         except FileNotFoundError:
             raise
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            TypeError,
-            AttributeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except Exception as error:  # bytes that anybody changed make the reader raise anything
+            why = f"{error}".partition("\n")[0] or type(error).__name__
             raise InputError(
-                f"{path} is not a coreset file ({error}); give a file written by Coreset.save."
+                f"{path} is not a coreset file ({why}); give a file written by Coreset.save."
             ) from error
         raise InputError(f"{path} has format {found!r}; this version reads format {FORMAT}.")
 

@@ -10,8 +10,8 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
-    ["_version", "errors", "files", "notebook"],
-    ["frames"],
+    ["_version", "errors", "notebook"],
+    ["files", "frames"],
     ["runtime", "data"],
     ["coreset", "losses", "sources", "state"],
     ["picking", "numerics"],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bicore.cli.options import read_size
 from bicore.cli.progress import bar
+from bicore.cli.telling import tell
 from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset
@@ -44,16 +44,16 @@ def appraise(
     )
 
 
-def told(appraisal: Appraisal, quiet: bool, as_json: bool) -> Worth | None:
+def told(appraisal: Appraisal, quiet: bool) -> Worth | None:
     """The price on standard error, then the work with a bar; None where it was interrupted."""
     runtime = appraisal.runtime
     try:
-        with bar("selecting", quiet or as_json) as progress:
+        with bar("selecting", quiet) as progress:
             appraisal.runtime = replace(runtime, progress=progress)
             price = appraisal.price()
         if not quiet:
-            print(f"worth: {price}", file=sys.stderr)
-        with bar("judging", quiet or as_json) as progress:
+            tell(f"worth: {price}")
+        with bar("judging", quiet) as progress:
             appraisal.runtime = replace(runtime, progress=progress)
             return appraisal.worth()
     except KeyboardInterrupt:

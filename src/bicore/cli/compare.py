@@ -38,7 +38,9 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
+from bicore.cli.progress import watched
 from bicore.cli.starting import starting
+from bicore.cli.telling import say
 from bicore.errors import InputError
 
 
@@ -48,7 +50,7 @@ def _list(wanted: bool) -> None:
     with starting():
         from bicore.cli.comparing import methods_and_needs
     for line in methods_and_needs():
-        print(line)
+        say(line)
     raise typer.Exit
 
 
@@ -120,7 +122,11 @@ def compare(
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
     kernel: KernelName = "auto",
     records: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl|DIR",
+            help="Where rows are kept as they come; by default $BICORE_CACHE, or the user's cache.",
+        ),
     ] = None,
     picture: Annotated[
         Path | None,
@@ -219,7 +225,7 @@ def compare(
         raise InputError(f"--steps {steps} is below 1; give the number of training steps.")
     as_kernel(kernel)  # an unknown name is refused before anything is read
     runtime = Runtime(device, memory=memory, threads=threads)
-    opened = open_source(
+    opened = watched(open_source, quiet)(
         source,
         target=target,
         labels=labels,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,12 @@ import typer
 from bicore._version import __version__
 from bicore.cli.compare_run import means_of, notes_of, view_of, work
 from bicore.cli.compare_stream import StreamRequest, finish_streams, say_streams
-from bicore.cli.compare_table import table
+from bicore.cli.compare_table import table, tables
+from bicore.cli.keeping import records_place
 from bicore.cli.names import DEFAULT_METHODS, MOST_WHOLE
 from bicore.cli.report import write_comparison
 from bicore.cli.starting import EXIT_INTERRUPTED
+from bicore.cli.telling import say, say_json, tell
 from bicore.comparison.findings import Findings, findings_of
 from bicore.comparison.grid import Comparison, Grid
 from bicore.comparison.judges import Judge
@@ -68,7 +68,7 @@ class Job:
 
     def records(self, more: dict[str, Any] | None = None) -> Records:
         settings = _settings(self.pools, self.judges, self.steps, self.kernel) | (more or {})
-        return Records(self.file or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
+        return Records(records_place(self.file, f"compare-{digest(settings)}.jsonl"), settings)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def compare_selections(
     )
     if not shown.quiet:
         _say(job.pools, run, left)
-    stopped = work(run, shown.quiet or shown.as_json)
+    stopped = work(run, shown.quiet)
     _finish(run, shown.measure, shown.picture, shown.as_json, shown.quiet)
     write_comparison(run, shown.measure, shown.report, shown.as_json, "rows selected")
     _end(run, stopped)
@@ -108,7 +108,7 @@ def compare_streams(job: Job, asked: StreamRequest, shown: Shown) -> None:
     run = asked.comparison(job.pools, job.judges, job.seeds, store, job.runtime, job.whole)
     if not shown.quiet:
         say_streams(run, asked)
-    stopped = work(run, shown.quiet or shown.as_json)
+    stopped = work(run, shown.quiet)
     finish_streams(run, asked, shown.measure, shown.picture, shown.as_json, shown.quiet)
     write_comparison(run, shown.measure, shown.report, shown.as_json, "rows seen")
     _end(run, stopped)
@@ -117,10 +117,9 @@ def compare_streams(job: Job, asked: StreamRequest, shown: Shown) -> None:
 def _end(run: Judging[Any], stopped: bool) -> None:
     """How the command ends where something is missing."""
     if stopped:
-        print(
+        tell(
             f"bicore: interrupted; what is done is in {run.records.path}. The same command goes on "
-            "from there.",
-            file=sys.stderr,
+            "from there."
         )
         raise typer.Exit(EXIT_INTERRUPTED)
     if run.failed:
@@ -196,50 +195,45 @@ def _settings(pools: Pools, judges: list[Judge], steps: int, kernel: str) -> dic
 def _say(pools: Pools, run: Comparison, left: list[str]) -> None:
     own = pools.test is not None
     which = "the source's own test set" if own else "held out at random for each seed"
-    print(
-        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({which})",
-        file=sys.stderr,
+    tell(
+        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({which})"
     )
     for note in pools.source.notes:
-        print(f"  {note}", file=sys.stderr)
+        tell(f"  {note}")
     if any(selector.needs_model for selector in run.grid.methods.values()):
-        print(
+        tell(
             f"  methods that need a model look at one {run.trainer.name} trained on the whole pool "
-            "of each seed",
-            file=sys.stderr,
+            "of each seed"
         )
     for name in left:
-        print(f"  {name} needs classes, and the labels are targets: left out", file=sys.stderr)
+        tell(f"  {name} needs classes, and the labels are targets: left out")
     if not run.whole:
-        print(
-            f"  no judge is trained on all {pools.size} points of a pool; --everything does that",
-            file=sys.stderr,
-        )
+        tell(f"  no judge is trained on all {pools.size} points of a pool; --everything does that")
     done = run.done()
     known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
-    print(f"  rows are kept in {run.records.path}{known}", file=sys.stderr)
+    tell(f"  rows are kept in {run.records.path}{known}")
 
 
 def _finish(
     run: Comparison, measure: Measure, picture: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Draw, then print the answer."""
+    """Print the answer, then draw: a picture that fails takes nothing with it."""
     methods = list(run.grid.methods)
     found = findings_of(run, measure)
+    for note in () if quiet else notes_of(found):
+        tell(f"bicore: {note}")
+    if as_json:
+        say_json(_answer(run, found))
+    else:
+        say(*tables(table(run, one) for one in found), f"records: {run.records.path}")
     if picture is not None and found[0].summary.entries:
         title = (
             f"{run.pools.source.name}, pools of {run.pools.size}, judge {run.judge.name}: mean "
             f"over {len(run.grid.seeds)} seeds ± one s.e."
         )
         draw_curves(found[0].summary, methods, title, measure.title, picture)
-    for note in () if quiet else notes_of(found):
-        print(f"bicore: {note}", file=sys.stderr)
-    if as_json:
-        print(json.dumps(_answer(run, found)))
-        return
-    print("\n\n".join("\n".join(table(run, one)) for one in found))
-    if picture is not None:
-        print(f"written: {picture}")
+        if not as_json:
+            say(f"written: {picture}")
 
 
 def _answer(run: Comparison, found: list[Findings]) -> dict[str, Any]:

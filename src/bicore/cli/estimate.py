@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bicore.cli.options import Labels, Memory, Quiet, SourceWord, Target, Threads, read_size
 from bicore.cli.starting import starting
+from bicore.cli.telling import say, say_json, tell
 
 if TYPE_CHECKING:
     from bicore.shards import ShardEstimate
@@ -50,9 +49,12 @@ def estimate(
     opened = open_shards(source, features=columns(features), target=target, labels=labels)
     if not quiet:
         for note in wanted.notes:
-            print(note, file=sys.stderr)
+            tell(note)
     found = estimated(opened, count, features=wanted.features, runtime=runtime, **wanted.options)
-    print(json.dumps(found.as_dict()) if as_json else "\n".join(words_of(found)))
+    if as_json:
+        say_json(found.as_dict())
+    else:
+        say(*words_of(found))
 
 
 def columns(features: str | None) -> str | list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +26,9 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
-from bicore.cli.progress import bar
+from bicore.cli.progress import bar, watched
 from bicore.cli.starting import EXIT_INTERRUPTED, starting
+from bicore.cli.telling import say, tell
 from bicore.errors import InputError
 
 
@@ -56,12 +56,12 @@ def kernel(
     Example: bicore kernel digits --kernel rbf --out K.npy
     """
     with starting():
-        from bicore.cli.kernel_file import compute, part_of
+        from bicore.cli.kernel_file import compute, held, part_of
         from bicore.runtime import Runtime
         from bicore.selectors.names import as_kernel
         from bicore.sources.opening import open_source
     check_output(out, force, (".npy",), "--out")
-    opened = open_source(
+    opened = watched(open_source, quiet)(
         source,
         target=target,
         labels=labels,
@@ -84,16 +84,17 @@ def kernel(
         "n": len(opened.data),
     }
     try:
-        with bar("kernel", quiet) as progress, runtime.applied():
+        with held(out), bar("kernel", quiet) as progress, runtime.applied():
+            # another process may have finished it since
+            check_output(out, force, (".npy",), "--out")
             seconds = compute(fitted, opened.data.x, out, job, runtime, progress)
     except KeyboardInterrupt:
-        print(
+        tell(
             f"bicore: interrupted; run the same command again to go on ({part_of(out)} holds what "
-            "is done).",
-            file=sys.stderr,
+            "is done)."
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print(
+    say(
         f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, "
         f"{seconds:.1f} s)"
     )

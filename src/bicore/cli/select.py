@@ -30,8 +30,9 @@ from bicore.cli.options import (
     read_regulariser,
     read_size,
 )
-from bicore.cli.progress import bar
+from bicore.cli.progress import bar, watched
 from bicore.cli.starting import starting
+from bicore.cli.telling import say
 from bicore.errors import InputError, as_option
 
 
@@ -93,6 +94,14 @@ def select(
     ] = None,
     prior: Annotated[
         str | None, typer.Option(help="How much classes count: data (the default) or equal.")
+    ] = None,
+    quotas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUOTAS",
+            help="The most points a class may have: LABEL=COUNT,…; or balanced: one of each in "
+            "turn.",
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
@@ -198,6 +207,7 @@ def select(
         strategy=strategy,
         targets=targets,
         prior=prior,
+        quotas=quotas,
         tolerance=tolerance,
         kernel=kernel,
         task=task,
@@ -248,7 +258,7 @@ def select(
         )
         in_parts.expect() if dry_run else in_parts.run()
         return
-    opened = open_source(
+    opened = watched(open_source, quiet)(
         source,
         target=target,
         labels=labels,
@@ -263,22 +273,22 @@ def select(
         decimal=decimal,
     )
     outputs.check_rows(opened)
-    plain = as_selector(method, **ours.options(method, given, regulariser))
+    plain = as_selector(method, **ours.options(method, given, regulariser, opened))
     begun = ours.initial(initial, opened)
     decision = ours.decision_for(plain, opened, count, runtime, wanted, begun)
     selector = decision.selector
     notes = [*opened.notes, *decision.notes]
     if not quiet:
-        ours.say(opened, notes)
+        ours.introduce(opened, notes)
     if dry_run:
-        print(ours.expected(decision.estimate, as_json))
+        say(ours.expected(decision.estimate, as_json))
         return
     appraiser = None
     if judging:
         tested = open_test(source, data, scale)
         appraiser = ours.Appraiser(opened, tested, runtime, plain, task, wanted, judge)
         appraiser = if_it_can_be(appraiser, count, worth)
-    with bar("selecting", quiet or as_json) as progress:
+    with bar("selecting", quiet) as progress:
         context = Context(runtime=replace(runtime, progress=progress))
         coreset = ours.selected(selector, opened.data, count, share, begun, seed, context)
     ours.finish(opened, coreset, notes, outputs, appraiser)

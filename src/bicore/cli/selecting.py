@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from bicore.cli.answering import (
     Outputs,
+    Written,
     answer,
     command,
     continuation,
@@ -25,10 +26,11 @@ from bicore.cli.appraising import appraise, told
 from bicore.cli.appraising import report as sentences
 from bicore.cli.report import say_price, write_selection
 from bicore.cli.starting import EXIT_INTERRUPTED
+from bicore.cli.telling import say, say_json, tell
 from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, LargeDataWarning, unknown_name
+from bicore.errors import BicoreError, InputError, LargeDataWarning, unknown_name
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
@@ -147,15 +149,36 @@ def check_options(method: str, given: dict[str, Any]) -> None:
             )
 
 
-def options(method: str, given: dict[str, Any], regulariser: Any) -> dict[str, Any]:
+def options(method: str, given: dict[str, Any], regulariser: Any, source: Source) -> dict[str, Any]:
     """The parameters of the selector."""
     if not _ours(method):
         return {}
     options = {name: value for name, value in given.items() if name != "tolerance"}
     if "kernel" in given:
         options["kernel"] = as_kernel(given["kernel"])
+    if "quotas" in given:
+        options["quotas"] = _quotas(given["quotas"], source)
     options["inner_reg"] = regulariser
     return options
+
+
+def _quotas(text: str, source: Source) -> Any:
+    """balanced, or counts by the labels of the source, as these are written."""
+    if "=" not in text:
+        return text
+    labels = {} if source.data.y is None else {str(one): one for one in np.unique(source.data.y)}
+    counts: dict[Any, int] = {}
+    for part in text.split(","):
+        label, _, count = part.rpartition("=")
+        if label not in labels:
+            raise unknown_name("the class in --quotas", label, list(labels)[:MOST_CLASSES])
+        try:
+            counts[labels[label].item()] = int(count)
+        except ValueError:
+            raise InputError(
+                f"--quotas {text!r}: {part!r} is no LABEL=COUNT; for example cat=20,dog=5."
+            ) from None
+    return counts
 
 
 def decision_for(
@@ -198,12 +221,12 @@ def initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
     return begun
 
 
-def say(source: Source, notes: list[str]) -> None:
+def introduce(source: Source, notes: list[str]) -> None:
     n = len(source.data)
     shape = "×".join(map(str, source.data.x.shape[1:]))
-    print(f"{source.name}: {n} points of {shape} features", file=sys.stderr)
+    tell(f"{source.name}: {n} points of {shape} features")
     for note in notes:
-        print(f"  {note}", file=sys.stderr)
+        tell(f"  {note}")
 
 
 def selected(
@@ -220,10 +243,7 @@ def selected(
             selector, data, size, tolerance, initial=begun, rng=seed, context=context
         )
     except KeyboardInterrupt:
-        print(
-            "bicore: interrupted before the first point; there is nothing to keep.",
-            file=sys.stderr,
-        )
+        tell("bicore: interrupted before the first point; there is nothing to keep.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
@@ -242,53 +262,66 @@ def finish(
     kept = outputs.out
     if kept is None and stopped:
         kept = free_name(Path("bicore-partial.npz"))
-    if kept is not None:
-        _keep(source, coreset, notes, kept)
-    if outputs.picture is not None:
-        draw(source, coreset, outputs.picture)
-    if not outputs.as_json and (not outputs.quiet or outputs.out is None):
-        written = [path for path in (kept, outputs.picture) if path is not None]
-        print("\n".join(_report(source, coreset, written)), flush=True)
-    appraisal = None if appraiser is None or stopped else appraiser.of(coreset)
-    judged = {} if appraisal is None else _judged(appraisal, outputs)
-    if outputs.report is not None and judged != UNJUDGED:
-        write_selection(source, coreset, notes, appraisal, outputs.report)
-        if not outputs.as_json and not outputs.quiet:
-            print(f"written: {outputs.report}")
-    if outputs.as_json:
-        print(json.dumps({**answer(coreset), **judged}))
+    story = _with_story(source, coreset, notes)
+    written = Written(story)
+    written.write(kept, lambda path: _keep(source, story, path), holds=True)
+    written.write(outputs.picture, lambda path: draw(source, coreset, path))
+    with written.or_rescued():
+        if not outputs.as_json and (not outputs.quiet or outputs.out is None):
+            say(*_report(source, coreset, written.paths))
+        appraisal = None if appraiser is None or stopped else appraiser.of(coreset)
+        judged = {} if appraisal is None else _judged(appraisal, coreset, outputs)
+        if outputs.report is not None and judged != UNJUDGED:
+            page = outputs.report
+            written.write(
+                page, lambda path: write_selection(source, coreset, notes, appraisal, path)
+            )
+            if page in written.paths and not outputs.as_json and not outputs.quiet:
+                say(f"written: {page}")
+        if outputs.as_json:
+            say_json({**answer(coreset), **judged})
+    written.end(outputs.as_json)
     if judged == UNJUDGED:
-        print("bicore: interrupted while judging; the selection is whole.", file=sys.stderr)
+        tell("bicore: interrupted while judging; the selection is whole.")
         raise typer.Exit(EXIT_INTERRUPTED)
     if stopped and kept is not None:
-        print(
+        tell(
             f"bicore: {coreset.message}; kept in {kept}. To go on: {continuation(kept)} (with "
-            "another --out, or --force)",
-            file=sys.stderr,
+            "another --out, or --force)"
         )
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _judged(appraisal: Appraisal, outputs: Outputs) -> dict[str, Any]:
+def _judged(appraisal: Appraisal, coreset: Coreset, outputs: Outputs) -> dict[str, Any]:
     """What the rows are worth, printed unless it is to be JSON."""
     say_price(appraisal, outputs.report, outputs.quiet)
-    with warnings.catch_warnings():  # what stands in for too much work is known
-        warnings.simplefilter("ignore", LargeDataWarning)
-        found = told(appraisal, outputs.quiet, outputs.as_json)
+    try:
+        with warnings.catch_warnings():  # what stands in for too much work is known
+            warnings.simplefilter("ignore", LargeDataWarning)
+            found = told(appraisal, outputs.quiet)
+    except BicoreError:
+        if outputs.as_json:  # the points come first, whatever becomes of their judge
+            say_json({**answer(coreset), **UNJUDGED})
+        raise
     if found is None:
         return UNJUDGED
     if not outputs.as_json:
-        print("\n".join(sentences(found)))
+        say(*sentences(found))
     return {"worth": found.as_dict()}
 
 
-def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> None:
-    """A coreset file that says where its points came from and how to make it again, or rows."""
+def _with_story(source: Source, coreset: Coreset, notes: list[str]) -> Coreset:
+    """The coreset that says where its points came from and how to make it again."""
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
+    return coreset.annotated({"notes": every}, source=source.name, scale=source.scale)
+
+
+def _keep(source: Source, coreset: Coreset, path: Path) -> None:
+    """A coreset file, or rows."""
     if path.suffix.lower() != ".npz":
         write_rows(path, source.table, coreset.indices, coreset.weights)
-        return
-    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
-    coreset.annotated({"notes": every}, source=source.name, scale=source.scale).save(path)
+    else:
+        coreset.save(path)
 
 
 def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:

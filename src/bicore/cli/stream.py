@@ -26,7 +26,9 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
+from bicore.cli.progress import watched
 from bicore.cli.starting import EXIT_INTERRUPTED, starting
+from bicore.cli.telling import tell
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ def stream(
         ours.refuse_for_pipes(labels, data)
         flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch, **columns)
     else:
-        whole = open_source(
+        whole = watched(open_source, quiet)(
             source,
             target=target,
             labels=labels,
@@ -189,11 +191,10 @@ def stream(
         run = ours.Run(buffer, held, flow, batch, store, context)
         run.recognise(fresh, append)
         ours.tell_of_damage(run)
-        stopped = run.consume(every, quiet, quiet or as_json)
+        stopped = run.consume(every, quiet)
         ours.finish(run, None if stopped else out, as_json, quiet)
     if stopped:
-        print(
-            f"bicore: interrupted after {held.position} rows; the same command goes on from there.",
-            file=sys.stderr,
+        tell(
+            f"bicore: interrupted after {held.position} rows; the same command goes on from there."
         )
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from bicore._version import __version__
+from bicore.cli.answering import Written, command
 from bicore.cli.buffers import story_of
 from bicore.cli.progress import bar
+from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Provenance
 from bicore.data import Dataset, read_targets
 from bicore.errors import BicoreError, InputError
@@ -37,7 +37,7 @@ def refuse_for_pipes(labels: str | None, data: str | None) -> None:
 
 def tell_of_damage(run: Run) -> None:
     for note in run.store.notes:
-        print(f"bicore: {note}: the state before it is used.", file=sys.stderr)
+        tell(f"bicore: {note}: the state before it is used.")
     if run.store.notes:
         run.store.set_aside(run.buffer.position)
 
@@ -108,7 +108,7 @@ class Run:
         table = self.flow.stored()
         return {"batch": self.batch, "rows": trail, **({"table": table} if table else {})}
 
-    def consume(self, every: int, quiet: bool, silent: bool) -> bool:
+    def consume(self, every: int, quiet: bool) -> bool:
         """Feed the rest of the source; whether it was interrupted.
 
         What is saved is always the state after a whole batch.
@@ -116,7 +116,7 @@ class Run:
         told = quiet or self._said(first=True)
         unsaved = 0
         try:
-            with bar("streaming", silent, lambda _: self.speed()) as progress:
+            with bar("streaming", quiet, lambda _: self.speed()) as progress:
                 while (rows := self.flow.take(self.batch)) is not None:
                     self._feed(rows)
                     told = told or self._said()
@@ -158,14 +158,14 @@ class Run:
         """Tell what is streamed; whether all that can be told was."""
         if first:
             many = "rows as they come" if self.flow.rows is None else f"{self.flow.rows} rows"
-            print(f"{self.flow.name}: a stream of {many}", file=sys.stderr)
+            tell(f"{self.flow.name}: a stream of {many}")
             if self.buffer.position:
-                print(f"  going on after {self.buffer.position} rows", file=sys.stderr)
+                tell(f"  going on after {self.buffer.position} rows")
         if not self.buffer.position:
             return False
         story = story_of(self.name, self.buffer)
         for note in (*self.flow.notes, *([story.words] if story and story.settled else [])):
-            print(f"  {note}", file=sys.stderr)
+            tell(f"  {note}")
         return True
 
     def speed(self) -> str:
@@ -194,24 +194,31 @@ def finish(run: Run, out: Path | None, as_json: bool, quiet: bool) -> None:
     kept = run.buffer.snapshot()
     counts = _class_counts(kept)
     seconds = run.clock.seconds
-    if out is not None:
-        _as_coreset(run, kept, seconds).save(out)
+    coreset = _as_coreset(run, kept, seconds)
+    written = Written(coreset)
+    written.write(out, coreset.save, holds=True)
     for note in () if quiet else run.flow.later:
-        print(f"  {note}", file=sys.stderr)
+        tell(f"  {note}")
     if as_json:
-        print(json.dumps(_answer(run, kept, counts, seconds)))
-        return
+        say_json(_answer(run, kept, counts, seconds))
+    else:
+        _say_kept(run, kept, counts, seconds, written.paths)
+    written.end(as_json)
+
+
+def _say_kept(
+    run: Run, kept: Dataset, counts: Counter[str], seconds: float, written: list[Path]
+) -> None:
+    """The answer in words."""
     story = story_of(run.name, run.buffer)
     more = f", {story.words}" if story and not story.settled else ""
     speed = f", {run.speed()} in update" if run.rate is not None else ""
     count = f"{len(kept)} of {run.buffer.position}"
-    print(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
+    say(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
     if counts:
         listed = sorted(counts.items())[:MOST_CLASSES]
-        print("by class: " + ", ".join(f"{label}: {count}" for label, count in listed))
-    print(f"state: {run.store.path}")
-    if out is not None:
-        print(f"written: {out}")
+        say("by class: " + ", ".join(f"{label}: {count}" for label, count in listed))
+    say(f"state: {run.store.path}", *(f"written: {path}" for path in written))
 
 
 def _class_counts(kept: Dataset) -> Counter[str]:
@@ -229,10 +236,10 @@ def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
         seed=run.buffer.seed,
         seconds=seconds,
         fingerprint=run.flow.fingerprint(),
+        notes=(*run.flow.notes, *run.flow.later, f"To make it again: {command()}"),
     )
-    return Coreset(
-        kept.ids, kept.weights, kept.ids, provenance=provenance, details={"weights": "learnt"}
-    )
+    details = {"weights": "learnt", "source": run.flow.name, "state": str(run.store.path)}
+    return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)
 
 
 def _answer(run: Run, kept: Dataset, counts: Counter[str], seconds: float) -> dict[str, Any]:

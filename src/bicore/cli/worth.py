@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +28,9 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
+from bicore.cli.progress import watched
 from bicore.cli.starting import EXIT_INTERRUPTED, starting
+from bicore.cli.telling import say, say_json, tell
 from bicore.errors import InputError
 
 
@@ -117,7 +117,7 @@ def worth(
         "drop_missing_target": drop_missing_target,
         "decimal": decimal,
     }
-    opened = open_source(
+    opened = watched(open_source, quiet)(
         source,
         labels=labels,
         folder=data,
@@ -136,7 +136,7 @@ def worth(
             "--size M to select again from a part of them."
         )
     if not quiet:
-        print(f"{opened.name}: {len(opened.data)} points", file=sys.stderr)
+        tell(f"{opened.name}: {len(opened.data)} points")
     if tested is not None:
         opened, tested = ours.scaled(opened, tested)
     appraisal = ours.appraise(
@@ -151,15 +151,15 @@ def worth(
         most=most,
         task=task,
     )
-    found = ours.told(appraisal, quiet, as_json)
+    found = ours.told(appraisal, quiet)
     if found is None:
-        print("bicore: interrupted; there is nothing to keep.", file=sys.stderr)
+        tell("bicore: interrupted; there is nothing to keep.")
         raise typer.Exit(EXIT_INTERRUPTED)
+    if as_json:
+        say_json({"source": opened.name, **found.as_dict(), "version": __version__})
+    else:
+        say(*ours.report(found))
     if picture is not None:
         draw_worth(found, f"{opened.name}, judge {found.judge}", picture)
-    if as_json:
-        print(json.dumps({"source": opened.name, **found.as_dict(), "version": __version__}))
-        return
-    print("\n".join(ours.report(found)))
-    if picture is not None:
-        print(f"written: {picture}")
+        if not as_json:
+            say(f"written: {picture}")

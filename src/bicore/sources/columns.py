@@ -222,8 +222,7 @@ class Vectors(Column):
 
 #: Kinds by the word under which they are kept.
 KINDS: dict[str, Callable[..., Column]] = {
-    one.kind: one.restored
-    for one in (Numbers, Indicators, Frequencies, Times, Vectors)
+    one.kind: one.restored for one in (Numbers, Indicators, Frequencies, Times, Vectors)
 }
 
 
@@ -470,9 +469,7 @@ def _refuse_infinite(name: str, found: Array) -> None:
         )
 
 
-def _strange(
-    name: str, cells: Cells, held: str, reads: Callable[[Cells], bool]
-) -> InputError:
+def _strange(name: str, cells: Cells, held: str, reads: Callable[[Cells], bool]) -> InputError:
     """The error for a cell that is not what its column held before."""
     strange = next(cell for cell in cells.listed() if not reads(ListCells([cell])))
     return InputError(

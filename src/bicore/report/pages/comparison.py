@@ -147,7 +147,9 @@ def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
         "references": [
             {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
         ],
-        "detectable": [finite(found.summary.detectable.get(size, float("nan"))) for size in run.grid.sizes],
+        "detectable": [
+            finite(found.summary.detectable.get(size, float("nan"))) for size in run.grid.sizes
+        ],
     }
 
 
