@@ -62,6 +62,9 @@ class Server:
 
 
 def _serve() -> None:
+    import pandas  # noqa: F401  which pyarrow looks for
+    import pyarrow.compute
+    import pyarrow.csv  # noqa: F401
     import scipy.stats  # noqa: F401  the imports that are shared: the entry point and what most verbs bring in later
     import sklearn.datasets  # noqa: F401
 

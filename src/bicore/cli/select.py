@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from bicore.cli.answering import (
+    MOST_ROWS,
     Outputs,
     answer,
     command,
@@ -504,7 +506,7 @@ def _finish(
         print("\n".join(_report(source, coreset, written)), flush=True)
     judged = {} if appraiser is None or stopped else _judged(appraiser, coreset, outputs)
     if outputs.as_json:
-        print(json.dumps({**answer(coreset), **judged}))
+        print(json.dumps({**answer(coreset), **_in_the_file(source, coreset), **judged}))
     if judged == UNJUDGED:
         print("bicore: interrupted while judging; the selection is whole.", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -533,7 +535,17 @@ def _keep(source: Source, coreset: Coreset, notes: list[str], path: Path) -> Non
         write_rows(path, source.table, coreset.indices, coreset.weights)
         return
     every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
-    coreset.annotated({"notes": every}, source=source.name, scale=source.scale).save(path)
+    numbers = _in_the_file(source, coreset)
+    known = {"source": source.name, "scale": source.scale, **numbers}
+    coreset.annotated({"notes": every}, **known).save(path)
+
+
+def _in_the_file(source: Source, coreset: Coreset) -> dict[str, list[int]]:
+    """The chosen rows as the file counts them, where rows of it were left out."""
+    ids = source.data.ids
+    if (ids == np.arange(len(ids))).all():
+        return {}
+    return {"rows": ids[coreset.indices].tolist()}
 
 
 def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:
@@ -542,7 +554,10 @@ def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:
     lines = outcome(coreset)
     if known.classes and source.data.y is not None:
         lines.append(f"by class: {_by_class(known.classes, source.data.y[coreset.indices])}")
-    return [*lines, first_rows(coreset), *(f"written: {path}" for path in written)]
+    lines.append(first_rows(coreset))
+    for rows in _in_the_file(source, coreset).values():
+        lines.append(f"in the file: {', '.join(map(str, rows[:MOST_ROWS]))}")
+    return [*lines, *(f"written: {path}" for path in written)]
 
 
 def _by_class(classes: tuple[Any, ...], labels: Array) -> str:

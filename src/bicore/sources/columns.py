@@ -222,8 +222,7 @@ class Vectors(Column):
 
 #: Kinds by the word under which they are kept.
 KINDS: dict[str, Callable[..., Column]] = {
-    one.kind: one.restored
-    for one in (Numbers, Indicators, Frequencies, Times, Vectors)
+    one.kind: one.restored for one in (Numbers, Indicators, Frequencies, Times, Vectors)
 }
 
 
@@ -354,7 +353,7 @@ class _Settling:
         if found is None or np.isnan(found).all():
             return None
         if not self.named and numbers_rows(name, found):
-            return "left out", " (row numbers; --features would take them)"
+            return "left out", " (row numbers)"
         self.features.append(Numbers(name, _median(found), ways[0]))
         words = [_COMMAS[ways[0]], _filled(np.isnan(found)).removeprefix(", ")]
         told = ", ".join(word for word in words if word)
@@ -379,7 +378,7 @@ class _Settling:
         if not values:
             return "left out", f" ({_why_left_out(cells, count)})"
         if not self.named and _UNNAMED.fullmatch(name) and len(values) == rows:
-            return "left out", " (names of rows; --features would take them)"
+            return "left out", " (names of rows)"
         assert known is not None
         if len(values) <= FEW_VALUES or len(values) * rows <= MOST_INDICATORS:
             self.features.append(Indicators(name, values))
@@ -470,9 +469,7 @@ def _refuse_infinite(name: str, found: Array) -> None:
         )
 
 
-def _strange(
-    name: str, cells: Cells, held: str, reads: Callable[[Cells], bool]
-) -> InputError:
+def _strange(name: str, cells: Cells, held: str, reads: Callable[[Cells], bool]) -> InputError:
     """The error for a cell that is not what its column held before."""
     strange = next(cell for cell in cells.listed() if not reads(ListCells([cell])))
     return InputError(

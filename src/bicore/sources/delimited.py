@@ -85,9 +85,7 @@ def _header(head: bytes, where: str, delimiter: str | None) -> tuple[list[str], 
     return names, delimiter, before + sum(map(len, lines[:taken])), taken
 
 
-def _batches(
-    body: Unread, delimiter: str, width: int, lines: int, where: str
-) -> Iterator[Any]:
+def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -> Iterator[Any]:
     """Rows as pyarrow's batches of text, a block of the file each."""
     pyarrow = arrow()
     from pyarrow import csv as parsing
@@ -112,9 +110,7 @@ def _batches(
         raise _in_words(error, ragged, lines, width, where) from error
 
 
-def _in_words(
-    error: Exception, ragged: list[Any], lines: int, width: int, where: str
-) -> Exception:
+def _in_words(error: Exception, ragged: list[Any], lines: int, width: int, where: str) -> Exception:
     """pyarrow's complaint as ours."""
     if ragged:
         row = ragged[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -34,7 +35,9 @@ def _batches(stream: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     begin = stream.read(len(_FILE))
     stream.seek(0)
     if begin.startswith(_FIRST_VERSION):
-        table = old.read_table(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            table = old.read_table(stream)
         return table.schema, iter(table.to_batches())
     if begin != _FILE:
         reader = files.open_stream(stream)
