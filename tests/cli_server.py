@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ class Result:
     returncode: int
     stdout: str
     stderr: str
+    #: The most memory that the process held, in bytes; a part of it is the server's.
+    peak: int = 0
 
 
 class Server:
@@ -43,13 +47,15 @@ class Server:
             cwd=root,
         )
 
-    def __call__(self, *words: Any, cwd: Any = None, input: str = "") -> Result:
+    def __call__(self, *words: Any, cwd: Any = None, input: str = "", seconds: int = 0) -> Result:
+        """One call; after so many seconds, where there are any, it is killed."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         request = {
             "words": [str(word) for word in words],
             "cwd": str(cwd or Path.cwd()),
             "input": input,
+            "seconds": seconds,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -83,13 +89,14 @@ def _serve() -> None:
             child = os.fork()
             if child == 0:
                 _run(request, given.fileno(), out.fileno(), err.fileno())
-            _, status = os.waitpid(child, 0)
+            _, status, usage = os.wait4(child, 0)
             out.seek(0)
             err.seek(0)
             answer = {
                 "returncode": os.waitstatus_to_exitcode(status),
                 "stdout": out.read(),
                 "stderr": err.read(),
+                "peak": usage.ru_maxrss * 1024,
             }
         print(json.dumps(answer), flush=True)
 
@@ -103,6 +110,7 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
         sys.stdin = os.fdopen(0, "r")
         sys.stdout = os.fdopen(1, "w")
         sys.stderr = os.fdopen(2, "w")
+        signal.alarm(request["seconds"])
         os.chdir(request["cwd"])
         sys.argv = ["bicore", *request["words"]]
         from bicore.cli.app import main
@@ -112,6 +120,8 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
             code = 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        except BaseException:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

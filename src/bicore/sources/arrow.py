@@ -53,7 +53,7 @@ class ArrowCells(Cells):
         return coded([None if cell is None else str(cell) for cell in self.listed()])
 
     def some(self, count: int) -> list[str]:
-        return [str(cell) for cell in self.column.drop_null()[:count].to_pylist()]
+        return [str(cell) for cell in type(self)(self.column.drop_null()[:count]).listed()]
 
     def distinct(self) -> int:
         return len({str(cell) for cell in self.column.drop_null().to_pylist()})
@@ -162,6 +162,15 @@ class TimeCells(ArrowCells):
     """Dates, with or without a time."""
 
     kind = "dates"
+
+    def listed(self) -> list[Any]:
+        try:
+            return super().listed()
+        except (ValueError, OverflowError):  # beyond the years that Python has
+            return [
+                None if gone else str(cell)
+                for cell, gone in zip(self.times(), self.missing(), strict=True)
+            ]
 
     def times(self) -> Array:
         """See the base class; a zone is passed over, the moment counts."""

@@ -300,7 +300,7 @@ def numbers_of(cells: Cells, decimal: str | None = None) -> tuple[Array | None, 
     plain = cells.numbers()
     if plain is not None:
         return plain, [Numerals.POINT]
-    if not numerals.possible(cells.some(TRIED)):
+    if cells.kind != "text" or not numerals.possible(cells.some(TRIED)):
         return None, []
     ways = numerals.ways_of(cells.texts().values)
     told = {"comma": Numerals.COMMA, "point": Numerals.THOUSANDS}.get(decimal or "")
@@ -311,7 +311,7 @@ def numbers_of(cells: Cells, decimal: str | None = None) -> tuple[Array | None, 
 def times_of(cells: Cells) -> tuple[Array, times.Sort, str | None] | None:
     """Cells as times, what they tell, and how they are written; None where they are none."""
     found, form = cells.times(), None
-    if found is None and times.possible(cells.some(TRIED)):
+    if found is None and cells.kind == "text" and times.possible(cells.some(TRIED)):
         form = times.form_of(cells.texts().values)
         found = None if form is None else read_times(cells, form)
     if found is None:
