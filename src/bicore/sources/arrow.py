@@ -264,10 +264,14 @@ def cells_of(column: Any) -> Cells:
 
 
 def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
-    """Batches until there are rows enough; memory is counted as they come."""
+    """Batches until there are rows enough; memory is counted as they come.
+
+    Offsets and letters of a damaged file may be anything; they are looked at before they are used.
+    """
     held = 0
     rows = 0
     for batch in batches:
+        batch.validate(full=True)
         part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
         held += batch.nbytes
         rows += len(part)
