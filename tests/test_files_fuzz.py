@@ -32,12 +32,16 @@ blows: st.SearchStrategy[list[Blow]] = st.lists(
     min_size=1,
     max_size=4,
 )
-fuzzed = settings(
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    database=None,
-)
+
+
+def fuzzed(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +81,7 @@ def test_spoilt_files_end_in_a_result_or_one_line(bicore, held, tmp_path, name):
     content = path.read_bytes()
     assert check(bicore, held, CASES[name].words, tmp_path) == 0
 
-    @fuzzed
-    @settings(max_examples=EACH)
+    @fuzzed(EACH)
     @given(blows)
     def spoil(made):
         path.write_bytes(spoilt(content, made))
@@ -107,8 +110,7 @@ def test_tables_of_any_text_end_in_a_result_or_one_line(bicore, held, tmp_path, 
         shown = ['"' + one.replace('"', '""') + '"' for one in row] if quoted else row
         return ("," if ending == "csv" else "\t").join(shown)
 
-    @fuzzed
-    @settings(max_examples=TEXTS // 6)
+    @fuzzed(TEXTS // 6)
     @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=6))
     def spoil(rows):
         header = [] if ending == "jsonl" else [line("aby")]

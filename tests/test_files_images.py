@@ -98,4 +98,4 @@ def test_8_other_files_called_images_start_no_other_program(command, folder):
     (folder / "a" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\n"
     )
-    refused(command(*WORDS), "0.png cannot be decoded as an image")
+    refused(command(*WORDS), "0.png cannot be decoded as an image (cannot identify")

@@ -478,4 +478,6 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_10_what_cannot_be_read_ends_with_one_line(read, tmp_path, name):
     (tmp_path / name).write_bytes(DAMAGED[name]())
-    refused(read(name, "--target", "label"), name)
+    result = read(name, "--target", "label")
+    refused(result, name)
+    assert "an ending that is not known" not in result.stderr
