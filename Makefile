@@ -2,15 +2,20 @@
 # make test-all  the same and everything marked slow
 # make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
+# make docs      the site, in build/docs; a warning is an error
+# make sdist     the source distribution, unpacked, and tests of it run from there
+# make test-lowest  the tests at the lowest versions that pyproject.toml allows
+# make test-3.13    the tests on Python 3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SDIST_TESTS := tests/test_package.py tests/test_docs.py tests/test_battery.py tests/test_selection.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is written when a module is first imported, not for all of torch at install; the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint types bench clean
+.PHONY: demo test test-all test-lowest test-3.13 lint types bench docs sdist clean
 
 # Types are looked at while the first tests run: one core would wait.
 test: lint
@@ -32,6 +37,31 @@ demo: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks selection --json
 
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
+
+$(VENV)/.docs: $(INSTALLED)
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[docs]"
+	touch $@
+
+# Beside the tests of pages and of the package, which read what a wheel has not.
+sdist: $(INSTALLED)
+	rm -rf build/sdist
+	$(BIN)/pip install -q build
+	$(BIN)/python -m build -q --sdist --outdir build/sdist
+	tar -xzf build/sdist/*.tar.gz -C build/sdist --strip-components 1
+	cd build/sdist && PYTHONPATH=src $(abspath $(BIN))/pytest -m "not slow" $(SDIST_TESTS)
+
+# pandas is a tool of the tests; its newer versions ask for a newer NumPy.
+test-lowest:
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install -q --no-compile -c .venv-lowest/lowest.txt -e ".[all]" pytest pytest-xdist hypothesis pandas numpydoc
+	.venv-lowest/bin/pytest -n 2 --dist loadfile -m "not slow"
+
+test-3.13:
+	$(MAKE) test VENV=.venv-3.13 PYTHON=python3.13
+
 # torch comes first and pinned: an open range would fetch the newest build with its CUDA packages.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,4 +70,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) .venv-lowest .venv-3.13 build dist src/*.egg-info

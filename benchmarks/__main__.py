@@ -20,6 +20,7 @@ NAMES = (
     "rivals",
     "stream",
     "stream_moments",
+    "moment_weights",
     "streams",
     "imbalanced",
     "gpu",
@@ -35,6 +36,7 @@ NAMES = (
     "limits",
     "battery",
     "worth",
+    "estimates",
     "scale",
     "page",
 )

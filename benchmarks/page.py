@@ -14,8 +14,10 @@ from benchmarks import (
     battery_page,
     beyond_page,
     busy_page,
+    choosing_page,
     comparison_page,
     pooled_regression_page,
+    speed_page,
     streams_page,
     training_page,
 )
@@ -32,11 +34,13 @@ def run(arguments: Any) -> dict[str, Any]:
     pooled_regression_page.draw()
     beyond_page.draw()
     battery_page.PAGE.write_text(battery_page.text())
-    battery_page.draw()
+    choosing_page.PAGE.write_text(choosing_page.text())
+    choosing_page.draw()
+    speed_page.PAGE.write_text(speed_page.text())
     streams_page.PAGE.write_text(streams_page.text())
     streams_page.draw()
-    pages = ["docs/benchmarks.md", "docs/comparison.md", "docs/choosing.md", "docs/streams.md"]
-    return {"benchmark": "page", "pages": pages}
+    pages = ["benchmarks", "comparison", "battery", "choosing", "speed", "streams"]
+    return {"benchmark": "page", "pages": [f"docs/{name}.md" for name in pages]}
 
 
 def text() -> str:
@@ -324,6 +328,8 @@ regulariser anew for every chunk and every merge.
 
 {table(["selector", "points a second", "ms an update, first half", "second half"], speeds)}
 {streams_page.moments_speed(read_record("stream_moments"))}
+{streams_page.moment_weights(read_record("moment_weights"))}
+
 **Do weights learnt in the slots pay?** 10 000 MNIST images in batches of {record["batch"]}, an RBF kernel, inner_reg 0.1,
 accuracy in percent on the 10 000 test images of kernel ridge regression on what is kept, with the weights the buffer gives it; mean
 ± standard error of {len({one["seed"] for one in record["weights"]})} seeds.

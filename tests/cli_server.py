@@ -74,7 +74,15 @@ def _serve() -> None:
     import scipy.stats  # noqa: F401  the imports that are shared: the entry point and what most verbs bring in later
     import sklearn.datasets  # noqa: F401
 
-    from bicore.cli import app  # noqa: F401
+    from bicore.cli import (  # noqa: F401  what the verbs import when they are called
+        app,
+        comparing,
+        kernel_file,
+        select_shards,
+        selecting,
+        streaming,
+        verbs,
+    )
 
     for line in sys.stdin:
         request = json.loads(line)

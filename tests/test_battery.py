@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bicore.memory
-from benchmarks import battery, battery_page, common
+from benchmarks import battery, battery_page, choosing_page, common, speed_page
 from benchmarks.battery.memories import BUFFERS, Replay, Stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
@@ -130,5 +130,21 @@ def test_the_page_shows_memories_where_there_are_records(tmp_path, monkeypatch):
     assert battery_page._memories() == []
 
 
-def test_the_page_of_choices_is_what_the_records_say():
-    assert battery_page.PAGE.read_text() == battery_page.text(), "run: python -m benchmarks page"
+@pytest.mark.parametrize(
+    "page", [battery_page, choosing_page, speed_page], ids=["battery", "choosing", "speed"]
+)
+def test_pages_are_what_the_records_say(page):
+    assert page.PAGE.read_text() == page.text(), "run: python -m benchmarks page"
+
+
+def test_choosing_is_one_page_with_one_figure_and_one_table():
+    words = choosing_page.text()
+    assert len(words.split()) < 900
+    assert words.count("![") == 1
+    assert words.count("\n|---") == 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_first_pages_show_what_picks_are_worth_as_recorded(page):
+    shown = (battery_page.DOCS.parent / page).read_text()
+    assert battery_page.worth_table() in shown

@@ -13,7 +13,7 @@ import pytest
 
 from bicore import Context, InputError
 from bicore.cli.buffers import NAMES
-from bicore.cli.stream import Run
+from bicore.cli.streaming import Run
 from bicore.memory import BUFFERS, MergeReduce, Reservoir, as_buffer
 from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform

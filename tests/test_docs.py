@@ -1,4 +1,4 @@
-"""Docstrings' examples, and every Python block of README and docs, run as written."""
+"""Docstrings' examples, and every block of README and docs, run as written."""
 
 import doctest
 import importlib
@@ -17,8 +17,8 @@ import bicore
 from bicore import sources
 
 ROOT = Path(__file__).parents[1]
-#: Digits that the code of the longest pages is run with.
-FEWER = {"guide.md": 700, "beyond.md": 700}
+#: Digits that the code of the longest pages, and of the first ones, is run with.
+FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 700)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -35,6 +35,24 @@ def test_docstring_examples(name):
 
 #: Pages whose blocks take long and are of things that have tests of their own.
 LONG = {"beyond.md"}
+#: Pages that a reader follows on a command line, and how many commands each must have.
+COMMANDS = {"README.md": 2, "guide.md": 8, "embeddings.md": 2}
+
+
+def blocks(page, languages="python|sh"):
+    """Language and text of each, in order."""
+    pattern = rf"^```({languages})\n(.*?)^```"
+    return re.findall(pattern, page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(block, folder):
+    """The words of lines that call the command on rows that are there, of digits fewer."""
+    for line in block.splitlines():
+        name, *words = shlex.split(line, comments=True) or [""]
+        source = words[1] if len(words) > 1 else "digits"
+        if name == "bicore" and (source == "digits" or (folder / source).exists()):
+            fewer = ["--limit", "200"] if source in words and "--limit" not in words else []
+            yield [*words, *(fewer if source == "digits" else [])]
 
 
 @pytest.mark.parametrize(
@@ -44,36 +62,33 @@ LONG = {"beyond.md"}
         for page in PAGES
     ],
 )
-def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """As they are written; the longest pages with the first digits in place of all."""
+def test_blocks_run(page, bicore, tmp_path, monkeypatch):
+    """In their order, as they are written; some pages with the first digits in place of all,
+    commands with fewer."""
     x, y = sources.digits()
     rows = FEWER.get(page.name)
     monkeypatch.setattr(sources, "digits", lambda: (x[:rows], y[:rows]))
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
-    for block in re.findall(
-        r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
-    ):
-        exec(compile(block, str(page), "exec"), namespace)
+    run = 0
+    for language, block in blocks(page):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), namespace)
+            continue
+        for words in commands(block, tmp_path):
+            result = bicore(*words, cwd=tmp_path)
+            assert result.returncode == 0, f"{words}: {result.stderr}"
+            run += 1
+    assert run >= COMMANDS.get(page.name, 0)
 
 
-def test_commands_of_the_readme_run(bicore, tmp_path):
-    """Every line of its shell blocks that calls the command, on fewer rows; ``make`` is what runs
-    these tests."""
-    blocks = re.findall(
-        r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE
-    )
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith("bicore ")]
-    assert len(commands) >= 4
-    for words in commands:
-        fewer = ["--limit", "200"] if "digits" in words and "--limit" not in words else []
-        result = bicore(*words, *fewer, cwd=tmp_path)
-        assert result.returncode == 0, result.stderr
+def test_targets_of_make_are_there():
+    """Those that README names; ``make`` is what runs these tests."""
     makefile = (ROOT / "Makefile").read_text()
-    for line in lines:
-        if line.startswith("make "):
-            assert re.search(rf"^{line.split()[1]}:", makefile, flags=re.MULTILINE)
+    named = re.findall(r"^make (\w+)|`make (\w+)`", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(named) >= 3
+    for target in map("".join, named):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
 @pytest.mark.parametrize("name", ["continual", "streaming"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from bicore import frames, notebook
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError
 from bicore.files import replacing
 
 FORMAT = 2
 _ARRAYS = ("indices", "weights", "ids", "objectives")
+#: Points that a notebook shows.
+SHOWN = 10
 
 
 class Status(StrEnum):
@@ -134,6 +137,10 @@ class Provenance:
 class Coreset:
     """An ordered, weighted subset.
 
+    It can be used where its row numbers could: it is iterated and indexed like them,
+    ``np.asarray(coreset)`` is them, and it is an index itself: ``x[coreset]``,
+    ``frame.iloc[coreset]``.
+
     Parameters
     ----------
     indices : array of int
@@ -160,6 +167,8 @@ class Coreset:
     [4, 2]
     >>> picked.status
     <Status.COMPLETE: 'complete'>
+    >>> np.arange(10)[picked].tolist(), list(picked)
+    ([4, 2, 7], [4, 2, 7])
     """
 
     indices: Array
@@ -199,6 +208,17 @@ class Coreset:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices.tolist())
+
+    def __getitem__(self, place: Any) -> Any:
+        """The row number at a place in the order of selection, or those at some."""
+        found = self.indices[place]
+        return found.item() if found.ndim == 0 else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.indices, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         kind = "binary" if self.binary else "learnt"
@@ -325,12 +345,135 @@ class Coreset:
         >>> Coreset(np.array([2, 0])).of(Dataset([[0.0], [1.0], [2.0]])).x.ravel().tolist()
         [2.0, 0.0]
         """
-        if len(self) and self.indices.max() >= len(data):
+        self._need_rows(len(data), "data")
+        return data[self.indices].with_columns(weight=self.weights)
+
+    def select(self, table: Any, weight: str | None = "weight") -> Any:
+        """The chosen rows of a table in order of selection, with a column of weights.
+
+        Parameters
+        ----------
+        table : datasets.Dataset, pandas or polars frame, Arrow table
+            With the rows that the coreset was selected from, in the same order.
+        weight : str or None
+            The name of the column; None adds none.
+
+        Returns
+        -------
+        datasets.Dataset, frame or table
+            Of the kind that was given.
+
+        Raises
+        ------
+        InputError
+            Where the table has too few rows, or a column of that name.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"text": ["a", "b", "c"]})
+        >>> Coreset(np.array([2, 0])).select(frame).values.tolist()
+        [['c', 1.0], ['a', 1.0]]
+        """
+        self._need_rows(len(table), "table")
+        rows = frames.taken(table, self.indices)
+        return rows if weight is None else frames.with_column(rows, weight, self.weights)
+
+    def mask(self, n: int | None = None) -> Array:
+        """Which rows of the data are in the coreset.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many rows the data has; default: as many as it was selected from.
+
+        Returns
+        -------
+        array of bool
+            True for a row that was chosen.
+
+        Raises
+        ------
+        InputError
+            Where ``n`` is too few, or neither given nor known.
+
+        Examples
+        --------
+        >>> Coreset(np.array([2, 0])).mask(4).tolist()
+        [True, False, True, False]
+        """
+        rows = self.provenance.rows if n is None else n
+        if rows is None:
+            raise InputError("n is not known to this coreset; give the number of rows: mask(n).")
+        self._need_rows(rows, "data")
+        chosen = np.zeros(rows, dtype=bool)
+        chosen[self.indices] = True
+        return chosen
+
+    def to_frame(self) -> Any:
+        """The points as a pandas frame, one row each in the order of selection.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``index``, ``id`` and ``weight``; with objectives also ``objective`` and
+            ``gain``.
+
+        Raises
+        ------
+        InputError
+            Where pandas is not installed.
+
+        Examples
+        --------
+        >>> Coreset(np.array([4, 2]), np.array([0.5, 2.0])).to_frame().weight.tolist()
+        [0.5, 2.0]
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("to_frame needs pandas: pip install pandas.") from error
+        return pandas.DataFrame(self._columns())
+
+    def _columns(self) -> dict[str, Array]:
+        """What there is to say of each point."""
+        columns = {"index": self.indices, "id": self.ids, "weight": self.weights}
+        if len(self.objectives) == len(self):
+            columns |= {"objective": self.objectives, "gain": self.gains}
+        return columns
+
+    def _repr_html_(self) -> str:
+        """A picture of itself, for notebooks."""
+        known = self.provenance
+        total = "?" if known.rows is None else known.rows
+        facts = {
+            "method": known.method or None,
+            "status": self.message or self.status.value,
+            "kernel": known.kernel,
+            "loss": known.loss,
+            "objective": None if self.objective is None else f"{self.objective:.6g}",
+            "weights": "binary" if self.binary else "learnt",
+        }
+        columns = {name: _written(column[:SHOWN]) for name, column in self._columns().items()}
+        rows = list(zip(*columns.values(), strict=True))
+        return notebook.as_html(
+            notebook.Shown(
+                f"Coreset: {len(self)} of {total} points",
+                {name: fact for name, fact in facts.items() if fact is not None},
+                self.objectives,
+                list(columns),
+                rows,
+                len(self) - len(rows),
+            )
+        )
+
+    def _need_rows(self, count: int, name: str) -> None:
+        """Refuse data that has too few rows to be what the coreset was made from."""
+        if len(self) and self.indices.max() >= count:
             raise InputError(
-                f"index {self.indices.max()} is beyond the {len(data)} rows of data; "
+                f"index {self.indices.max()} is beyond the {count} rows of {name}; "
                 "pass the data it was made from."
             )
-        return data[self.indices].with_columns(weight=self.weights)
 
     def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """The same coreset with more of its story.
@@ -445,6 +588,12 @@ class Coreset:
                 f"{path} is not a coreset file ({error}); give a file written by Coreset.save."
             ) from error
         raise InputError(f"{path} has format {found!r}; this version reads format {FORMAT}.")
+
+
+def _written(column: Array) -> list[str]:
+    """Numbers as a notebook shows them: row numbers whole."""
+    form = ".6g" if column.dtype.kind == "f" else "d"
+    return [format(cell, form) for cell in column.tolist()]
 
 
 def ended(status: Status, taken: int, size: int) -> str:

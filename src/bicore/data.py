@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bicore import frames
 from bicore.errors import InputError, as_option
 
 __all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
@@ -49,7 +50,7 @@ class Dataset:
     ----------
     x : array (n, …)
         Features; images as (n, channels, height, width). Integers and float16 are converted, one
-        column may be 1-D.
+        column may be 1-D, and so may a column of lists (pandas, polars, Arrow).
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
     weight : array (n,), optional
@@ -353,7 +354,9 @@ def as_features(x: Any, name: str) -> Array:
 
     The caller's array is never written to.
     """
-    array = _to_numpy(x, name)
+    array = frames.arrow_lists(x, name)
+    if array is None:
+        array = _to_numpy(x, name)
     if array.ndim == 0:
         raise InputError(f"{name} is a single value; give an array with one row a point.")
     array = _as_floats(array, name)
@@ -370,7 +373,8 @@ def as_features(x: Any, name: str) -> Array:
 def _as_floats(array: Array, name: str) -> Array:
     """float32 or float64 in the machine's byte order, without a copy where it is that already."""
     if array.dtype.kind == "O":
-        array = _objects_to_floats(array, name)
+        rows = frames.stacked(array, name)
+        array = _objects_to_floats(array, name) if rows is None else rows
     if array.dtype.kind in "biu":
         return array.astype(np.float64)
     if array.dtype == np.float16:
@@ -512,6 +516,11 @@ def _to_numpy(value: Any, name: str) -> Array:
         raise InputError(
             f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it "
             "fits."
+        )
+    if hasattr(value, "with_format") and hasattr(value, "select_columns"):
+        raise InputError(
+            f"{name} is a {type(value).__module__.partition('.')[0]}.{type(value).__name__}; name "
+            "its columns: bicore.compat.huggingface.from_hf(dataset, x='embedding', y='label')."
         )
     try:
         return np.asarray(value)

@@ -26,11 +26,13 @@ class Outputs:
     picture: Path | None
     as_json: bool
     quiet: bool
+    report: Path | None = None
 
     def check(self, force: bool) -> None:
         """Before any work: files can be written, and nothing would be lost."""
         check_output(self.out, force, (".npz", ".csv", ".parquet"), "--out")
         check_output(self.picture, force, (".png", ".pdf", ".svg"), "--picture")
+        check_output(self.report, force, (".html", ".htm"), "--report")
 
     def check_rows(self, source: Source) -> None:
         """Rows of a table can be written only where there is one."""

@@ -13,6 +13,7 @@ from bicore._version import __version__
 from bicore.cli.buffers import NAMES, check_name, make_buffer
 from bicore.cli.compare_run import means_of, notes_of, view_of
 from bicore.cli.compare_table import STREAMS, table
+from bicore.cli.names import BATCH, CAPACITY, DEFAULT_BUFFERS, POINTS
 from bicore.comparison.findings import findings_of
 from bicore.comparison.judges import Judge
 from bicore.comparison.judges.measures import Measure
@@ -25,14 +26,8 @@ from bicore.memory.buffer import Buffer
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
 
-#: Buffers compared when none are named.
-DEFAULT_BUFFERS = ("moments", "reservoir", "class-balanced", "merge-reduce")
 #: Those that need classes: left out by default where labels are targets.
 FOR_CLASSES = ("class-balanced", "prototypes")
-#: What holds where nothing is said.
-CAPACITY = 50
-POINTS = 5
-BATCH = 125
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
-
-import torch
 
 from bicore._version import __version__
-from bicore.runtime import free_bytes, human_bytes
+from bicore.cli.starting import starting
 
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "typer", "rich")
 OPTIONAL = {
@@ -26,6 +23,10 @@ def doctor() -> None:
 
     Example: bicore doctor
     """
+    with starting():
+        import torch
+
+        from bicore.runtime import free_bytes, human_bytes
     print(
         f"bicore {__version__}, Python {platform.python_version()} on {platform.system()} "
         f"{platform.machine()}"
@@ -57,6 +58,8 @@ def doctor() -> None:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -8,11 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bicore.bilevel.problem import PerPoint
 from bicore.errors import InputError
-
-#: What a shell expects of a command that Ctrl-C ended.
-EXIT_INTERRUPTED = 130
 
 SourceWord = Annotated[
     str,
@@ -83,6 +79,10 @@ Memory = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Write a page that shows it: one file, no network."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
 
 
@@ -112,6 +112,8 @@ def read_regulariser(text: str) -> Any:
     """auto, a number, or per-point:NUMBER."""
     if text == "auto":
         return text
+    from bicore.bilevel.problem import PerPoint
+
     try:
         if text.startswith("per-point:"):
             return PerPoint(float(text.removeprefix("per-point:")))

@@ -6,8 +6,10 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from bicore.runtime import Step
+if TYPE_CHECKING:
+    from bicore.runtime import Step
 
 
 def _objective(step: Step) -> str:

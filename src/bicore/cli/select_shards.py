@@ -21,8 +21,8 @@ from bicore.cli.answering import (
     outcome,
 )
 from bicore.cli.estimate import columns, words_of
-from bicore.cli.options import EXIT_INTERRUPTED
 from bicore.cli.progress import bar
+from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.coreset import Coreset, Status
 from bicore.errors import InputError
 from bicore.runtime import Runtime, Step, human_bytes
@@ -175,7 +175,8 @@ class InParts:
         return source
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.asked.options.items() if name != "state"}
+        beside = ("state", "executor")
+        return {name: value for name, value in self.asked.options.items() if name not in beside}
 
     def _state(self) -> Any:
         return self.asked.options.get("state")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bicore.coreset import Coreset, Provenance
+from bicore.cli.starting import starting
 from bicore.errors import InputError
+
+if TYPE_CHECKING:
+    from bicore.coreset import Coreset, Provenance
 
 #: How many rows and weights are listed, and how many characters of anything else.
 MOST_ROWS = 15
@@ -28,6 +31,8 @@ def show(
     """
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
+    with starting():
+        from bicore.coreset import Coreset
     coreset = Coreset.load(file)
     print(f"{file}: {coreset!r}")
     if coreset.message:

@@ -1,0 +1,66 @@
+"""The site: ``make docs`` writes it to build/docs. Pages stay Markdown that any viewer shows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "bicore"
+
+
+def public_modules() -> list[str]:
+    """Modules that say what is public, and the packages they are in."""
+    found = {"bicore"}
+    for path in SOURCE.rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        if "__all__" in (node.id for node in nodes if isinstance(node, ast.Name)):
+            parts = ["bicore", *path.relative_to(SOURCE).with_suffix("").parts]
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            found |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return sorted(found)
+
+
+def stated_version() -> str:
+    """Of the package, without importing it."""
+    stated = re.search(r'"(.+)"', (SOURCE / "_version.py").read_text().split("__version__")[1])
+    assert stated is not None
+    return stated[1]
+
+
+project = "bicore"
+author = "the bicore developers"
+project_copyright = f"2026 {author}"
+release = stated_version()
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+]
+exclude_patterns = ["_templates"]
+templates_path = ["_templates"]
+
+myst_heading_anchors = 4
+
+autosummary_context = {"public": public_modules()}
+autosummary_ignore_module_all = False
+autosummary_imported_members = True
+autodoc_typehints = "none"
+#: Host libraries that are not here: their doors are described all the same.
+HOSTS = ("imblearn", "avalanche", "datasets", "skactiveml", "distributed", "dask", "polars")
+autodoc_mock_imports = [name for name in HOSTS if find_spec(name) is None]
+numpydoc_class_members_toctree = False
+numpydoc_show_inherited_class_members = False
+
+#: The size of a coreset, as docstrings write it, is no name of a substitution.
+rst_epilog = r".. |S| replace:: \|S\|"
+
+html_theme = "furo"
+html_title = f"bicore {release}"
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}

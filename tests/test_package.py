@@ -1,0 +1,58 @@
+"""What is shipped: the long description, lowest versions, and files that travel with the source."""
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import bicore
+from tests.lowest import lowest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+description = runpy.run_path(str(ROOT / "setup.py"))["description"]
+
+
+def test_links_of_the_readme_lead_nowhere_that_an_index_has_not():
+    readme = (ROOT / "README.md").read_text()
+    alone = description(readme, None)
+    assert re.findall(r"\]\((?!https?://)", readme)
+    assert not re.findall(r"\]\((?!https?://)", alone)
+    assert "https://arxiv.org/abs/2006.03875" in alone
+    assert "*Thirty of 1797 digits in order of selection*" in alone
+
+
+def test_links_go_below_the_repository_once_there_is_one():
+    base = "https://example.org/bicore"
+    words = "![a](docs/a.png) [b](docs/b.md#c) [d](https://e.org) [f](#g)"
+    shown = description(words, f"{base}/")
+    assert shown == f"![a]({base}/docs/a.png) [b]({base}/docs/b.md#c) [d](https://e.org) [f](#g)"
+
+
+def test_lowest_versions_are_those_of_the_bounds():
+    found = lowest(PROJECT)
+    assert "typer==0.16" in found  # an older one breaks the command
+    assert {"torch==2.4", "pyarrow==15"} <= set(found)
+    assert len(found) == len(set(found))
+    unbound = {"dependencies": ["torch"], "optional-dependencies": PROJECT["optional-dependencies"]}
+    with pytest.raises(SystemExit, match="torch"):
+        lowest(unbound)
+
+
+def test_one_version_everywhere():
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == bicore.__version__
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    released = next(head for head in heads if head != "Unreleased")
+    assert re.fullmatch(rf"\[?{re.escape(bicore.__version__)}\]? . \d{{4}}-\d\d-\d\d", released)
+
+
+def test_what_tests_read_travels_with_the_source():
+    kept = (ROOT / "MANIFEST.in").read_text()
+    for folder in ("tests", "benchmarks", "experiments", "examples", "docs"):
+        assert re.search(rf"^graft {folder}$", kept, re.MULTILINE)
+    for name in ("Makefile", "CITATION.cff", "CHANGELOG.md"):
+        assert name in kept
