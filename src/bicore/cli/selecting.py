@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from bicore.cli.answering import (
+    MOST_ROWS,
     Outputs,
     Written,
     answer,
@@ -279,7 +280,7 @@ def finish(
             if page in written.paths and not outputs.as_json and not outputs.quiet:
                 say(f"written: {page}")
         if outputs.as_json:
-            say_json({**answer(coreset), **judged})
+            say_json({**answer(coreset), **_in_the_file(source, coreset), **judged})
     written.end(outputs.as_json)
     if judged == UNJUDGED:
         tell("bicore: interrupted while judging; the selection is whole.")
@@ -313,7 +314,8 @@ def _judged(appraisal: Appraisal, coreset: Coreset, outputs: Outputs) -> dict[st
 def _with_story(source: Source, coreset: Coreset, notes: list[str]) -> Coreset:
     """The coreset that says where its points came from and how to make it again."""
     every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
-    return coreset.annotated({"notes": every}, source=source.name, scale=source.scale)
+    known = {"source": source.name, "scale": source.scale, **_in_the_file(source, coreset)}
+    return coreset.annotated({"notes": every}, **known)
 
 
 def _keep(source: Source, coreset: Coreset, path: Path) -> None:
@@ -324,13 +326,24 @@ def _keep(source: Source, coreset: Coreset, path: Path) -> None:
         coreset.save(path)
 
 
+def _in_the_file(source: Source, coreset: Coreset) -> dict[str, list[int]]:
+    """The chosen rows as the file counts them, where rows of it were left out."""
+    ids = source.data.ids
+    if (ids == np.arange(len(ids))).all():
+        return {}
+    return {"rows": ids[coreset.indices].tolist()}
+
+
 def _report(source: Source, coreset: Coreset, written: list[Path]) -> list[str]:
     """The answer in words, a line each."""
     known = coreset.provenance
     lines = outcome(coreset)
     if known.classes and source.data.y is not None:
         lines.append(f"by class: {_by_class(known.classes, source.data.y[coreset.indices])}")
-    return [*lines, first_rows(coreset), *(f"written: {path}" for path in written)]
+    lines.append(first_rows(coreset))
+    for rows in _in_the_file(source, coreset).values():
+        lines.append(f"in the file: {', '.join(map(str, rows[:MOST_ROWS]))}")
+    return [*lines, *(f"written: {path}" for path in written)]
 
 
 def _by_class(classes: tuple[Any, ...], labels: Array) -> str:

@@ -10,12 +10,10 @@ from typing import IO
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
-from bicore.sources.failures import foreign, unreadable
+from bicore.sources.failures import foreign
 from bicore.sources.reading import Reading
 from bicore.sources.sparse import PARTS, dense
 from bicore.sources.stored import Stored, stored
-
-__all__ = ["npy", "npz", "unreadable"]
 
 #: How files of one array and of several begin.
 _ONE = b"\x93NUMPY"

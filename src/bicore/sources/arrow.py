@@ -53,7 +53,7 @@ class ArrowCells(Cells):
         return coded([None if cell is None else str(cell) for cell in self.listed()])
 
     def some(self, count: int) -> list[str]:
-        return [str(cell) for cell in self.column.drop_null()[:count].to_pylist()]
+        return [str(cell) for cell in type(self)(self.column.drop_null()[:count]).listed()]
 
     def distinct(self) -> int:
         return len({str(cell) for cell in self.column.drop_null().to_pylist()})
@@ -163,6 +163,15 @@ class TimeCells(ArrowCells):
 
     kind = "dates"
 
+    def listed(self) -> list[Any]:
+        try:
+            return super().listed()
+        except (ValueError, OverflowError):  # beyond the years that Python has
+            return [
+                None if gone else str(cell)
+                for cell, gone in zip(self.times(), self.missing(), strict=True)
+            ]
+
     def times(self) -> Array:
         """See the base class; a zone is passed over, the moment counts."""
         pyarrow = arrow()
@@ -255,10 +264,14 @@ def cells_of(column: Any) -> Cells:
 
 
 def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
-    """Batches until there are rows enough; memory is counted as they come."""
+    """Batches until there are rows enough; memory is counted as they come.
+
+    Offsets and letters of a damaged file may be anything; they are looked at before they are used.
+    """
     held = 0
     rows = 0
     for batch in batches:
+        batch.validate(full=True)
         part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
         held += batch.nbytes
         rows += len(part)

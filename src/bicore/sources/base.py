@@ -132,7 +132,8 @@ class Scaling:
 def scaling(x: Array, keep: Array | None = None) -> Scaling:
     """The map that gives x mean 0 and variance 1 a column, or a channel of images."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-    peak = np.maximum(x.max(axis=axes, keepdims=True), -x.min(axis=axes, keepdims=True))
+    high, low = (edge(axis=axes, keepdims=True).astype(np.float64) for edge in (x.max, x.min))
+    peak = np.maximum(high, -low)
     # Squares of numbers beyond these are infinite, or nothing: such columns are measured by their
     # largest number.
     extreme = (peak > LARGE) | ((peak > 0) & (peak < 1 / LARGE))

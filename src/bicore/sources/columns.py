@@ -300,7 +300,7 @@ def numbers_of(cells: Cells, decimal: str | None = None) -> tuple[Array | None, 
     plain = cells.numbers()
     if plain is not None:
         return plain, [Numerals.POINT]
-    if not numerals.possible(cells.some(TRIED)):
+    if cells.kind != "text" or not numerals.possible(cells.some(TRIED)):
         return None, []
     ways = numerals.ways_of(cells.texts().values)
     told = {"comma": Numerals.COMMA, "point": Numerals.THOUSANDS}.get(decimal or "")
@@ -311,7 +311,7 @@ def numbers_of(cells: Cells, decimal: str | None = None) -> tuple[Array | None, 
 def times_of(cells: Cells) -> tuple[Array, times.Sort, str | None] | None:
     """Cells as times, what they tell, and how they are written; None where they are none."""
     found, form = cells.times(), None
-    if found is None and times.possible(cells.some(TRIED)):
+    if found is None and cells.kind == "text" and times.possible(cells.some(TRIED)):
         form = times.form_of(cells.texts().values)
         found = None if form is None else read_times(cells, form)
     if found is None:
@@ -353,7 +353,7 @@ class _Settling:
         if found is None or np.isnan(found).all():
             return None
         if not self.named and numbers_rows(name, found):
-            return "left out", " (row numbers; --features would take them)"
+            return "left out", " (row numbers)"
         self.features.append(Numbers(name, _median(found), ways[0]))
         words = [_COMMAS[ways[0]], _filled(np.isnan(found)).removeprefix(", ")]
         told = ", ".join(word for word in words if word)
@@ -378,7 +378,7 @@ class _Settling:
         if not values:
             return "left out", f" ({_why_left_out(cells, count)})"
         if not self.named and _UNNAMED.fullmatch(name) and len(values) == rows:
-            return "left out", " (names of rows; --features would take them)"
+            return "left out", " (names of rows)"
         assert known is not None
         if len(values) <= FEW_VALUES or len(values) * rows <= MOST_INDICATORS:
             self.features.append(Indicators(name, values))

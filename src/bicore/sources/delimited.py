@@ -7,6 +7,7 @@ settled by our own rules, and chosen rows are written as they stood.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from bicore.sources.tables import Table, table_of, table_source
 
 #: Bytes that are looked at before a file is taken for text.
 _LOOKED_AT = 4096
+#: How pyarrow says that a row has too few or too many cells.
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 #: More columns than these are no header.
 MOST_COLUMNS = 100_000
 
@@ -91,35 +94,27 @@ def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -
     from pyarrow import csv as parsing
 
     names = [str(number) for number in range(width)]
-    ragged: list[Any] = []
-
-    def refuse(row: Any) -> str:
-        ragged.append(row)
-        return "error"
-
     try:
         yield from parsing.open_csv(
             pyarrow.PythonFile(body, mode="r"),
             parsing.ReadOptions(use_threads=False, block_size=LONGEST, column_names=names),
-            parsing.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
-            ),
+            parsing.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             parsing.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
         )
     except pyarrow.ArrowInvalid as error:
-        raise _in_words(error, ragged, lines, width, where) from error
+        raise _in_words(error, lines, where) from error
 
 
-def _in_words(error: Exception, ragged: list[Any], lines: int, width: int, where: str) -> Exception:
-    """pyarrow's complaint as ours."""
+def _in_words(error: Exception, lines: int, where: str) -> Exception:
+    """pyarrow's complaint as ours; ``lines`` are those of the header."""
+    text = str(error)
+    ragged = _RAGGED.search(text)
     if ragged:
-        row = ragged[0]
-        line = "a line" if row.number is None else f"line {lines + row.number}"
+        row, width, cells = map(int, ragged.groups())
         return InputError(
-            f"{where}: {line} has {row.actual_columns} cells and the header has {width}; the file "
+            f"{where}: line {lines + row} has {cells} cells and the header has {width}; the file "
             "may be truncated."
         )
-    text = str(error)
     if "UTF8" in text:
         return _not_utf8(where, "below its header")
     if "straddling" in text:

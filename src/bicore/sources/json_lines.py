@@ -24,8 +24,9 @@ _ROWS = 8192
 def json_lines(path: Path, reading: Reading) -> Source:
     """Columns are the names of all objects; what one lacks is missing there."""
     with foreign(path, "file of JSON lines"), opened(path) as stream:
-        rows = json_rows(lines_of(stream, str(path)), str(path))
-        parts = list(_parts(itertools.islice(rows, reading.limit), reading))
+        lines = _counted(lines_of(stream, str(path)), reading)
+        rows = itertools.islice(json_rows(lines, str(path)), reading.limit)
+        parts = list(_parts(rows))
         names = dict.fromkeys(name for part in parts for name in part.columns)
         if not names:
             raise InputError(f"{path} holds no rows; give a JSON object a line.")
@@ -41,14 +42,19 @@ class _Part:
     columns: dict[str, Any]
 
 
-def _parts(rows: Iterator[dict[str, Any]], reading: Reading) -> Iterator[_Part]:
+def _counted(lines: Iterator[str], reading: Reading) -> Iterator[str]:
+    """Lines as they come; what they become takes about as much as their text."""
     held = 0
+    for number, line in enumerate(lines, 1):
+        held += len(line)
+        reading.allowance.need(held, f"the text of the first {number} rows")
+        yield line
+
+
+def _parts(rows: Iterator[dict[str, Any]]) -> Iterator[_Part]:
     while part := list(itertools.islice(rows, _ROWS)):
         names = dict.fromkeys(name for row in part for name in row)
-        found = _Part(len(part), {name: _column([row.get(name) for row in part]) for name in names})
-        held += sum(column.nbytes for column in found.columns.values())
-        reading.allowance.need(held, "its rows")
-        yield found
+        yield _Part(len(part), {name: _column([row.get(name) for row in part]) for name in names})
 
 
 def _column(cells: list[Any]) -> Any:

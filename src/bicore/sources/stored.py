@@ -15,7 +15,7 @@ from bicore.sources.reading import NUMBER, Reading
 
 #: The first version whose header may be longer than 64 KiB; later ones are read alike.
 _LONG = (2, 0)
-#: Bytes that are read at a time: a size that is not true fails before it is allocated.
+#: Bytes that are read at a time: of a size that is not true only what is there is ever touched.
 _BLOCK = 2**24
 
 
@@ -44,16 +44,18 @@ class Stored:
         found = values.reshape(shape, order="F" if self.fortran else "C")
         return found[: reading.limit] if shape else found
 
-    def _bytes(self, size: int) -> bytearray:
-        found = bytearray()
-        while len(found) < size:
-            block = self.stream.read(min(_BLOCK, size - len(found)))
+    def _bytes(self, size: int) -> Array:
+        found = np.empty(size, dtype=np.uint8)
+        filled = 0
+        while filled < size:
+            block = self.stream.read(min(_BLOCK, size - filled))
             if not block:
                 raise InputError(
-                    f"{self.place} is cut short: {len(found)} of the {size} bytes that its header "
+                    f"{self.place} is cut short: {filled} of the {size} bytes that its header "
                     "promises are there; copy or make it again."
                 )
-            found += block
+            found[filled : filled + len(block)] = np.frombuffer(block, dtype=np.uint8)
+            filled += len(block)
         return found
 
 
