@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from bicore import InputError
+from bicore.compat.torch import select_from
 from bicore.kernels import (
     GELU,
     Conv,
@@ -162,6 +163,7 @@ def test_averages_and_final_softmaxes_that_are_called(end):
         (lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 2).flatten(1)), "to 2"),
         (lambda net, h: net.last(h.mean(1)), "average pooling"),
         (lambda net, h: net.last(torch.softmax(h.mean((2, 3)), 1)), "softmax"),
+        (lambda net, h: net.last(h.mean((2, 3))).softmax(dim=0), "softmax"),
         (lambda net, h: net.last(torch.tanh(h).flatten(1)), "closed form"),
         (lambda net, h: net.last(functional.gelu(h, approximate="tanh").flatten(1)), "by tanh"),
     ],
@@ -215,7 +217,7 @@ TORCHVISION = {
     "resnet18": None,
     "vgg11": "average pooling",
     "mobilenet_v2": "ReLU6|one group",
-    "vit_b_16": "vit|traced|kernel",
+    "vit_b_16": "cannot be followed",
 }
 
 
@@ -239,3 +241,23 @@ def test_torchvision_models_work_or_say_what_to_call(name):
     assert sum(layer.rectifiers for layer in kernel.layers) == 17
     found = kernel(np.random.default_rng(0).normal(size=(3, 3, 16, 16)))
     assert np.linalg.eigvalsh(found).min() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "side", "columns"),
+    [
+        ("resnet18", 32, 512),
+        ("vgg11", 32, 4096),
+        ("mobilenet_v2", 32, 1280),
+        ("vit_b_16", 224, 768),
+    ],
+)
+def test_torchvision_models_embed(name, side, columns):
+    """What the refusals name works: the input of the last layer is the embedding."""
+    model = getattr(torchvision_or_skip().models, name)()
+    images = torch.rand(6, 3, side, side, generator=torch.Generator().manual_seed(0))
+    rows = torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 0, 1, 0, 1]))
+    picked = select_from(rows, 2, model=model, kernel="linear", inner_reg=0.1, batch_size=3)
+    assert len(picked) == 2
+    assert picked.info["embedding_columns"] == columns

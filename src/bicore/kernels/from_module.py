@@ -167,11 +167,14 @@ class _Reader:
 
     def _logits(self, node: Any) -> Any:
         """What comes before a final softmax, which belongs to the loss."""
-        kind = type(self.modules[node.target]) if node.op == "call_module" else None
-        named = node.op != "placeholder" and getattr(node.target, "__name__", node.target)
-        if kind in _FINAL_MODULES or (kind is None and named in _FINAL_CALLS):
-            return self._source(node)
-        return node
+        part = self.modules[node.target] if node.op == "call_module" else None
+        if type(part) in _FINAL_MODULES:
+            axis = getattr(part, "dim", None)
+        elif part is None and getattr(node.target, "__name__", node.target) in _FINAL_CALLS:
+            axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        else:
+            return node
+        return self._source(node) if axis in _OUTPUTS else node
 
     def _chain(self, node: Any, stop: Any) -> list[Layer]:
         """The layers between ``stop`` (excluded) and ``node`` (included), in order."""
@@ -216,7 +219,7 @@ class _Reader:
         sources = [arg for arg in node.args if hasattr(arg, "op") and not self._is_shape(arg)]
         if node.op == "placeholder" or not sources:
             raise InputError(
-                f"cannot follow {node.format_node()} back to the input; describe the network with "
+                f"{node.name} cannot be followed back to the input; describe the network with "
                 "TangentKernel([...])."
             )
         return sources[0]
@@ -354,6 +357,8 @@ _POSITIONS = ((2, 3), (3, 2), (-2, -1), (-1, -2))
 #: A last layer that belongs to the loss.
 _FINAL_MODULES = (nn.Softmax, nn.LogSoftmax)
 _FINAL_CALLS = ("softmax", "log_softmax")
+#: The axis of the outputs, as people write it; torch takes it where nothing is said.
+_OUTPUTS = (None, 1, -1)
 
 
 def _normalised(reader: _Reader, part: nn.Module, name: str) -> None:
