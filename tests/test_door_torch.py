@@ -168,7 +168,11 @@ def test_outer_sets_weights_and_folders(tmp_path):
     heavy = Counting(lambda a, b, row: (a, b, float(row < 60)))
     assert select_from(heavy, 8, model=model, weight=2, **OPTIONS).indices.max() < 60
     judged = select_from(
-        TensorDataset(x[:60], y[:60]), 8, model=model, outer=TensorDataset(x[60:], y[60:]), **OPTIONS
+        TensorDataset(x[:60], y[:60]),
+        8,
+        model=model,
+        outer=TensorDataset(x[60:], y[60:]),
+        **OPTIONS,
     )
     with torch.no_grad():
         rows = model[:3](x).numpy()
@@ -199,7 +203,10 @@ def test_what_has_no_places_is_refused():
     for data, words in (
         (Endless(), "no places"),
         (DataLoader(rows, sampler=torch.utils.data.SubsetRandomSampler([1, 2])), "Subset"),
-        (DataLoader(rows, sampler=torch.utils.data.RandomSampler(rows, replacement=True)), "Subset"),
+        (
+            DataLoader(rows, sampler=torch.utils.data.RandomSampler(rows, replacement=True)),
+            "Subset",
+        ),
         (DataLoader(rows, batch_size=None), "Subset"),
         (TensorDataset(torch.ones(0, 3)), "no rows"),
         (Counting(lambda x, y, row: {"scan": x}), "'scan'"),
@@ -221,7 +228,9 @@ class Unread(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize("data", [Unread(), DataLoader(Unread()), Endless()], ids=repr)
-@pytest.mark.parametrize("call", [bicore.select, bicore.estimate, bicore.reweight, bicore.influence])
+@pytest.mark.parametrize(
+    "call", [bicore.select, bicore.estimate, bicore.reweight, bicore.influence]
+)
 def test_arrays_only_calls_refuse_torch_data_before_reading(call, data):
     with pytest.raises(InputError, match="select_from"):
         call(data, None, [1])
@@ -355,7 +364,11 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
     third = make()
     third.load_state_dict(state)  # a copy: what came later changed nothing in it
     assert kept(third) != kept(first)
-    for wrong in ({}, {"head": "{}"}, {**state, "head": state["head"].replace('"seed": 0', '"seed": 1')}):
+    for wrong in (
+        {},
+        {"head": "{}"},
+        {**state, "head": state["head"].replace('"seed": 0', '"seed": 1')},
+    ):
         before = kept(third)
         with pytest.raises(InputError, match="state"):
             third.load_state_dict(wrong)
@@ -395,7 +408,9 @@ def test_observing_batches_is_updating_by_them():
         by_hand.update(x[start : start + 25], y[start : start + 25])
     loader = DataLoader(TensorDataset(x, y), batch_size=25)
     for given in (loader, TensorDataset(x, y), (x, y)):
-        assert Reservoir(7).observe(given).snapshot().ids.tolist() == by_hand.snapshot().ids.tolist()
+        assert (
+            Reservoir(7).observe(given).snapshot().ids.tolist() == by_hand.snapshot().ids.tolist()
+        )
     assert Reservoir(7).observe(x).snapshot().y is None
     with pytest.raises(InputError, match="'logits'"):
         Reservoir(7).observe(loader, extra={"logits": "logits"})

@@ -126,9 +126,9 @@ def _tells_apart(selector: Selector, rows: Dataset) -> bool:
 class CoresetBuffer:
     """A storage policy whose rows a memory of bicore keeps.
 
-    To Avalanche it is an ``ExemplarsBuffer`` and goes wherever a buffer of Avalanche goes, such as ``ReplayPlugin(mem_size=n,
-    storage_policy=CoresetBuffer(n))``. The buffer itself holds the experiences' own items, with
-    their transforms and task labels; the memory holds what rows are compared by.
+    To Avalanche it is an ``ExemplarsBuffer``, as ``ReplayPlugin(mem_size=n, storage_policy=…)`` and
+    others take it. The buffer itself holds the experiences' own items, with their transforms and
+    task labels; the memory holds what rows are compared by.
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ class Buffer(ABC):
         Parameters
         ----------
         data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
-            x, or (x, y), or (x, y, weight); or what gives batches. The order in which a loader
+            Rows x, or (x, y), or (x, y, weight); or what gives batches. The order in which a loader
             gives rows is that of the stream.
         x, y, weight : str or int, optional
             The fields of an item: keys of a dict, or places in a tuple. By default the first two

@@ -99,7 +99,7 @@ class Rehearsal:
         Parameters
         ----------
         data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
-            x, or (x, y), or (x, y, weight); or what gives batches of the task.
+            Rows x, or (x, y), or (x, y, weight); or what gives batches of the task.
         x, y, weight : str or int, optional
             The fields of an item: keys of a dict, or places in a tuple. By default the first two
             of a tuple, and in a dict what is usually called so ("image", "label", …).
