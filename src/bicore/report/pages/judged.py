@@ -142,7 +142,8 @@ def _found(appraisal: Appraisal, cut: Cut, places: Array, weights: Array) -> Arr
     outputs = appraisal.targets.outputs
     there = np.bincount(labels, minlength=outputs).astype(np.float64)
     hits = np.bincount(labels, right, outputs)
-    return np.divide(hits, there, out=np.full(outputs, np.nan), where=there > 0)
+    found: Array = np.divide(hits, there, out=np.full(outputs, np.nan), where=there > 0)
+    return found
 
 
 def _class_score(code: int, chosen: Array, random: Array) -> ClassScore:

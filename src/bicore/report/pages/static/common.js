@@ -97,7 +97,7 @@ function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle) {
   }
   svg.append(
     shape("text", { x: box.right, y: box.bottom + 35, "text-anchor": "end" }, xTitle),
-    shape("text", { x: box.left - 7, y: box.top - 9, "text-anchor": "start", dx: "-18" }, yTitle),
+    shape("text", { x: box.left - 7, y: box.top - 14, "text-anchor": "start", dx: "-18" }, yTitle),
   );
 }
 /* A headline of the kind "50 rows … are worth 480 random ones (410–560)", its numbers in colour. */

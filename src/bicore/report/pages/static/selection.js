@@ -31,6 +31,7 @@ function headline() {
   if (!answer) {
     title.textContent = `${whole(total)} of ${plural(facts.rows, "row")}, best first`;
     byId("lede").textContent = "What they are worth in random rows was not judged here.";
+    document.querySelector(".hero").classList.add("alone");
     return;
   }
   titled(title, answer.headline);
@@ -268,7 +269,10 @@ function balance() {
     : "The share of picks of each class; the line marks the class's share of all rows.";
   const brief = groups.names.every((name) => name.length <= 3);
   const every = groups.counts.reduce((sum, one) => sum + one, 0);
-  const scale = 1.6 * Math.max(...groups.counts) / every;
+  const chosen = new Array(groups.names.length).fill(0);
+  for (const code of picks.codes) chosen[code] += 1;
+  /* Room for all shares of the whole selection; of its first picks one class may hold more. */
+  const scale = 1.15 * Math.max(Math.max(...groups.counts) / every, Math.max(...chosen) / total);
   groups.names.forEach((name, code) => {
     const bar = element("i", {});
     const line = element("u", {});
@@ -566,23 +570,25 @@ function doubts() {
   const found = facts.doubts;
   if (!found) return;
   byId("doubts").hidden = false;
+  const kind = ordered ? "target" : "label";
+  byId("doubts-title").textContent = ordered ? "Targets to look at" : "Labels to look at";
   const chosen = found.rows.filter((row) => pickOfRow.has(row)).length;
   byId("doubts-words").textContent = found.count
-    ? `Of ${plural(found.asked, "row")}, ${whole(found.count)} (${percent(found.count / found.asked)}) carry a label that a model of the other rows clearly denies; ${chosen ? `${chosen} of them ${chosen === 1 ? "is a pick" : "are picks"}` : "none is a pick"}. Some are wrong labels, some are only unusual: look before you change them.`
-    : `A model of the other rows denies none of the ${whole(found.asked)} labels clearly.`;
+    ? `Of ${plural(found.asked, "row")}, ${whole(found.count)} (${percent(found.count / found.asked)}) carry a ${kind} that a model of the other rows clearly denies; ${chosen ? `${chosen} of them ${chosen === 1 ? "is a pick" : "are picks"}` : "none is a pick"}. Some ${kind}s are wrong, some rows are only unusual: look before you change them.`
+    : `A model of the other rows denies none of the ${whole(found.asked)} ${kind}s clearly.`;
   byId("doubts-details").hidden = !found.count;
   whenOpened(byId("doubts-details"), () => element("pre", { tabindex: "0" }, found.rows.join(", ")));
   if (shown.kind === "images" || shown.kind === "text") {
     byId("doubts-cards").append(element("ul", { class: `gallery ${shown.kind}` }, ...found.first.map((one) => {
-      const words = `row ${one.row}: labelled ${one.label}, the others say ${groups.names[one.said]}`;
+      const words = `row ${one.row}: labelled ${one.label}, the others say ${one.said}`;
       const inside = shown.kind === "images" ? picture(one.shown, words) : element("span", { class: "quote" }, one.shown);
       return element("li", { class: "panel card doubt" }, inside,
         element("span", { class: "line" }, element("b", {}, one.label), element("span", {}, `row ${one.row}`)),
-        element("span", { class: "said" }, `others: ${groups.names[one.said]}`));
+        element("span", { class: "said" }, `others: ${one.said}`));
     })));
   } else if (found.count) {
-    byId("doubts-cards").append(tableOf("Rows in doubt, clearest first", ["row", "label", "others say", ...shown.columns],
-      found.first.map((one) => [`${one.row}`, one.label, groups.names[one.said], ...one.shown]), []));
+    byId("doubts-cards").append(tableOf("Rows in doubt, clearest first", ["row", kind, "others say", ...shown.columns],
+      found.first.map((one) => [`${one.row}`, one.label, one.said, ...one.shown]), []));
   }
 }
 
