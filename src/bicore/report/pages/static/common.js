@@ -21,7 +21,7 @@ const whole = (value) => Math.round(value).toLocaleString("en");
 const short = (value) =>
   value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toString();
 const score = (value) => (value === null ? "–" : value.toFixed(3));
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+const percent = (share) => `${(100 * share).toFixed(share && Math.abs(share) < 0.1 ? 1 : 0)}%`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /* Colours that can be told apart on both papers; after ten, hues a golden angle apart. */

@@ -348,6 +348,8 @@ const places = {
   rows: plane.rows === null ? null : unpacked(plane.rows, Uint32Array),
 };
 const CELLS = 128;
+/* So few points may take the time that a round one needs. */
+const ROUND = 6000;
 const view = { zoom: 1, x: 0.5, y: 0.5 };
 const canvas = byId("points");
 const marks = byId("marks");
@@ -390,7 +392,8 @@ function sized(one) {
 function drawPoints() {
   const [pen, width, height] = sized(canvas);
   const side = Math.max(1.3, Math.min(4, 260 / Math.sqrt(plane.count))) * Math.min(2, Math.sqrt(view.zoom));
-  pen.globalAlpha = plane.count > 5000 ? 0.42 : 0.5;
+  const round = plane.count <= ROUND;
+  pen.globalAlpha = round ? 0.5 : 0.42;
   let code = -1;
   for (const place of byGroup) {
     if (places.codes[place] !== code) {
@@ -398,7 +401,14 @@ function drawPoints() {
       pen.fillStyle = groupColour(code);
     }
     const [x, y] = screenOf(places.x[place], places.y[place], width, height);
-    if (x >= -4 && y >= -4 && x <= width + 4 && y <= height + 4) pen.fillRect(x - side / 2, y - side / 2, side, side);
+    if (x < -4 || y < -4 || x > width + 4 || y > height + 4) continue;
+    if (round) {
+      pen.beginPath();
+      pen.arc(x, y, 0.62 * side, 0, 2 * Math.PI);
+      pen.fill();
+    } else {
+      pen.fillRect(x - side / 2, y - side / 2, side, side);
+    }
   }
   pen.globalAlpha = 1;
 }
