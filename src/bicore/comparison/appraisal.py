@@ -20,7 +20,6 @@ from torch import Tensor
 from bicore.comparison.answer import Price, Worth
 from bicore.comparison.equivalence import Equivalent, search
 from bicore.comparison.judges import Judge, Sample, as_judge, as_sample
-from bicore.comparison.judges.measures import measured
 from bicore.comparison.judges.tuning import drawn
 from bicore.comparison.pools import TEST_SHARE, labels_of
 from bicore.coreset import Coreset, Status
@@ -340,14 +339,37 @@ class Appraisal:
         test : Sample
             The rows tested on.
         """
-        points = self._sample(cut.pool[places].with_columns(weight=weights))
-        test = self._sample(cut.test[:])
-        judge = self.judge.tuned_by(self._rows(cut))
+        judge, points, test = self._stage(cut, places, weights)
         return judge.predictions([points], test, self.targets.outputs, cut.seed)[0], test
+
+    def score(self, cut: Cut, places: Array, weights: Array) -> float:
+        """The judge's score on a cut, trained on some rows of its pool.
+
+        Parameters
+        ----------
+        cut : Cut
+            One of ``cuts``.
+        places : array of int
+            The rows of its pool.
+        weights : array of float
+            Their weights.
+
+        Returns
+        -------
+        float
+            Accuracy, or R².
+        """
+        judge, points, test = self._stage(cut, places, weights)
+        return judge.scores([points], test, self.targets.outputs, cut.seed)[0]
+
+    def _stage(self, cut: Cut, places: Array, weights: Array) -> tuple[Judge, Sample, Sample]:
+        """The judge, what it is trained on, and what it is tested on."""
+        points = self._sample(cut.pool[places].with_columns(weight=weights))
+        return self.judge.tuned_by(self._rows(cut)), points, self._sample(cut.test[:])
 
     def _score(self, key: tuple[str, int, int], cut: Cut, places: Array, weights: Array) -> float:
         if key not in self.known:
-            self.known[key] = measured(*self.predicted(cut, places, weights)).main
+            self.known[key] = self.score(cut, places, weights)
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,6 +138,7 @@ def _best(found: Findings, size: int) -> Entry | None:
 def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
     """One judge's numbers."""
     key = found.measure.key
+    detectable = found.summary.detectable
     references = {"all data": found.whole.get(key), "majority": found.majority.get(key)}
     return {
         "judge": found.judge.title(run.pools.classification),
@@ -147,9 +149,7 @@ def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
         "references": [
             {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
         ],
-        "detectable": [
-            finite(found.summary.detectable.get(size, float("nan"))) for size in run.grid.sizes
-        ],
+        "detectable": [finite(detectable.get(size, math.nan)) for size in run.grid.sizes],
     }
 
 

@@ -1,4 +1,4 @@
-"""A page as one file: the style, the scripts and the facts, under a policy that allows no others."""
+"""A page as one file: style, scripts and facts, under a policy that allows no others."""
 
 from __future__ import annotations
 

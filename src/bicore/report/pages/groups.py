@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,5 +43,5 @@ def groups_of(targets: Targets | None, rows: int) -> Groups:
     if len(edges) < 2:
         return Groups("range", (f"{first[0]:.3g}",), np.zeros(rows, dtype=np.int64))
     codes = np.searchsorted(edges[1:-1], first, side="right")
-    pairs = zip(edges[:-1], edges[1:], strict=True)
-    return Groups("range", tuple(f"{low:.3g} … {high:.3g}" for low, high in pairs), codes)
+    names = tuple(f"{low:.3g} … {high:.3g}" for low, high in pairwise(edges.tolist()))
+    return Groups("range", names, codes)

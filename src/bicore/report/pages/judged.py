@@ -11,7 +11,6 @@ import numpy as np
 from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import Appraisal, Cut
 from bicore.comparison.equivalence import Curve, Equivalent
-from bicore.comparison.judges.measures import measured
 from bicore.comparison.statistics import CONFIDENCE, finite, t_quantile
 from bicore.data import Array
 
@@ -107,13 +106,10 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     for cut in appraisal.cuts:
         picked = appraisal.picked(cut)
         first = picked.indices[:size]  # fewer where the whole coreset is smaller
-        chosen.append(_score(appraisal, cut, first))
-        random.append(_score(appraisal, cut, appraisal.random("uniform", size, cut)))
+        drawn = appraisal.random("uniform", size, cut)
+        chosen.append(appraisal.score(cut, first, np.ones(len(first))))
+        random.append(appraisal.score(cut, drawn, np.ones(size)))
     return np.array(chosen), np.array(random)
-
-
-def _score(appraisal: Appraisal, cut: Cut, places: Array) -> float:
-    return measured(*appraisal.predicted(cut, places, np.ones(len(places)))).main
 
 
 def _by_class(appraisal: Appraisal) -> list[ClassScore]:
@@ -142,7 +138,8 @@ def _found(appraisal: Appraisal, cut: Cut, places: Array, weights: Array) -> Arr
     outputs = appraisal.targets.outputs
     there = np.bincount(labels, minlength=outputs).astype(np.float64)
     hits = np.bincount(labels, right, outputs)
-    return np.divide(hits, there, out=np.full(outputs, np.nan), where=there > 0)
+    found: Array = np.divide(hits, there, out=np.full(outputs, np.nan), where=there > 0)
+    return found
 
 
 def _class_score(code: int, chosen: Array, random: Array) -> ClassScore:

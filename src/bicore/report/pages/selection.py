@@ -174,7 +174,7 @@ class _View:
     def label(self, row: int) -> str:
         """The class of a row, or its targets."""
         if not self.ranges or self.data.y is None:
-            return self.groups.names[self.groups.codes[row]]
+            return self.groups.names[int(self.groups.codes[row])]
         values = np.ravel(self.data.y[row]).tolist()
         return shortened(", ".join(f"{one:.4g}" for one in values), LONGEST_NAME)
 
@@ -187,8 +187,8 @@ class _View:
 
 
 def _doubts(view: _View, targets: Targets | None) -> dict[str, Any] | None:
-    """Rows whose class the others deny, as they are shown; None without two classes."""
-    if targets is None or targets.classes is None or len(targets.classes) < 2:
+    """Rows whose label the others deny, as they are shown; None where there is nothing to deny."""
+    if targets is None or (targets.classes is not None and len(targets.classes) < 2):
         return None
     facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
     for one in facts["first"]:

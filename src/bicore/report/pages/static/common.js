@@ -21,7 +21,7 @@ const whole = (value) => Math.round(value).toLocaleString("en");
 const short = (value) =>
   value === null || value === undefined ? "–" : Number(value.toPrecision(4)).toString();
 const score = (value) => (value === null ? "–" : value.toFixed(3));
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+const percent = (share) => `${(100 * share).toFixed(share && Math.abs(share) < 0.1 ? 1 : 0)}%`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /* Colours that can be told apart on both papers; after ten, hues a golden angle apart. */
@@ -97,7 +97,7 @@ function axes(svg, box, x, y, xTicks, yTicks, xTitle, yTitle) {
   }
   svg.append(
     shape("text", { x: box.right, y: box.bottom + 35, "text-anchor": "end" }, xTitle),
-    shape("text", { x: box.left - 7, y: box.top - 9, "text-anchor": "start", dx: "-18" }, yTitle),
+    shape("text", { x: box.left - 7, y: box.top - 14, "text-anchor": "start", dx: "-18" }, yTitle),
   );
 }
 /* A headline of the kind "50 rows … are worth 480 random ones (410–560)", its numbers in colour. */
