@@ -47,7 +47,7 @@ $(VENV)/.docs: $(INSTALLED)
 # Beside the tests of pages and of the package, which read what a wheel has not.
 sdist: $(INSTALLED)
 	rm -rf build/sdist
-	$(BIN)/pip install -q build
+	$(BIN)/pip install -q -c constraints.txt build
 	$(BIN)/python -m build -q --sdist --outdir build/sdist
 	tar -xzf build/sdist/*.tar.gz -C build/sdist --strip-components 1
 	cd build/sdist && PYTHONPATH=src $(abspath $(BIN))/pytest -m "not slow" $(SDIST_TESTS)

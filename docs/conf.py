@@ -6,6 +6,7 @@ import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bicore"
@@ -39,7 +40,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
 ]
 exclude_patterns = ["_templates"]
@@ -64,3 +64,12 @@ html_theme = "furo"
 html_title = f"bicore {release}"
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+
+
+def without_outside_links(app: object, name: str, source: list[str]) -> None:
+    """Files beside docs/, which a repository shows and the site has not, become words."""
+    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]+\)", r"\1", source[0])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", without_outside_links)

@@ -8,6 +8,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 #: Digits that the code of the longest pages, and of the first ones, is run with.
 FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 700)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMED = {page.name: page for page in PAGES}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_docstring_examples(name):
 #: Pages whose blocks take long and are of things that have tests of their own.
 LONG = {"beyond.md"}
 #: Pages that a reader follows on a command line, and how many commands each must have.
-COMMANDS = {"README.md": 2, "guide.md": 8, "embeddings.md": 2}
+COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2}
 
 
 def blocks(page, languages="python|sh"):
@@ -55,31 +57,52 @@ def commands(block, folder):
             yield [*words, *(fewer if source == "digits" else [])]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=[pytest.mark.slow] * (page.name in LONG), id=page.name)
-        for page in PAGES
-    ],
-)
-def test_blocks_run(page, bicore, tmp_path, monkeypatch):
+def run_blocks(page, bicore, folder, monkeypatch):
     """In their order, as they are written; some pages with the first digits in place of all,
-    commands with fewer."""
+    commands with fewer, or with none where there is no command."""
     x, y = sources.digits()
     rows = FEWER.get(page.name)
     monkeypatch.setattr(sources, "digits", lambda: (x[:rows], y[:rows]))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     namespace: dict = {}
     run = 0
     for language, block in blocks(page):
         if language == "python":
             exec(compile(block, str(page), "exec"), namespace)
-            continue
-        for words in commands(block, tmp_path):
-            result = bicore(*words, cwd=tmp_path)
-            assert result.returncode == 0, f"{words}: {result.stderr}"
-            run += 1
-    assert run >= COMMANDS.get(page.name, 0)
+        elif bicore is not None:
+            for words in commands(block, folder):
+                result = bicore(*words, cwd=folder)
+                assert result.returncode == 0, f"{words}: {result.stderr}"
+                run += 1
+    return run
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_blocks_and_commands_run(page, bicore, tmp_path, monkeypatch):
+    run = run_blocks(NAMED[page], bicore, tmp_path, monkeypatch)
+    assert run >= COMMANDS[page]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in LONG))
+        for name in NAMED
+        if name not in COMMANDS
+    ],
+)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    run_blocks(NAMED[page], None, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [name for name in NAMED if name not in COMMANDS and "\nbicore " in NAMED[name].read_text()],
+)
+def test_commands_of_other_pages_run(page, bicore, tmp_path, monkeypatch):
+    """They belong to parts that have tests of their own."""
+    assert run_blocks(NAMED[page], bicore, tmp_path, monkeypatch)
 
 
 def test_targets_of_make_are_there():
@@ -121,6 +144,19 @@ def test_the_demo_runs_and_the_coreset_wins(tmp_path):
     assert all(float(chosen) > float(uniform) for _, uniform, chosen in rows)
     assert (tmp_path / "out" / "demo-coreset.npz").exists()
     assert (tmp_path / "out" / "demo-picks.png").exists()
+
+
+def test_every_page_is_in_the_site():
+    """A page that no table of contents has is found by nobody, and a warning to sphinx."""
+    lists = re.findall(
+        r"^```{toctree}\n(.*?)^```",
+        (ROOT / "docs" / "index.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    entries = [line for one in lists for line in one.splitlines() if line and line[0] != ":"]
+    for page in PAGES[1:]:
+        found = [entry for entry in entries if fnmatch(page.stem, entry)]
+        assert len(found) == (page.stem != "index"), f"{page.name} is in {found} of docs/index.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
