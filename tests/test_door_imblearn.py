@@ -12,6 +12,7 @@ from imblearn.base import is_sampler
 from imblearn.pipeline import make_pipeline
 from imblearn.under_sampling import RandomUnderSampler
 from imblearn.utils.estimator_checks import parametrize_with_checks
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
@@ -98,5 +99,7 @@ def test_what_is_wrong_is_said_before_work():
         CoresetSampler().fit_resample(x[:, 0], y)
     with pytest.raises(ValueError, match="sampling_strategy"):
         CoresetSampler(sampling_strategy="minority").fit_resample(x, y)
+    with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
+        CoresetSampler(kernel="laplace").fit_resample(sparse.csr_matrix(x), y)
     with pytest.raises(InputError, match="rfb"):
         CoresetSampler(kernel="rfb").fit_resample(x, y)

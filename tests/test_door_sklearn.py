@@ -1,5 +1,8 @@
 """scikit-learn's and imbalanced-learn's own words and checks on our samplers and models."""
 
+import importlib
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +15,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bicore import BilevelSelector, InputError
-from bicore.compat import imblearn as imbalanced
 from bicore.compat.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
 from bicore.selectors.baselines.cover import KCenter
 from tests.helpers import blobs
@@ -82,6 +84,9 @@ def test_what_is_wrong_is_said_in_the_words_of_the_library():
         sampler.fit(np.where(data.x > 1, np.nan, data.x), data.y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         sampler.fit(data.x, data.y[:-1])
+    for options in ({"kernel": "laplace"}, {"method": "k-center-features"}):
+        with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
+            CoresetSampler(6, **options).fit(sparse.csr_matrix(data.x), data.y)
 
 
 def test_a_sampler_tells_names_and_counts():
@@ -153,9 +158,19 @@ def test_sparse_rows_come_out_sparse():
         assert len(labels) == 6
 
 
-def test_without_imbalanced_learn_its_sampler_says_how_to_get_it():
-    try:
-        import imblearn  # noqa: F401
-    except ImportError:
-        with pytest.raises(InputError, match=r"bicore\[imblearn\]"):
-            imbalanced.CoresetSampler()
+@pytest.mark.parametrize(
+    ("host", "module", "name"),
+    [
+        ("imblearn", "bicore.compat.imblearn", "CoresetSampler"),
+        ("skactiveml", "bicore.compat.skactiveml", "CoresetQuery"),
+    ],
+)
+def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, name):
+    for known in [one for one in sys.modules if one.partition(".")[0] == host]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.setitem(sys.modules, host, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    door = getattr(importlib.import_module(module), name)
+    monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
+    with pytest.raises(InputError, match=rf"pip install 'bicore\[{host}\]'"):
+        door()

@@ -55,7 +55,7 @@ OPTIONS = {
     "landmarks": {"kernel": Nystrom(RBF(), 40), "inner_reg": 0.1},
     "float32": {"kernel": "rbf", "inner_reg": 0.1, "runtime": Runtime(dtype="float32")},
 }
-FAST = ("linear", "rbf", "blocks")
+FAST = ("linear", "rbf")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,7 @@ def test_picks_are_those_of_dense_rows(name):
     assert loose.objective == pytest.approx(dense.objective, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_small_memory_are_blocks():
     x, y = texts()
     assert estimate(x, y, 12, **OPTIONS["blocks"]).operator == "blocked"

@@ -145,6 +145,10 @@ class AutomaticKernel(Kernel):
     def name(self) -> str:
         return "auto"
 
+    @property
+    def takes_sparse(self) -> bool:
+        return True
+
     def _refused(self) -> InputError:
         return InputError(
             "kernel='auto' is chosen by labels when a bilevel selection begins, and there is none "

@@ -24,7 +24,7 @@ except ImportError:
     class SingleAnnotatorPoolQueryStrategy:  # type: ignore[no-redef]
         """Stands where scikit-activeml is not installed, so that the module can be read."""
 
-        def __new__(cls, *_: Any, **__: Any) -> SingleAnnotatorPoolQueryStrategy:
+        def __init__(self, **_: Any) -> None:
             raise InputError(
                 "CoresetQuery needs scikit-activeml: pip install 'bicore[skactiveml]' (or take "
                 "bicore.active.query)."

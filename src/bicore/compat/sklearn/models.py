@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from bicore.compat.sklearn.sampler import CoresetSampler
 from bicore.data import Array, Task, of_mean_one
@@ -105,7 +105,9 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         own = get_tags(self.estimator)
-        tags.input_tags.sparse = own.input_tags.sparse
+        sampler = CoresetSampler() if self.sampler is None else self.sampler
+        sparse = get_tags(sampler).input_tags.sparse
+        tags.input_tags.sparse = own.input_tags.sparse and sparse
         tags.target_tags.multi_output = own.target_tags.multi_output
         return tags
 
@@ -164,6 +166,7 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
 
     def _check_targets(self, y: Any) -> None:
         if y is not None:
+            check_array(y, ensure_2d=False, dtype=None, input_name="y")
             check_classification_targets(y)
 
     @property
