@@ -156,10 +156,10 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_digits(return_X_y=True)
-    >>> sampler = CoresetSampler(30, kernel="rbf", inner_reg=0.1, weights="final")
-    >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X / 16, y)
+    >>> sampler = CoresetSampler(20, kernel="rbf", inner_reg=0.1, weights="final")
+    >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X[:100] / 16, y[:100])
     >>> model.estimator_.n_features_in_, len(model.sampler_.sample_indices_)
-    (64, 30)
+    (64, 20)
     """
 
     _task = Task.CLASSIFICATION
@@ -229,7 +229,7 @@ class CoresetRegressor(RegressorMixin, _OnCoreset):  # type: ignore[misc]
     Examples
     --------
     >>> from sklearn.linear_model import Ridge
-    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> x = np.linspace(0, 6, 50)[:, None]
     >>> sampler = CoresetSampler(10, kernel="rbf", inner_reg=0.1)
     >>> model = CoresetRegressor(Ridge(), sampler).fit(x, 3 * x[:, 0])
     >>> bool(model.score(x, 3 * x[:, 0]) > 0.9)
