@@ -36,6 +36,7 @@ NAMES = (
     "battery",
     "worth",
     "scale",
+    "doors",
     "page",
 )
 

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks as parametriz
 from bicore import BilevelSelector, InputError
 from bicore.compat.imblearn import CoresetSampler
 from bicore.compat.sklearn import CoresetClassifier
+from bicore.compat.sklearn import CoresetSampler as Sampler
 from tests.helpers import blobs
 
 PLAIN = BilevelSelector("linear", inner_reg=0.1)
@@ -82,6 +83,13 @@ def test_a_pipeline_and_a_search_take_it():
     search.fit(frame, y)
     assert search.best_estimator_[0].feature_names_in_.tolist() == list("abcd")
     assert search.score(frame, y) > 0.5
+
+
+def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
+    x, y = uneven()
+    pipeline = make_pipeline(Sampler(10, kernel="linear", inner_reg=0.1), LogisticRegression())
+    assert pipeline.fit(x, y).score(x, y) > 0.5
+    assert len(pipeline[0].sample_indices_) == 10
 
 
 def test_weights_reach_a_model_that_a_pipeline_would_keep_from_it():

@@ -76,6 +76,17 @@ def test_the_blocks_of_the_small_memory_are_blocks():
     assert estimate(x, y, 12, **OPTIONS["blocks"]).operator == "blocked"
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["linear", "rbf", "cross-entropy", "landmarks", "blocks"])
+def test_picks_on_a_gpu_are_those_of_the_host(name):
+    x, y = texts()
+    memory = SMALL.memory if name == "blocks" else None
+    options = {**OPTIONS[name], "runtime": Runtime(device="cuda", memory=memory)}
+    found, host = select(x, y, 12, **options), select(x, y, 12, **OPTIONS[name])
+    assert found.details["device"].startswith("cuda")
+    assert found.indices.tolist() == host.indices.tolist()
+
+
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "auto"])
 def test_rows_are_never_dense_as_a_whole(kernel):
     rng = np.random.default_rng(0)
