@@ -38,6 +38,7 @@ NAMES = (
     "worth",
     "estimates",
     "scale",
+    "doors",
     "page",
 )
 

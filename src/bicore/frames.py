@@ -153,6 +153,8 @@ def taken(table: Any, rows: Any) -> Any:
     ways = _WAYS.get(_library(table))
     if ways is not None:
         return ways[0](table, rows)
+    if hasattr(table, "tocsr"):
+        return table.tocsr()[rows]  # not every form of a sparse matrix can be asked for rows
     return table[rows] if hasattr(table, "shape") else np.asarray(table)[rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ except ImportError:
 
         _parameter_constraints: dict[str, Any] = {}  # noqa: RUF012  # as the library has it
 
-        def __new__(cls, *_: Any, **__: Any) -> BaseUnderSampler:
+        def __init__(self, **_: Any) -> None:
             raise InputError(
                 "CoresetSampler needs imbalanced-learn: pip install 'bicore[imblearn]' (or "
                 "take bicore.compat.sklearn.CoresetSampler)."
@@ -117,9 +118,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         self.runtime = runtime
 
     def _fit_resample(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
-        names = ("kernel", "loss", "inner_reg", "weights")
-        options = {name: getattr(self, name) for name in names}
-        selector = chooser(self.method, options, _DEFAULTS)
+        selector = self._chooser()
         data = Dataset(X, y, sample_weight)
         labels, present = np.unique(np.asarray(data.y), return_counts=True)
         counts = dict(zip(labels.tolist(), present.tolist(), strict=True))
@@ -131,8 +130,18 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
         self.sample_weight_ = self.coreset_.weights
         return X[self.sample_indices_], y[self.sample_indices_]
 
+    def _chooser(self) -> Selector:
+        options = {name: getattr(self, name) for name in ("kernel", "loss", "inner_reg", "weights")}
+        return chooser(self.method, options, _DEFAULTS)
+
+    def _check_X_y(self, X: Any, y: Any, accept_sparse: Any = None) -> Any:
+        return super()._check_X_y(X, y, accept_sparse if self._chooser().takes_sparse else False)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # Parameters that are wrong are refused by the fit.
+        with suppress(InputError):
+            tags.input_tags.sparse = self._chooser().takes_sparse
         tags.sampler_tags.sample_indices = True
         return tags
 
@@ -140,7 +149,7 @@ class CoresetSampler(BaseUnderSampler):  # type: ignore[misc]
 #: What each parameter is where nothing is said.
 _DEFAULTS = {
     name: parameter.default
-    for name, parameter in inspect.signature(CoresetSampler.__init__).parameters.items()
+    for name, parameter in inspect.signature(CoresetSampler).parameters.items()
 }
 
 

@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from bicore.compat.sklearn.sampler import CoresetSampler
 from bicore.data import Array, Task, of_mean_one
@@ -105,7 +105,9 @@ class _OnCoreset(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         own = get_tags(self.estimator)
-        tags.input_tags.sparse = own.input_tags.sparse
+        sampler = CoresetSampler() if self.sampler is None else self.sampler
+        sparse = get_tags(sampler).input_tags.sparse
+        tags.input_tags.sparse = own.input_tags.sparse and sparse
         tags.target_tags.multi_output = own.target_tags.multi_output
         return tags
 
@@ -154,16 +156,17 @@ class CoresetClassifier(ClassifierMixin, _OnCoreset):  # type: ignore[misc]
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_digits(return_X_y=True)
-    >>> sampler = CoresetSampler(30, kernel="rbf", inner_reg=0.1, weights="final")
-    >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X / 16, y)
+    >>> sampler = CoresetSampler(20, kernel="rbf", inner_reg=0.1, weights="final")
+    >>> model = CoresetClassifier(LogisticRegression(), sampler).fit(X[:100] / 16, y[:100])
     >>> model.estimator_.n_features_in_, len(model.sampler_.sample_indices_)
-    (64, 30)
+    (64, 20)
     """
 
     _task = Task.CLASSIFICATION
 
     def _check_targets(self, y: Any) -> None:
         if y is not None:
+            check_array(y, ensure_2d=False, dtype=None, input_name="y")
             check_classification_targets(y)
 
     @property
@@ -226,7 +229,7 @@ class CoresetRegressor(RegressorMixin, _OnCoreset):  # type: ignore[misc]
     Examples
     --------
     >>> from sklearn.linear_model import Ridge
-    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> x = np.linspace(0, 6, 50)[:, None]
     >>> sampler = CoresetSampler(10, kernel="rbf", inner_reg=0.1)
     >>> model = CoresetRegressor(Ridge(), sampler).fit(x, 3 * x[:, 0])
     >>> bool(model.score(x, 3 * x[:, 0]) > 0.9)

@@ -21,7 +21,7 @@ from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.quality_curve import check_tolerance, select_sized
-from bicore.selectors.registry import METHODS, as_selector
+from bicore.selectors.registry import as_selector
 
 __all__ = ["CoresetSampler"]
 
@@ -180,19 +180,17 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         InputError
             Where a parameter cannot be right; the message names the mend.
         """
-        options = self.get_params(deep=False)
-        size = options.pop("size")
-        state = options.pop("random_state")
-        context = Context(runtime=options.pop("runtime") or Runtime())
-        tolerance = options.pop("tolerance")
-        check_tolerance(tolerance)
+        check_tolerance(self.tolerance)
         data = self._checked(X, y, sample_weight)
-        quotas, size = _quotas(options.pop("sampling_strategy"), size, data)
-        if quotas is not None:
-            options["quotas"] = quotas
-        selector = chooser(options.pop("method"), options, _DEFAULTS)
+        quotas, size = _quotas(self.sampling_strategy, self.size, data)
+        options = self._options() | ({} if quotas is None else {"quotas": quotas})
         self.coreset_ = select_sized(
-            selector, data, size, tolerance, rng=as_seed(state), context=context
+            chooser(self.method, options, _DEFAULTS),
+            data,
+            size,
+            self.tolerance,
+            rng=as_seed(self.random_state),
+            context=Context(runtime=self.runtime or Runtime()),
         )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
@@ -201,7 +199,8 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """The data, refused in scikit-learn's words where they cannot be."""
-        form: dict[str, Any] = {"accept_sparse": "csr", "allow_nd": True}
+        sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
+        form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
         if y is None:
             rows = validate_data(self, X, None, **form)  # which refuses it where y is needed
         else:
@@ -229,11 +228,23 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         rows = self.sample_indices_
         return frames.taken(X, rows), None if y is None else frames.taken(y, rows)
 
+    def _options(self) -> dict[str, Any]:
+        """The parameters that a selector has."""
+        return {name: getattr(self, name) for name in _DEFAULTS if name not in _OF_THE_SAMPLER}
+
+    def _chooser_or_none(self) -> Selector | None:
+        """The selector without quotas; None where parameters are wrong, as ``fit`` will say."""
+        try:
+            return chooser(self.method, self._options(), _DEFAULTS)
+        except InputError:
+            return None
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.required = needs_labels(self.method)
+        selector = self._chooser_or_none()
+        tags.target_tags.required = selector is None or selector.needs_labels
         tags.target_tags.multi_output = True
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = selector is None or selector.takes_sparse
         tags.input_tags.three_d_array = True
         return tags
 
@@ -241,8 +252,17 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
 #: What each parameter is where nothing is said.
 _DEFAULTS = {
     name: parameter.default
-    for name, parameter in inspect.signature(CoresetSampler.__init__).parameters.items()
+    for name, parameter in inspect.signature(CoresetSampler).parameters.items()
 }
+#: Parameters that no selector has.
+_OF_THE_SAMPLER = (
+    "size",
+    "method",
+    "sampling_strategy",
+    "tolerance",
+    "random_state",
+    "runtime",
+)
 
 
 def chooser(
@@ -257,12 +277,6 @@ def chooser(
 
 def _same(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default)
-
-
-def needs_labels(method: Any) -> bool:
-    """Whether a method looks at y; one that is not known says so when it is fitted."""
-    known = hasattr(method, "needs_labels") or method in METHODS
-    return not known or as_selector(method).needs_labels
 
 
 def counts_of(data: Dataset) -> dict[Any, int] | None:
