@@ -36,6 +36,8 @@ NAMES = (
     "battery",
     "worth",
     "scale",
+    "peers_scale",
+    "embedding",
     "page",
 )
 
