@@ -39,6 +39,8 @@ NAMES = (
     "estimates",
     "scale",
     "doors",
+    "peers_scale",
+    "embedding",
     "page",
 )
 

@@ -19,13 +19,12 @@ from bicore.data import Array
 from bicore.moments.features import FeatureMap
 from bicore.moments.features.checked import in_full_precision
 from bicore.shards.blocks import (
-    BLOCK,
     DEVICE_BLOCK,
     codes_of,
+    converted,
     exact_features,
     exact_on,
     row_size,
-    single,
     slices,
 )
 from bicore.shards.source import Chunk, Part, ShardSource
@@ -115,12 +114,7 @@ class Scoring:
         chunk, _ = self.chunk(source, part)
         outputs = self._outputs(chunk.y, torch.device("cpu"))
         weight = None if chunk.weight is None else torch.from_numpy(np.array(chunk.weight))
-        # NumPy converts float16 ten times as fast as torch does on a processor.
-        blocks = (
-            (rows, torch.from_numpy(single(chunk.x[rows])))
-            for rows in slices(len(chunk), row_size(chunk.x), BLOCK)
-        )
-        best, below = self._best(blocks, outputs, weight, part)
+        best, below = self._best(converted(chunk.x), outputs, weight, part)
         places = best.numpy()
         features = exact_features(chunk.x[places], self.map)
         return Found(places + part.start, features, _some(chunk.y, places), below)
@@ -205,7 +199,9 @@ class _Scorer:
             self.form = short(0.5 * (form + form.T))
             self.columns = short((change - (change @ scoring.centre)[:, None]).T.copy())
         else:
-            self.both = short(np.hstack([change, model]).T.copy())
+            # Columns of W add up to 0, so that what is taken off those of M alike changes no product.
+            centred = change - (change @ scoring.centre)[:, None] if self.classes else change
+            self.both = short(np.hstack([centred, model]))
         self.gains = scoring.gains is not None
         if scoring.gains is not None:
             self.model = short(model)
@@ -227,7 +223,7 @@ class _Scorer:
         features = self.map.glanced(x).float()
         if not self.unit:
             return features, None
-        squares = _squares(features)
+        squares = _along(features, features)
         low, high = float(squares.min()), float(squares.max())
         if not (low >= LEAST_SQUARE and high <= MOST_SQUARE):
             return self.whole.features(x).float(), None
@@ -238,14 +234,13 @@ class _Scorer:
             own = (features * self.columns[outputs]).sum(1)
             turned = (features @ self.form).mul_(features).sum(1)
             return own - turned if scale is None else scale * (own - scale * turned)
-        products = self.both @ features.T  # a row for each column: rows of data lie side by side
-        if scale is not None:
-            products *= scale
-        slopes, predicted = products.tensor_split(2, 0)
+        slopes, predicted = (features @ self.both).tensor_split(2, 1)
         if not self.classes:
-            return (slopes * (outputs.T - predicted)).sum(0)
-        own = slopes.gather(0, outputs[None])[0]
-        return own - (slopes * predicted.add_(self.centre[:, None])).sum(0)
+            scale = torch.ones(len(features), device=features.device) if scale is None else scale
+            return scale * (slopes * (outputs - scale[:, None] * predicted)).sum(1)
+        own = slopes.gather(1, outputs[:, None])[:, 0]
+        turned = _along(slopes, predicted)
+        return own - turned if scale is None else scale * (own - scale * turned)
 
     def _gained(self, block: _Block, slopes: Tensor, floor: float) -> tuple[Tensor, float]:
         """Gains of the rows that may reach the best so far; of others what they are at most."""
@@ -304,12 +299,11 @@ def _reached(floor: float) -> float:
     return floor * (1.0 - SLACK) if floor >= 0 else -np.inf
 
 
-def _squares(features: Tensor) -> Tensor:
-    """‖φ‖² of rows; NumPy writes no squares out."""
-    if features.is_cuda:
-        return (features * features).sum(1)
-    rows = features.numpy()
-    return torch.from_numpy(np.einsum("ij,ij->i", rows, rows))
+def _along(a: Tensor, b: Tensor) -> Tensor:
+    """Products of rows with rows; NumPy writes no products of numbers out."""
+    if a.is_cuda:
+        return (a * b).sum(1)
+    return torch.from_numpy(np.einsum("ij,ij->i", a.numpy(), b.numpy()))
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, float]:
