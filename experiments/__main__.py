@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bicore import InputError
-from experiments import cifar, page
+from experiments import appendix, cifar, page
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     drawn.add_argument("name", choices=list(FIGURES))
     drawn.add_argument("--out", type=Path, help="the picture's file")
     _add_data(drawn, "folder with MNIST, for the picks (none: those of --quick)")
-    written = verbs.add_parser("page", help="write docs/reproduction.md from all records")
+    written = verbs.add_parser("page", help="write docs/reproduction.md and its appendix")
     written.set_defaults(obey=_page)
     found = verbs.add_parser(
         "choose",
@@ -114,11 +114,12 @@ def _figure(given: argparse.Namespace) -> int:
 
 
 def _page(given: argparse.Namespace) -> int:
-    made = page.text()
-    if made is None:
-        return _refused("there are no records yet; run an experiment first.")
-    page.PAGE.write_text(made)
-    print(page.PAGE.name)
+    for one in (page, appendix):
+        made = one.text()
+        if made is None:
+            return _refused("there are no records yet; run an experiment first.")
+        one.PAGE.write_text(made)
+        print(one.PAGE.name)
     return 0
 
 
