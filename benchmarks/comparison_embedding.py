@@ -6,8 +6,9 @@
 Two parts, each with a file of rows of its own beside ``--rows``. *pools*: for each seed 1000 rows
 of the embedding, of which every method of the registry takes 50, 100 and 250. *fractions*: all
 50 000 rows, of which methods that can take 0.1%, 0.5%, 1%, 5% and 10%, the sizes that are usual
-since DeepCore. ``--protocol pools`` or ``fractions`` runs one of them, ``--methods A,B`` these methods
-alone, and ``--minutes`` begins no further selection after so long; a rerun makes what is missing.
+since DeepCore. ``--protocol pools`` or ``fractions`` runs one of them, ``--methods A,B`` these
+alone, and ``--minutes`` begins no further selection after so long. A rerun makes what is missing
+from the file of rows, and where there is no file, from the record.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import RECORDS, data_folder, machine, read_record
 from benchmarks.worth import embedding
 from bicore import Dataset, Linear, Runtime
 from bicore.comparison.grid import Comparison, Grid
 from bicore.comparison.judges import Judge, LogisticJudge, RidgeJudge
 from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records
+from bicore.comparison.records import Records, Row
 from bicore.errors import InputError
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 
+RECORD = "comparison_embedding"
 ROWS = 50_000
 #: The shares of a training set at which DeepCore compares methods, up to a tenth.
 FRACTIONS = (0.001, 0.005, 0.01, 0.05, 0.1)
@@ -79,7 +81,7 @@ PARTS = {
         sizes={50: 10, 100: 10, 250: 10},
         methods=tuple(METHODS),
         judges=(LogisticJudge(), RidgeJudge(Linear())),
-        largest={},
+        largest={"gradient-matching-pursuit": 100, "batchbald": 50},
     ),
     "fractions": Part(
         pool=ROWS,
@@ -87,7 +89,7 @@ PARTS = {
         methods=tuple(name for name in METHODS if name not in QUADRATIC),
         # ten settings of a logistic head on 5000 rows take minutes
         judges=(RidgeJudge(Linear()),),
-        largest={"bilevel": 500},
+        largest={"bilevel": 250},
     ),
 }
 
@@ -111,7 +113,7 @@ def run(arguments: Any) -> dict[str, Any]:
     except TimeUp:
         print("the time is up; the same command goes on", file=sys.stderr)
     return {
-        "benchmark": "comparison_embedding",
+        "benchmark": RECORD,
         "machine": machine(),
         "parts": {name: kept(name, folder, arguments) for name in PARTS},
     }
@@ -152,20 +154,29 @@ def pools_of(folder: Path, size: int) -> Pools:
 
 
 def records(name: str, pools: Pools, arguments: Any) -> Records:
-    """Where the rows of a part are kept."""
+    """Where the rows of a part are kept; a new file begins with those of the record."""
     path = Path(arguments.rows)
     judge = PARTS[name].judges[0].name
     settings = {"part": name, "pool": pools.size, "test": pools.test_size, "judge": judge}
-    return Records(path.with_name(f"{path.stem}-{name}{path.suffix}"), settings)
+    beside = path.with_name(f"{path.stem}-{name}{path.suffix}")
+    begun = not beside.exists() and (RECORDS / f"{RECORD}.json").exists()
+    store = Records(beside, settings)
+    for row in read_record(RECORD)["parts"][name]["rows"] if begun else []:
+        store.add(Row(**row))
+    return store
 
 
 def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
-    """The rows of a part that are done."""
+    """The rows of a part that are done, in the order of methods, sizes and seeds."""
     store = records(name, pools_of(folder, PARTS[name].pool), arguments)
+    order = list(METHODS)
+    rows = sorted(
+        store.rows.values(), key=lambda row: (order.index(row.method), row.size, row.seed)
+    )
     return {
         **store.settings,
         "sizes": list(PARTS[name].sizes),
-        "rows": [asdict(row) for row in store.rows.values()],
+        "rows": [asdict(row) for row in rows],
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bicore import InputError
 from experiments import appendix, cifar, page
+from experiments.book import Book
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
@@ -107,8 +108,7 @@ def _table(given: argparse.Namespace) -> int:
 
 def _figure(given: argparse.Namespace) -> int:
     path = given.out or Path(f"{given.name}.png")
-    records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
-    draw(given.name, records, path, given.data)
+    draw(given.name, Book(given.records or FOLDER), path, given.data)
     print(path)
     return 0
 

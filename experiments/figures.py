@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,17 @@ from experiments.records import Record
 from experiments.tables import Cell, titles
 from experiments.tasks import load
 
-Painter = Callable[[Any, list[Record], str | None], Any]
+Painter = Callable[[Any, Book, str | None], Any]
 
 
-def draw(name: str, records: Iterable[Record], path: Path, folder: str | None = None) -> None:
-    """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show
-    some."""
+def draw(name: str, book: Book, path: Path, folder: str | None = None) -> None:
+    """Write a figure to ``path``; ``folder`` has the images for those that show some."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure = FIGURES[name](pyplot, list(records), folder)
+    figure = FIGURES[name](pyplot, book, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
@@ -57,10 +56,9 @@ STYLES = (
 )
 
 
-def _tasks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _tasks(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 4: the final accuracy on each task, β chosen on held-out points; of continual learning
     and of the stream, with coresets and without."""
-    book = Book()
     figure, axes = pyplot.subplots(
         1, len(ON_MNIST), figsize=(9.5, 4), layout="constrained", squeeze=False
     )
@@ -91,9 +89,8 @@ def four_lines(problem: str) -> dict[str, Place]:
 HOLDING, HIGHER, LOWER = ("o", "white"), ("^", "0.45"), ("v", "black")
 
 
-def _differences(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _differences(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Ours minus the paper with Welch's interval, every published number."""
-    book = Book()
     found = [
         (layout.title, _sized(line.label, place), book.cell(place))
         for layout, line, _, place in published()
@@ -155,8 +152,9 @@ def _difference(axis: Any, row: int, cell: Cell) -> None:
     )
 
 
-def _mnist_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _mnist_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 3a, with the two points that BatchBALD's authors publish."""
+    records = book.records("summary")
     figure, place = _summary(pyplot, records, titles("summary"))
     if records:
         typed = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
@@ -166,9 +164,9 @@ def _mnist_summary(pyplot: Any, records: list[Record], folder: str | None) -> An
     return figure
 
 
-def _cifar_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _cifar_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 3c."""
-    figure, place = _summary(pyplot, records, titles("cifar-summary"))
+    figure, place = _summary(pyplot, book.records("cifar-summary"), titles("cifar-summary"))
     place.legend(fontsize=8)
     return figure
 
@@ -197,11 +195,11 @@ def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tu
     return figure, place
 
 
-def _picks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _picks(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
     images = load(folder)[0].x
     shown = titles("picks")
-    first = [one for one in records if one["seed"] == 0]
+    first = [one for one in book.records("picks") if one["seed"] == 0]
     across = 10
     deep = [-(-len(one["picks"]) // 10) for one in first]
     figure, axes = pyplot.subplots(
@@ -216,7 +214,7 @@ def _picks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
     return figure
 
 
-def _merge_reduce(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _merge_reduce(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
     holds them."""
     buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
