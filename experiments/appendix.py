@@ -58,7 +58,8 @@ def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
         yield table(name, records)
     else:
         found = cells(name, records)
-        yield told(found, partial(_marks, found))
+        compared = any(cell.row.reference for cell in found)
+        yield told(found, partial(_marks, found) if compared else None)
         yield _legend(found)
         yield _causes(name, found)
     if name in NOTES:
