@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.paper import PAPER_SEEDS
 from experiments.records import FOLDER, Record
-from experiments.tables import Cell, Measured, cells, gathered
+from experiments.tables import Cell, Measured, cells, choice, gathered
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Book:
             for one in self.records(place.experiment)
             if (one["dataset"], one["method"], one["memory"])
             == (place.problem, place.key, cell.memory)
-            and float(one.get("beta", one.get("penalty", 0))) == cell.chosen
+            and choice(one) == cell.chosen
         ]
 
     def ours(self, place: Place) -> Measured:

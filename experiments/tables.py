@@ -223,15 +223,20 @@ def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int
     return done, wanted
 
 
+def choice(record: Record) -> float:
+    """What a run tried: β, or the weight of VCL's divergence."""
+    tried: float = record.get("beta", record.get("penalty", 0))
+    return float(tried)
+
+
 def cells(name: str, records: Iterable[Record]) -> list[Cell]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str], dict[int, Tried]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for record in records:
-        choice = float(record.get("beta", record.get("penalty", 0)))
         by_memory = runs[record["dataset"], record["method"]]
-        by_memory[record["memory"]][choice].append(record)
+        by_memory[record["memory"]][choice(record)].append(record)
     found = []
     for row in EXPERIMENTS[name].rows():
         for memory, tried in sorted(runs[row.problem.name, row.key].items()):
