@@ -160,7 +160,8 @@ def test_what_needs_dense_rows_says_so():
     for one, other in ((x, x.toarray()), (x.toarray(), x)):
         with pytest.raises(InputError, match="both in one form"):
             select(one, y, 5, kernel="rbf", outer=(other, y))
-    assert len(select(x, y, 5, method="uniform")) == 5
+    for blind in ("uniform", "class-balanced"):
+        assert len(select(x, y, 5, method=blind)) == 5
     with pytest.raises(InputError, match="row 1, column 2"):
         Dataset(sparse.csr_matrix([[0.0, 1.0, 0.0], [0.0, 0.0, np.inf]]))
     with pytest.raises(InputError, match="dtype complex"):

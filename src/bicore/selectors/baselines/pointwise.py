@@ -31,6 +31,7 @@ class Uniform(PlainSelector):
     """
 
     name = "uniform"
+    takes_sparse = True  # it looks at no row
 
     def _grow(self, job: Job, growth: Growth) -> None:
         growth.take_all(np.random.default_rng(job.seed).permutation(len(job.data)))
@@ -53,6 +54,7 @@ class ClassBalanced(PlainSelector):
 
     name = "class-balanced"
     needs_labels = True
+    takes_sparse = True
 
     def _grow(self, job: Job, growth: Growth) -> None:
         codes = job.classes().values
