@@ -292,12 +292,13 @@ def _check(source: Any, given: Any) -> None:
 
 def _columns(source: Any, given: Any, fields: Fields, transform: Any, own: bool) -> tuple[str, ...]:
     """Which columns a batch will have, by the first item; strange ones are refused in words."""
-    first = source[0]
-    if own:
-        return tuple(fields.of(given.collate_fn([first])))
-    found = fields.of(first)
-    if transform is not None:
-        found["x"] = transform(found["x"])
+    # A data set may draw; the caller's generator stays as it is.
+    with torch.random.fork_rng(devices=[]):
+        if own:
+            return tuple(fields.of(given.collate_fn([source[0]])))
+        found = fields.of(source[0])
+        if transform is not None:
+            found["x"] = transform(found["x"])
     for name, value in found.items():
         try:
             default_collate([value])
