@@ -94,7 +94,7 @@ def _(item: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, field in asked.items():
         usual = [one for one in _NAMES.get(name, ()) if one in item]
-        key = field if field is not None else next(iter(usual), None)
+        key: Any = field if field is not None else next(iter(usual), None)
         if key in item:
             found[name] = item[key]
         elif field is not None or name == "x":
