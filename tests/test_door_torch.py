@@ -94,13 +94,13 @@ def test_random_transforms_repeat_and_leave_the_generator_alone():
     def noisy(x, y, row):
         return x + torch.randn(x.shape), y
 
-    torch.manual_seed(5)
+    model = network()
     before = torch.get_rng_state()
-    first = select_from(Counting(noisy), 8, model=network(0), **OPTIONS)
-    torch.manual_seed(5)
+    first = select_from(Counting(noisy), 8, model=model, **OPTIONS)
     assert torch.equal(before, torch.get_rng_state())
-    again = select_from(Counting(noisy), 8, model=network(0), **OPTIONS)
-    other = select_from(Counting(noisy), 8, model=network(0), seed=1, **OPTIONS)
+    torch.manual_seed(5)
+    again = select_from(Counting(noisy), 8, model=model, **OPTIONS)
+    other = select_from(Counting(noisy), 8, model=model, seed=1, **OPTIONS)
     assert first.indices.tolist() == again.indices.tolist() != other.indices.tolist()
 
 
@@ -377,6 +377,21 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
     with pytest.raises(InputError, match="no whole memory"):
         third.load_state_dict(missing)
     assert kept(third) == before
+
+
+def test_a_state_is_a_copy_and_counts_wholly_or_not_at_all():
+    memory = memories()["reservoir"]()
+    memory.observe(images(60))
+    before = kept(memory)
+    state = memory.state_dict()
+    state["x"].zero_()
+    assert kept(memory) == before
+    # The rows are whole, and what the reservoir itself keeps beside them is not there.
+    other = memories()["reservoir"]().observe(images(30)).state_dict()
+    del other["priorities"]
+    with pytest.raises(InputError, match="no whole memory"):
+        memory.load_state_dict(other)
+    assert kept(memory) == before
 
 
 def test_a_state_of_another_memory_is_refused():

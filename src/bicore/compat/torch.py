@@ -232,7 +232,9 @@ class Sight:
         if "weight" in reading.columns:
             raise InputError("folder keeps features and labels only; leave weight= or folder= out.")
         embedder = _AsTheyAre() if self.model is None else Embedder(self.model, self.layer)
-        return embedded(reading.loader, embedder, folder, str(floats_of(embedder).device))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(reading.seed)
+            return embedded(reading.loader, embedder, folder, str(floats_of(embedder).device))
 
     def _room(self, rows: int, columns: int) -> Array:
         needed = rows * columns * np.dtype(np.float32).itemsize

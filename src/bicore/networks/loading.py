@@ -94,8 +94,8 @@ def _(item: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, field in asked.items():
         usual = [one for one in _NAMES.get(name, ()) if one in item]
-        key = field if field is not None else next(iter(usual), None)
-        if key is not None and key in item:
+        key: Any = field if field is not None else next(iter(usual), None)
+        if key in item:
             found[name] = item[key]
         elif field is not None or name == "x":
             given = f"{name}={field!r} is none of them" if field is not None else "none is known"
@@ -292,12 +292,13 @@ def _check(source: Any, given: Any) -> None:
 
 def _columns(source: Any, given: Any, fields: Fields, transform: Any, own: bool) -> tuple[str, ...]:
     """Which columns a batch will have, by the first item; strange ones are refused in words."""
-    first = source[0]
-    if own:
-        return tuple(fields.of(given.collate_fn([first])))
-    found = fields.of(first)
-    if transform is not None:
-        found["x"] = transform(found["x"])
+    # A data set may draw; the caller's generator stays as it is.
+    with torch.random.fork_rng(devices=[]):
+        if own:
+            return tuple(fields.of(given.collate_fn([source[0]])))
+        found = fields.of(source[0])
+        if transform is not None:
+            found["x"] = transform(found["x"])
     for name, value in found.items():
         try:
             default_collate([value])
