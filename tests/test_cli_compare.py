@@ -271,7 +271,8 @@ def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_pa
         deadline = time.time() + 60
         while (
             time.time() < deadline
-            and sum(path.read_text().count("\n") for path in (tmp_path / "cache").glob("*.jsonl")) < 3
+            and sum(path.read_text().count("\n") for path in (tmp_path / "cache").glob("*.jsonl"))
+            < 3
         ):
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
