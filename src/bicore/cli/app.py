@@ -14,30 +14,34 @@ def main() -> None:
         import warnings
 
         from bicore.cli.telling import close_output, prepare_streams, tell
-        from bicore.cli.verbs import run
-        from bicore.errors import BicoreError, InputError, MemoryLimitError
-    prepare_streams()
-    warnings.showwarning = lambda message, *more, **named: tell(f"bicore: {message}")
-    message: object = None
+
+        prepare_streams()
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *more, **named: tell(f"bicore: {message}")
+            code, message = _outcome()
+        if message is not None:
+            tell(f"bicore: {message}")
+        close_output()
+    raise SystemExit(code)
+
+
+def _outcome() -> tuple[int, object]:
+    """Do what is asked for; the exit code, and words where it did not go well."""
+    from bicore.cli.verbs import run
+    from bicore.errors import BicoreError, InputError, MemoryLimitError
+
     try:
-        code, message = run()
+        return run()
     except (InputError, MemoryLimitError) as error:
-        code, message = 2, error
+        return 2, error
     except BicoreError as error:
-        code, message = 1, error
+        return 1, error
     except PermissionError as error:
-        code = 2
-        message = f"no permission for {error.filename}; change its mode, or choose another place."
+        return 2, f"no permission for {error.filename}; change its mode, or choose another place."
     except BrokenPipeError:  # whoever reads has seen enough
-        code = 1
+        return 1, None
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
-        code = 1
-        message = f"{error.strerror or error}{name}; what was there before is unchanged."
+        return 1, f"{error.strerror or error}{name}; what was there before is unchanged."
     except MemoryError:
-        code = 1
-        message = "there is not enough memory; give --limit, or --memory to see it before."
-    if message is not None:
-        tell(f"bicore: {message}")
-    close_output()
-    raise SystemExit(code)
+        return 1, "there is not enough memory; give --limit, or --memory to see it before."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,24 +19,26 @@ _WORDS = b"bicore: interrupted while starting; nothing was begun.\n"
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """An interrupt inside ends the process at once with a line and code 130.
+    """An interrupt inside ends the process at once with a line and code 130; after it, it is one.
 
-    Who has interrupts ignored, as the jobs a shell puts into the background do, stays deaf; and
-    off the main thread nothing can be said about signals.
+    The command begins inside of one, and the verb that is called has one of its own around what it
+    loads: when that is left the work begins, also for the one outside. Who has interrupts ignored,
+    as the jobs a shell puts into the background do, stays deaf.
     """
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        if before is not signal.default_int_handler:
-            yield
-            return
-        signal.signal(signal.SIGINT, _end)
-    except ValueError:  # not the main thread
+    if not _ours():
         yield
         return
+    signal.signal(signal.SIGINT, _end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _ours() -> bool:
+    """Whether interrupts are Python's own here; off the main thread nobody can say."""
+    usual = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
+    return usual and threading.current_thread() is threading.main_thread()
 
 
 def _end(number: int, frame: object) -> None:
