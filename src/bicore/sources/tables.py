@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -179,12 +179,3 @@ def _free_name(names: list[str]) -> str:
     """A name for the column of weights that no other column has."""
     numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
     return next(name for name in itertools.chain(["weight"], numbered) if name not in names)
-
-
-def first(source: Source, rows: int) -> Source:
-    """The first rows of a source."""
-    return replace(
-        source,
-        data=source.data[:rows],
-        images=None if source.images is None else source.images[:rows],
-    )
