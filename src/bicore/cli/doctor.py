@@ -11,7 +11,7 @@ from bicore.cli.starting import starting
 
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "typer", "rich")
 OPTIONAL = {
-    "pyarrow": "Parquet files",
+    "pyarrow": "tables",
     "pillow": "image folders",
     "matplotlib": "pictures",
     "pandas": "frames as input",
