@@ -426,6 +426,18 @@ def test_10_lists_in_parquet_are_features(read, tmp_path):
     told(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
 
 
+@pytest.mark.slow
+def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(ROWS, 3)).tolist()
+    made = pyarrow.table({"v": rows, "day": typed()["when"], "y": labels()})
+    for name, part in (("train", made[:45]), ("test", made[45:])):
+        pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
+    words = ["worth", "train.parquet", "--test", "test.parquet", "--target", "y", "--size", "8"]
+    words += ["--judge", "ridge", "--seeds", "2", "--method", "uniform"]
+    told(command(*words, "--drop", "day"), "train.parquet: 45 points")
+    refused(command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature")
+
+
 def test_10_types_of_parquet_are_what_they_say(tmp_path):
     from decimal import Decimal
 

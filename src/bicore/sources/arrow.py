@@ -49,6 +49,13 @@ class ArrowCells(Cells):
     def at(self, rows: Array) -> Cells:
         return type(self)(self.column.take(arrow().array(rows)))
 
+    def followed(self, others: Cells) -> Cells:
+        column = getattr(others, "column", None)
+        if column is None or column.type != self.column.type:
+            return super().followed(others)
+        both = [*self.column.chunks, *column.chunks]
+        return type(self)(arrow().chunked_array(both, self.column.type))
+
     def texts(self) -> Coded:
         return coded([None if cell is None else str(cell) for cell in self.listed()])
 

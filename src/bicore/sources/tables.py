@@ -31,7 +31,7 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.sources.arrow import arrow, cells_of
 from bicore.sources.base import Source
-from bicore.sources.cells import Cells, ListCells
+from bicore.sources.cells import Cells
 from bicore.sources.columns import numbers_of, settled_columns
 from bicore.sources.reading import Reading, Roles, roles_of
 from bicore.sources.target import settled_target
@@ -66,7 +66,7 @@ class Table:
         """The rows of both; the other one has these columns, in any order."""
         cells = other.cells()
         both = [
-            ListCells([*column.listed(), *cells[name].listed()])
+            column.followed(cells[name])
             for name, column in zip(self.names, self.columns, strict=True)
         ]
         return Table(self.names, both)
