@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
@@ -107,6 +108,23 @@ def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
 def test_1_a_long_text_among_the_labels_is_held_against_the_memory_limit(read, tmp_path):
     table(tmp_path, "t.csv", {"a": numbers(), "label": ["x" * 200_000, *labels()[1:]]})
     refused(read("t.csv", "--target", "label", "--memory", "20MB"), "the target 'label' as text")
+
+
+@pytest.mark.slow
+def test_1_a_table_of_336_000_rows_and_19_columns_takes_less_than_a_gigabyte(bicore, tmp_path):
+    """As the flights of New York are: 4000 tail numbers, 100 airports, hours of a year."""
+    rows, rng = 336_000, np.random.default_rng(0)
+    hours = np.datetime64("2013-01-01T05") + rng.integers(0, 8760, rows).astype("timedelta64[h]")
+    columns = [rng.integers(0, 2400, rows).astype(str) for _ in range(14)]
+    columns += [np.char.add("N", rng.integers(0, 4000, rows).astype(str))]
+    columns += [rng.choice([f"A{number}" for number in range(100)], rows)]
+    columns += [rng.choice(["EWR", "JFK", "LGA"], rows), np.char.add(hours.astype(str), ":00:00Z")]
+    table = pyarrow.table({f"c{place}": column for place, column in enumerate(columns)})
+    pyarrow.csv.write_csv(table.append_column("y", [rng.normal(size=rows)]), tmp_path / "t.csv")
+    words = ["t.csv", "--target", "y", "--memory", "1GB", "--json"]
+    result = bicore("select", *words, "--method", "uniform", "--size", "2", cwd=tmp_path)
+    told(result, "frequency columns: c14 (4000 values", "c15 (100 values", "time columns: c17")
+    assert result.peak < 10**9
 
 
 # 4. Row numbers; --drop, --features, --drop-missing-target.
@@ -406,6 +424,18 @@ def test_10_lists_in_parquet_are_features(read, tmp_path):
     result = read("t.parquet", "--target", "y", "--features", "v")
     told(result, "list columns: v (4 numbers, 4 missing → median)")
     told(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
+
+
+@pytest.mark.slow
+def test_10_lists_of_two_tables_are_features_together(command, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(ROWS, 3)).tolist()
+    made = pyarrow.table({"v": rows, "day": typed()["when"], "y": labels()})
+    for name, part in (("train", made[:45]), ("test", made[45:])):
+        pyarrow.parquet.write_table(part, tmp_path / f"{name}.parquet")
+    words = ["worth", "train.parquet", "--test", "test.parquet", "--target", "y", "--size", "8"]
+    words += ["--judge", "ridge", "--seeds", "2", "--method", "uniform"]
+    told(command(*words, "--drop", "day"), "train.parquet: 45 points")
+    refused(command(*words, "--drop", "v,day", "--quiet"), "no column can serve as a feature")
 
 
 def test_10_types_of_parquet_are_what_they_say(tmp_path):

@@ -12,7 +12,7 @@ from bicore.cli.telling import say
 #: What the package imports, and by which extra the rest of it comes: those of pyproject.toml.
 NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
 OPTIONAL = {
-    "pyarrow": "Parquet files",
+    "pyarrow": "tables",
     "pillow": "image folders",
     "matplotlib": "pictures",
     "dask": "shards on a cluster",

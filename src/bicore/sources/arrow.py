@@ -49,6 +49,13 @@ class ArrowCells(Cells):
     def at(self, rows: Array) -> Cells:
         return type(self)(self.column.take(arrow().array(rows)))
 
+    def followed(self, others: Cells) -> Cells:
+        column = getattr(others, "column", None)
+        if column is None or column.type != self.column.type:
+            return super().followed(others)
+        both = [*self.column.chunks, *column.chunks]
+        return type(self)(arrow().chunked_array(both, self.column.type))
+
     def texts(self) -> Coded:
         return coded([None if cell is None else str(cell) for cell in self.listed()])
 
@@ -255,7 +262,7 @@ def cells_of(column: Any) -> Cells:
         column = pyarrow.chunked_array([chunk.storage for chunk in column.chunks], kind)
     if pyarrow.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
-    elif pyarrow.types.is_string_view(kind):
+    elif str(kind) == "string_view":  # which has no test of its own before pyarrow 16
         column = column.cast(pyarrow.large_string())
     elif pyarrow.types.is_null(kind):
         column = column.cast(pyarrow.string())

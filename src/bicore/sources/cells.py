@@ -59,6 +59,10 @@ class Cells(ABC):
     def at(self, rows: Array) -> Cells:
         """Those of some rows."""
 
+    def followed(self, others: Cells) -> Cells:
+        """These and others of the same column, in rows that follow."""
+        return ListCells([*self.listed(), *others.listed()])
+
     @abstractmethod
     def texts(self) -> Coded:
         """Each as text."""

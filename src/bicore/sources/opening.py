@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bicore.data import Dataset
@@ -21,7 +21,6 @@ from bicore.sources.mnist import MEAN, STD, mnist_within
 from bicore.sources.parquet import parquet
 from bicore.sources.reading import Allowance, Reading
 from bicore.sources.streams import PACKED
-from bicore.sources.tables import first
 
 #: Options that tables read.
 _OF_TABLES = ("target", "data-weights", "features", "drop", "drop-missing-target", "decimal")
@@ -153,7 +152,7 @@ def open_source(
     )
     source = _open(word, reading)
     if limit is not None and len(source.data) > limit:
-        source = first(source, limit)
+        source = _first(source, limit)
     return source.scaled(scale, later)
 
 
@@ -211,3 +210,12 @@ def _named(word: str, reading: Reading, split: str = "train") -> Source:
     pixels, y = cifar10_pixels(place, split, reading.limit)
     x = standard_cifar10(pixels)
     return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
+
+
+def _first(source: Source, limit: int) -> Source:
+    """The first rows, of a source that cannot be asked for fewer."""
+    return replace(
+        source,
+        data=source.data[:limit],
+        images=None if source.images is None else source.images[:limit],
+    )

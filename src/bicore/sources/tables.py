@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.sources.arrow import arrow, cells_of
 from bicore.sources.base import Source
-from bicore.sources.cells import Cells, ListCells
+from bicore.sources.cells import Cells
 from bicore.sources.columns import numbers_of, settled_columns
 from bicore.sources.reading import Reading, Roles, roles_of
 from bicore.sources.target import settled_target
@@ -66,7 +66,7 @@ class Table:
         """The rows of both; the other one has these columns, in any order."""
         cells = other.cells()
         both = [
-            ListCells([*column.listed(), *cells[name].listed()])
+            column.followed(cells[name])
             for name, column in zip(self.names, self.columns, strict=True)
         ]
         return Table(self.names, both)
@@ -179,12 +179,3 @@ def _free_name(names: list[str]) -> str:
     """A name for the column of weights that no other column has."""
     numbered = (f"bicore_weight_{number}" for number in itertools.count(1))
     return next(name for name in itertools.chain(["weight"], numbered) if name not in names)
-
-
-def first(source: Source, rows: int) -> Source:
-    """The first rows of a source."""
-    return replace(
-        source,
-        data=source.data[:rows],
-        images=None if source.images is None else source.images[:rows],
-    )
