@@ -418,7 +418,8 @@ function drawSquare(pen, side) {
   const picture = pen.createImageData(canvas.width, canvas.height);
   const { data, width, height } = picture;
   const inks = groups.names.map((_, code) => {
-    pen.fillStyle = groupColour(code);  // whatever it is called, it is read back as #rrggbb
+    /* Whatever it is called, it is read back as #rrggbb. */
+    pen.fillStyle = groupColour(code);
     return [1, 3, 5].map((at) => parseInt(pen.fillStyle.slice(at, at + 2), 16));
   });
   const stepX = (view.zoom * (frame.width - 2 * PAD) * frame.ratio) / GRID;
