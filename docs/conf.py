@@ -72,8 +72,7 @@ autodoc_typehints = "none"
 #: Host libraries that are not here: their doors are described all the same.
 HOSTS = ("imblearn", "avalanche", "datasets", "skactiveml", "distributed", "dask", "polars")
 autodoc_mock_imports = [name for name in HOSTS if find_spec(name) is None]
-numpydoc_class_members_toctree = False
-numpydoc_show_inherited_class_members = False
+numpydoc_show_class_members = False
 
 #: The size of a coreset, as docstrings write it, is no name of a substitution.
 rst_epilog = r".. |S| replace:: \|S\|"
