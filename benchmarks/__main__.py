@@ -17,9 +17,11 @@ NAMES = (
     "kernels",
     "ablation",
     "comparison",
+    "comparison_embedding",
     "rivals",
     "stream",
     "stream_moments",
+    "moment_weights",
     "streams",
     "imbalanced",
     "gpu",
@@ -37,6 +39,9 @@ NAMES = (
     "worth",
     "estimates",
     "scale",
+    "doors",
+    "peers_scale",
+    "embedding",
     "page",
 )
 
@@ -76,7 +81,13 @@ def main() -> int:
     parser.add_argument(
         "--pool", type=int, help="pooled_regression: the largest pool; scale: the most rows"
     )
-    parser.add_argument("--protocol", default="aside", help="battery: what is run")
+    parser.add_argument(
+        "--protocol", default="aside", help="battery, comparison_embedding: what is run"
+    )
+    parser.add_argument("--methods", help="comparison_embedding: these, separated by commas")
+    parser.add_argument(
+        "--minutes", type=float, help="comparison_embedding: begin nothing more after so long"
+    )
     parser.add_argument("--sets", default="battery-sets", help="battery: folder of its data sets")
     parser.add_argument(
         "--processes", type=int, default=2, help="battery: how many at a time; scale: threads"

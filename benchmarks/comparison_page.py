@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import read_record, table, told
+from benchmarks.comparison_embedding_page import section
 from bicore.comparison.grid import WHOLE
 from bicore.comparison.records import Row
 from bicore.comparison.statistics import Entry, Summary, paired_difference, summarise
 from bicore.report.curves import draw_curves
+from bicore.selectors.registry import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"
 FIGURE = PAGE.with_suffix(".png")
@@ -80,7 +82,13 @@ def text() -> str:
     record = findings.record
     seconds = _seconds(findings)
     peers = record["peers_machine"]
-    return f"""# Every method, side by side
+    return f"""# Methods, side by side
+
+First on MNIST, then on [a frozen embedding of CIFAR-10](#cifar-10-through-a-frozen-network-linear-heads). On MNIST stand
+{len(findings.methods) - len(record["peers"])} of our {len(METHODS) - 1} methods and {len(record["peers"])} of three other libraries; `v-design`, `a-design` and `reconstruction` came later and
+are on the embedding alone.
+
+## MNIST, the paper's CNN
 
 {told(record)}
 `bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all --seeds 10 --everything --device cuda`
@@ -102,7 +110,7 @@ look at is not in them.
 
 ![Accuracy against size](comparison.png)
 
-## Where bilevel wins, ties and loses
+### Where bilevel wins, ties and loses
 
 "bilevel" on this page, and "the default" below, are the paper's setting with the squared error: today `method="paper"`. What
 `bicore.select` takes where nothing is said was chosen [elsewhere](choosing.md) and is not on this page.
@@ -112,6 +120,7 @@ size, one or two such verdicts would be expected by chance alone. Differences in
 
 {chr(10).join(_verdict(findings, size) for size in findings.sizes)}
 {_words(findings, seconds)}
+{section()}
 ## The peers
 
 Measured in environments of their own, never as dependencies; how each was made is at the head of its file under `benchmarks/peers`.

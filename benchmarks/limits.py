@@ -22,7 +22,7 @@ from benchmarks.common import machine
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.errors import BicoreError, LargeDataWarning
-from bicore.selectors import METHODS
+from bicore.selectors import METHODS, as_selector
 
 ROWS, FEATURES, CLASSES = 50_000, 64, 10
 SIZE = 100
@@ -87,11 +87,13 @@ def _timed(
     x: np.ndarray, y: np.ndarray, model: torch.nn.Module, case: dict[str, Any], limit: float
 ) -> dict[str, Any]:
     runtime = bicore.Runtime(device="cpu", memory=MEMORY, max_seconds=limit, progress=False)
+    looks = as_selector(case.get("method", "bilevel")).needs_model
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LargeDataWarning)
-            coreset = bicore.select(x, y, SIZE, runtime=runtime, model=model, **case)
+            seen = model if looks else None
+            coreset = bicore.select(x, y, SIZE, runtime=runtime, model=seen, **case)
         ending = coreset.status.value
         points = len(coreset)
     except BicoreError as error:

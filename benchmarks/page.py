@@ -328,6 +328,8 @@ regulariser anew for every chunk and every merge.
 
 {table(["selector", "points a second", "ms an update, first half", "second half"], speeds)}
 {streams_page.moments_speed(read_record("stream_moments"))}
+{streams_page.moment_weights(read_record("moment_weights"))}
+
 **Do weights learnt in the slots pay?** 10 000 MNIST images in batches of {record["batch"]}, an RBF kernel, inner_reg 0.1,
 accuracy in percent on the 10 000 test images of kernel ridge regression on what is kept, with the weights the buffer gives it; mean
 ± standard error of {len({one["seed"] for one in record["weights"]})} seeds.

@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from bicore import InputError
-from experiments import cifar, page
+from experiments import appendix, cifar, page
+from experiments.book import Book
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     drawn.add_argument("name", choices=list(FIGURES))
     drawn.add_argument("--out", type=Path, help="the picture's file")
     _add_data(drawn, "folder with MNIST, for the picks (none: those of --quick)")
-    written = verbs.add_parser("page", help="write docs/reproduction.md from all records")
+    written = verbs.add_parser("page", help="write docs/reproduction.md and its appendix")
     written.set_defaults(obey=_page)
     found = verbs.add_parser(
         "choose",
@@ -107,18 +108,18 @@ def _table(given: argparse.Namespace) -> int:
 
 def _figure(given: argparse.Namespace) -> int:
     path = given.out or Path(f"{given.name}.png")
-    records = gathered(given.name, given.records or FOLDER) if given.name in EXPERIMENTS else []
-    draw(given.name, records, path, given.data)
+    draw(given.name, Book(given.records or FOLDER), path, given.data)
     print(path)
     return 0
 
 
 def _page(given: argparse.Namespace) -> int:
-    made = page.text()
-    if made is None:
-        return _refused("there are no records yet; run an experiment first.")
-    page.PAGE.write_text(made)
-    print(page.PAGE.name)
+    for one in (page, appendix):
+        made = one.text()
+        if made is None:
+            return _refused("there are no records yet; run an experiment first.")
+        one.PAGE.write_text(made)
+        print(one.PAGE.name)
     return 0
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,70 +12,161 @@ import numpy as np
 
 from bicore import MergeReduce
 from bicore.selectors import as_selector
+from experiments.book import Book, Place
+from experiments.layout import CONTINUAL, FRESH, ON_MNIST, published
 from experiments.paper import PAPER
 from experiments.records import Record
-from experiments.tables import cells, titles
+from experiments.tables import Cell, titles
 from experiments.tasks import load
 
-Painter = Callable[[Any, list[Record], str | None], Any]
+Painter = Callable[[Any, Book, str | None], Any]
 
 
-def draw(name: str, records: Iterable[Record], path: Path, folder: str | None = None) -> None:
-    """Write the figure of an experiment to ``path``; ``folder`` has the images for those that show
-    some."""
+def draw(name: str, book: Book, path: Path, folder: str | None = None) -> None:
+    """Write a figure to ``path``; ``folder`` has the images for those that show some."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure = FIGURES[name](pyplot, list(records), folder)
+    figure = FIGURES[name](pyplot, book, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
 
 
-def _streaming(pyplot: Any, records: list[Record], folder: str | None) -> Any:
-    """Figure 4: the final accuracy on each task, β chosen on held-out points."""
-    found = cells("streaming", records)
-    problems = list(dict.fromkeys(cell.problem for cell in found))
+@dataclass(frozen=True)
+class Style:
+    """A colour, a line and a marker: any two differ in grey as well."""
+
+    color: str
+    linestyle: Any
+    marker: str
+
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "markersize": 5, "markerfacecolor": "white"}
+
+
+STYLES = (
+    Style("C0", "-", "o"),
+    Style("C1", "--", "s"),
+    Style("C2", "-.", "^"),
+    Style("C3", ":", "D"),
+    Style("C4", (0, (5, 1)), "v"),
+)
+
+
+def _tasks(pyplot: Any, book: Book, folder: str | None) -> Any:
+    """Figure 4: the final accuracy on each task, β chosen on held-out points; of continual learning
+    and of the stream, with coresets and without."""
     figure, axes = pyplot.subplots(
-        1, len(problems), figsize=(5 * len(problems), 4), layout="constrained", squeeze=False
+        1, len(ON_MNIST), figsize=(9.5, 4), layout="constrained", squeeze=False
     )
-    for place, problem in zip(axes[0], problems, strict=True):
-        for cell in (cell for cell in found if cell.problem == problem):
-            wanted = (problem, cell.row.key, cell.chosen)
-            runs = [
-                one["test"]
-                for one in records
-                if (one["dataset"], one["method"], one["beta"]) == wanted
-            ]
-            means = 100 * np.mean(runs, 0)
-            spread = 100 * np.std(runs, 0)
-            places = np.arange(1, len(means) + 1)
-            place.plot(places, means, marker="o", markersize=3, label=cell.title)
-            place.fill_between(places, means - spread, means + spread, alpha=0.15)
-        place.set(title=problem, xlabel="task", ylabel="test accuracy, %", xticks=places)
-        place.grid(alpha=0.3)
-    figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
-    )
+    for axis, problem in zip(axes[0], ON_MNIST, strict=True):
+        for style, (words, place) in zip(STYLES, four_lines(problem).items(), strict=False):
+            runs = 100 * np.array([one["test"] for one in book.runs(place)])
+            tasks = np.arange(1, runs.shape[1] + 1)
+            means, spread = runs.mean(0), runs.std(0)
+            axis.plot(tasks, means, label=words, **style.facts())
+            axis.fill_between(tasks, means - spread, means + spread, color=style.color, alpha=0.12)
+        axis.set(title=problem, xlabel="task", ylabel="test accuracy, %", xticks=tasks)
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def _mnist_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def four_lines(problem: str) -> dict[str, Place]:
+    """Those of the paper's figure 4."""
+    return {
+        "tasks: coreset": Place(CONTINUAL[problem], problem, "Coreset"),
+        "tasks: uniform": Place(CONTINUAL[problem], problem, "Uniform sampling"),
+        "stream: coreset": Place("streaming-fresh", problem, f"Streaming coreset{FRESH}"),
+        "stream: reservoir": Place("streaming-fresh", problem, f"Reservoir sampling{FRESH}"),
+    }
+
+
+#: How a difference is drawn: the interval holds zero, or lies above or below it.
+HOLDING, HIGHER, LOWER = ("o", "white"), ("^", "0.45"), ("v", "black")
+
+
+def _differences(pyplot: Any, book: Book, folder: str | None) -> Any:
+    """Ours minus the paper with Welch's interval, every published number."""
+    found = [
+        (layout.title, _sized(line.label, place), book.cell(place))
+        for layout, line, _, place in published()
+        if book.cell(place).difference is not None
+    ]
+    names = list(dict.fromkeys((title, label) for title, label, _ in found))
+    rows = {name: number for number, name in enumerate(names)}
+    problems = list(dict.fromkeys(cell.problem for _, _, cell in found))
+    figure, axes = pyplot.subplots(
+        1, len(problems), figsize=(10, 10), layout="constrained", sharey=True
+    )
+    for axis, problem in zip(axes, problems, strict=True):
+        for title, label, cell in found:
+            if cell.problem == problem:
+                _difference(axis, rows[title, label], cell)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set(title=problem, xlabel="ours − paper, points")
+        axis.grid(alpha=0.25, axis="x")
+        for place in _first_rows(names)[1:]:
+            axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
+    axes[0].set_yticks(range(len(names)), [label for _, label in names], fontsize=8)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    for place in _first_rows(names):
+        axes[-1].text(
+            1.02,
+            place,
+            names[place][0].split(":")[0].replace(", ", "\n"),
+            transform=axes[-1].get_yaxis_transform(),
+            fontsize=8,
+            va="center",
+        )
+    return figure
+
+
+def _sized(label: str, place: Place) -> str:
+    """With the size where the table varies it."""
+    return label if place.memory is None else f"{label}, {place.memory} rows"
+
+
+def _first_rows(names: list[tuple[str, str]]) -> list[int]:
+    titles = [title for title, _ in names]
+    return [titles.index(title) for title in dict.fromkeys(titles)]
+
+
+def _difference(axis: Any, row: int, cell: Cell) -> None:
+    assert cell.difference is not None
+    gap, half = cell.difference
+    marker, face = HIGHER if gap > half else LOWER if gap < -half else HOLDING
+    axis.errorbar(
+        gap,
+        row,
+        xerr=half,
+        fmt=marker,
+        color="black",
+        markerfacecolor=face,
+        markersize=5,
+        linewidth=1,
+        capsize=2,
+    )
+
+
+def _mnist_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 3a, with the two points that BatchBALD's authors publish."""
+    records = book.records("summary")
     figure, place = _summary(pyplot, records, titles("summary"))
     if records:
-        published = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
-        sizes = [int(words.split()[0]) for words in published]
-        place.plot(sizes, list(published.values()), "k^", label="BatchBALD, as published")
+        typed = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
+        sizes = [int(words.split()[0]) for words in typed]
+        place.plot(sizes, list(typed.values()), "k*", label="BatchBALD, as published")
     place.legend(fontsize=8)
     return figure
 
 
-def _cifar_summary(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _cifar_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 3c."""
-    figure, place = _summary(pyplot, records, titles("cifar-summary"))
+    figure, place = _summary(pyplot, book.records("cifar-summary"), titles("cifar-summary"))
     place.legend(fontsize=8)
     return figure
 
@@ -85,7 +177,7 @@ def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tu
     for one in records:
         scores[shown[one["method"]]][one["memory"]].append(100 * one["test"][0])
     figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for title, by_size in scores.items():
+    for style, (title, by_size) in zip(STYLES, scores.items(), strict=False):
         sizes = sorted(by_size)
         means, spread = (
             np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std)
@@ -94,21 +186,20 @@ def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tu
         place.plot(
             sizes,
             means,
-            marker="o",
-            markersize=3,
             label=f"{title} ({seeds} seed{'s' * (seeds > 1)})",
+            **style.facts(),
         )
-        place.fill_between(sizes, means - spread, means + spread, alpha=0.15)
+        place.fill_between(sizes, means - spread, means + spread, color=style.color, alpha=0.12)
     place.set(xlabel="points", ylabel="test accuracy, %")
     place.grid(alpha=0.3)
     return figure, place
 
 
-def _picks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _picks(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
     images = load(folder)[0].x
     shown = titles("picks")
-    first = [one for one in records if one["seed"] == 0]
+    first = [one for one in book.records("picks") if one["seed"] == 0]
     across = 10
     deep = [-(-len(one["picks"]) // 10) for one in first]
     figure, axes = pyplot.subplots(
@@ -123,7 +214,7 @@ def _picks(pyplot: Any, records: list[Record], folder: str | None) -> Any:
     return figure
 
 
-def _merge_reduce(pyplot: Any, records: list[Record], folder: str | None) -> Any:
+def _merge_reduce(pyplot: Any, book: Book, folder: str | None) -> Any:
     """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
     holds them."""
     buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
@@ -157,7 +248,8 @@ def _merge_reduce(pyplot: Any, records: list[Record], folder: str | None) -> Any
 
 
 FIGURES: dict[str, Painter] = {
-    "streaming": _streaming,
+    "differences": _differences,
+    "tasks": _tasks,
     "summary": _mnist_summary,
     "cifar-summary": _cifar_summary,
     "picks": _picks,

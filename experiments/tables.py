@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,15 +64,20 @@ class Cell:
 
 def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
     """The difference of two means with the half-width of its 95% interval."""
-    mean, std, seeds = ours
-    other, spread, count = theirs
+    return contrast([(1, ours), (-1, theirs)])
+
+
+def contrast(terms: Sequence[tuple[int, Measured]]) -> tuple[float, float]:
+    """A sum of means with signs, and the half-width of its 95% interval after Welch and
+    Satterthwaite."""
+    value = sum(sign * mean for sign, (mean, _, _) in terms)
     # of the means, from deviations over n
-    first = std**2 / (seeds - 1)
-    second = spread**2 / (count - 1)
-    if first + second == 0:
-        return mean - other, 0.0
-    freedom = (first + second) ** 2 / (first**2 / (seeds - 1) + second**2 / (count - 1))
-    return mean - other, float(stats.t.ppf(0.975, freedom)) * math.sqrt(first + second)
+    variances = [(std**2 / (seeds - 1), seeds) for _, (_, std, seeds) in terms]
+    total = sum(variance for variance, _ in variances)
+    if total == 0:
+        return value, 0.0
+    freedom = total**2 / sum(variance**2 / (seeds - 1) for variance, seeds in variances)
+    return value, float(stats.t.ppf(0.975, freedom)) * math.sqrt(total)
 
 
 def table(name: str, records: Iterable[Record]) -> str:
@@ -85,7 +90,7 @@ def titles(name: str) -> Mapping[str, str]:
     return {row.key: row.title for row in EXPERIMENTS[name].rows()}
 
 
-def _markdown(head: list[str], body: list[list[str]]) -> str:
+def markdown(head: list[str], body: list[list[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)]) + "\n"
 
@@ -97,7 +102,7 @@ def _runtime(records: list[Record]) -> str:
         for record in records
         for what, known in _works(record)
     ]
-    return _markdown(["network", "work", "on", "ours", "paper"], body)
+    return markdown(["network", "work", "on", "ours", "paper"], body)
 
 
 def _works(record: Record) -> Iterable[tuple[str, str]]:
@@ -132,7 +137,7 @@ def _picks(records: list[Record]) -> str:
         ]
         for one in records
     ]
-    return _markdown(
+    return markdown(
         ["method", "seed", "classes among the first ten", "eights and ones among all"], body
     )
 
@@ -148,7 +153,7 @@ def _penalties(records: list[Record]) -> str:
         ]
         for one in sorted(records, key=lambda record: float(record["penalty"]))
     ]
-    return _markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
+    return markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
 def _betas(name: str, records: list[Record]) -> str:
@@ -162,7 +167,7 @@ def _betas(name: str, records: list[Record]) -> str:
         if key in held:
             best = max(held[key].values())
             body.append([title, *(_bold(held[key].get(beta), best) for beta in betas)])
-    return _markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
+    return markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 
 def _bold(value: float | None, best: float) -> str:
@@ -218,15 +223,20 @@ def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int
     return done, wanted
 
 
+def choice(record: Record) -> float:
+    """What a run tried: β, or the weight of VCL's divergence."""
+    tried: float = record.get("beta", record.get("penalty", 0))
+    return float(tried)
+
+
 def cells(name: str, records: Iterable[Record]) -> list[Cell]:
     """The rows of an experiment in the order of its catalogue, as far as there are records."""
     runs: dict[tuple[str, str], dict[int, Tried]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for record in records:
-        choice = float(record.get("beta", record.get("penalty", 0)))
         by_memory = runs[record["dataset"], record["method"]]
-        by_memory[record["memory"]][choice].append(record)
+        by_memory[record["memory"]][choice(record)].append(record)
     found = []
     for row in EXPERIMENTS[name].rows():
         for memory, tried in sorted(runs[row.problem.name, row.key].items()):
@@ -270,13 +280,13 @@ def _cell(row: Row, memory: int, tried: Tried) -> Cell:
     )
 
 
-def _spread(mean: float, std: float, seeds: int) -> str:
+def spread(mean: float, std: float, seeds: int) -> str:
     """One seed has none."""
     return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def told(found: list[Cell]) -> str:
-    """The rows as a Markdown table."""
+def told(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
+    """The rows as a Markdown table, with a column of marks where there are some."""
     head = [
         "data",
         "method",
@@ -284,25 +294,39 @@ def told(found: list[Cell]) -> str:
         "seeds",
         "β",
         "ours (β on held-out points)",
+        *(["marks"] if marks else []),
         "ours (β on the test set)",
         "paper",
         "difference",
     ]
-    return _markdown(head, [_line(cell) for cell in found])
+    return markdown(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
 
 
-def _line(cell: Cell) -> list[str]:
-    best = f"{_spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
-    paper = cell.paper
-    gap = cell.difference
+def _line(cell: Cell, marks: list[str]) -> list[str]:
+    best = f"{spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
     return [
         cell.problem,
         cell.title,
         str(cell.memory),
         str(cell.seeds),
         f"{cell.chosen:g}",
-        _spread(cell.mean, cell.std, cell.seeds),
+        spread(cell.mean, cell.std, cell.seeds),
+        *marks,
         best if cell.choices > 1 else "",
-        "" if paper is None else f"{paper['mean']:.2f} ± {paper['std']:.2f}",
-        "" if gap is None else f"{gap[0]:+.2f} ± {gap[1]:.2f}",
+        published(cell),
+        difference(cell),
     ]
+
+
+def published(cell: Cell) -> str:
+    paper = cell.paper
+    return "" if paper is None else f"{paper['mean']:.2f} ± {paper['std']:.2f}"
+
+
+def difference(cell: Cell) -> str:
+    """Ours minus the paper's with its interval; bold where that leaves out zero."""
+    gap = cell.difference
+    if gap is None:
+        return ""
+    words = f"{gap[0]:+.2f} ± {gap[1]:.2f}"
+    return f"**{words}**" if abs(gap[0]) > gap[1] else words

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import pydoc
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ class Result:
     returncode: int
     stdout: str
     stderr: str
+    #: The most memory that the process held, in bytes; a part of it is the server's.
+    peak: int = 0
 
 
 class Server:
@@ -43,13 +49,33 @@ class Server:
             cwd=root,
         )
 
-    def __call__(self, *words: Any, cwd: Any = None, input: str = "") -> Result:
+    def __call__(
+        self,
+        *words: Any,
+        cwd: Any = None,
+        input: str = "",
+        seconds: int = 0,
+        largest_file: int | None = None,
+        output: str | None = None,
+        encoding: str = "utf-8",
+        patch: dict[str, Any] | None = None,
+        without: tuple[str, ...] = (),
+    ) -> Result:
+        """Run it; a file may have at most so many bytes, standard output goes to a path and has an
+        encoding, some names have other values, and others are not there. After so many seconds,
+        where there are any, it is killed."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         request = {
             "words": [str(word) for word in words],
             "cwd": str(cwd or Path.cwd()),
             "input": input,
+            "seconds": seconds,
+            "largest_file": largest_file,
+            "output": output,
+            "encoding": encoding,
+            "patch": patch or {},
+            "without": without,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -62,10 +88,21 @@ class Server:
 
 
 def _serve() -> None:
+    import pandas  # noqa: F401  which pyarrow looks for
+    import pyarrow.compute
+    import pyarrow.csv  # noqa: F401
     import scipy.stats  # noqa: F401  the imports that are shared: the entry point and what most verbs bring in later
     import sklearn.datasets  # noqa: F401
 
-    from bicore.cli import app  # noqa: F401
+    from bicore.cli import (  # noqa: F401  what the verbs import when they are called
+        app,
+        comparing,
+        kernel_file,
+        select_shards,
+        selecting,
+        streaming,
+        verbs,
+    )
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -80,13 +117,14 @@ def _serve() -> None:
             child = os.fork()
             if child == 0:
                 _run(request, given.fileno(), out.fileno(), err.fileno())
-            _, status = os.waitpid(child, 0)
+            _, status, usage = os.wait4(child, 0)
             out.seek(0)
             err.seek(0)
             answer = {
                 "returncode": os.waitstatus_to_exitcode(status),
                 "stdout": out.read(),
                 "stderr": err.read(),
+                "peak": usage.ru_maxrss * 1024,
             }
         print(json.dumps(answer), flush=True)
 
@@ -97,10 +135,23 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
     try:
         for source, target in ((given, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
+        if request["output"] is not None:
+            os.dup2(os.open(request["output"], os.O_WRONLY), 1)
         sys.stdin = os.fdopen(0, "r")
-        sys.stdout = os.fdopen(1, "w")
+        sys.stdout = os.fdopen(1, "w", encoding=request["encoding"])
         sys.stderr = os.fdopen(2, "w")
+        signal.alarm(request["seconds"])
         os.chdir(request["cwd"])
+        # no test finds the records of another
+        os.environ["BICORE_CACHE"] = os.path.join(request["cwd"], "cache")
+        for place, value in request["patch"].items():
+            owner, _, name = place.rpartition(".")
+            setattr(pydoc.locate(owner), name, value)
+        for place in request["without"]:
+            owner, _, name = place.rpartition(".")
+            delattr(pydoc.locate(owner), name)
+        if request["largest_file"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
         sys.argv = ["bicore", *request["words"]]
         from bicore.cli.app import main
 
@@ -109,6 +160,8 @@ def _run(request: dict[str, Any], given: int, out: int, err: int) -> None:
             code = 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        except BaseException:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
 from bicore import Dataset
-from tests.cli_server import Server
+from tests.cli_server import Result, Server
 from tests.helpers import blobs, line
 
 settings.register_profile("bicore", deadline=None, max_examples=15, derandomize=True)
@@ -31,6 +34,30 @@ def bicore() -> Iterator[Server]:
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Result]:
+    """The command's entry point in this process and an empty folder: for what it reads and says."""
+
+    def run(*words: object, input: str = "") -> Result:
+        from bicore.cli.app import main
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["bicore", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
+        capfd.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        captured = capfd.readouterr()
+        return Result(int(str(code or 0)), captured.out, captured.err)
+
+    return run
 
 
 @pytest.fixture

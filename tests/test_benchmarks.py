@@ -6,11 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import comparison_page, page, streams_page
 from benchmarks.__main__ import _public
 from benchmarks.common import write_record
+from benchmarks.moment_weights import learnt
+from bicore.memory import MomentMemory
+from bicore.moments.candidates import Candidates
+from bicore.sources import digits
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,3 +63,19 @@ def test_records_are_written_whole(tmp_path):
         "--data",
         "DIR",
     ]
+
+
+def test_weights_of_a_moment_memory_lower_its_objective_as_a_weighted_fit_says() -> None:
+    x, y = digits()
+    memory = MomentMemory(12)
+    memory.update(x[:200], y[:200])
+    weights, before, after = learnt(memory)
+    assert after < before
+    # Equal weights: the objective is that of the memory's own candidates.
+    outer = memory._outer(memory.moments)
+    targets = memory._targets(memory.kept, memory._features)
+    ridge = memory.ridge_share * outer.energy
+    inside = np.ones(12, dtype=bool)
+    rows = Candidates(outer, memory._features, targets, ridge, inside)
+    assert before == pytest.approx(rows.objective, rel=1e-9)
+    assert weights.mean() == pytest.approx(1.0)

@@ -1,6 +1,7 @@
 """``bicore compare`` through its real entry point."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_json_rows_summary_and_continuation(bicore, table):
         # what is done is not run again
         assert known[row["method"], row["size"], row["seed"]] == row
     assert len(rows) == 24
-    assert [path.suffix for path in table.iterdir()].count(".jsonl") == 1
+    assert len(list((table / "cache").glob("*.jsonl"))) == 1
 
 
 def test_the_table_marks_the_best_and_states_what_could_be_found(bicore, table):
@@ -163,7 +164,7 @@ def test_rows_of_an_older_file_are_read(bicore, table):
     words = ["--methods", "uniform,k-center-features", "--judge", "mlp", "--steps", "5"]
     words += ["--seeds", "2", "--sizes", "6"]
     first = bicore("compare", "data.npz", *words, cwd=table)
-    (path,) = table.glob("*.jsonl")
+    (path,) = (table / "cache").glob("*.jsonl")
     head, *rows = map(json.loads, path.read_text().splitlines())
     old = [row for row in rows if row["method"] not in ("everything", "majority")]
     for row in old:
@@ -242,7 +243,7 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert (table / "data.npz").read_bytes() == before
-    assert not list(table.glob("*.jsonl"))
+    assert not list(table.rglob("*.jsonl"))
 
 
 @pytest.mark.slow
@@ -260,6 +261,7 @@ def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_pa
     process = subprocess.Popen(
         [sys.executable, "-m", "bicore", *words],
         cwd=tmp_path,
+        env={**os.environ, "BICORE_CACHE": str(tmp_path / "cache")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -269,7 +271,8 @@ def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_pa
         deadline = time.time() + 60
         while (
             time.time() < deadline
-            and sum(path.read_text().count("\n") for path in tmp_path.glob("*.jsonl")) < 3
+            and sum(path.read_text().count("\n") for path in (tmp_path / "cache").glob("*.jsonl"))
+            < 3
         ):
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
@@ -279,7 +282,7 @@ def test_interrupting_keeps_the_rows_and_the_same_command_goes_on(bicore, tmp_pa
     assert process.returncode == 130
     assert "The same command goes on from there" in errors
     assert "uniform" in table
-    kept = next(tmp_path.glob("*.jsonl")).read_text().count("\n") - 1
+    kept = next((tmp_path / "cache").glob("*.jsonl")).read_text().count("\n") - 1
     again = bicore(*words[:-3], "1", "--sizes", "5", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "rows are there already" in again.stderr

@@ -138,7 +138,7 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, table):
     assert result.returncode == 2, result.stderr
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
-    assert not list(table.glob("*.jsonl"))
+    assert not list(table.rglob("*.jsonl"))
 
 
 def test_options_of_streams_need_the_word(bicore, table):

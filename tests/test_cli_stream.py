@@ -13,7 +13,7 @@ import pytest
 
 from bicore import Context, InputError
 from bicore.cli.buffers import NAMES
-from bicore.cli.stream import Run
+from bicore.cli.streaming import Run
 from bicore.memory import BUFFERS, MergeReduce, Reservoir, as_buffer
 from bicore.memory.store import StateFolder
 from bicore.selectors import Uniform
@@ -500,11 +500,11 @@ def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done)
             return plain(*words, **named)
 
         first.buffer.update = interrupted
-        assert first.consume(100, quiet=True, silent=True)
+        assert first.consume(100, quiet=True)
         assert first.buffer.position == (50 if done else 40)
-        assert not run(store).consume(100, quiet=True, silent=True)
+        assert not run(store).consume(100, quiet=True)
     with StateFolder(folder / "never") as store:
-        assert not run(store).consume(100, quiet=True, silent=True)
+        assert not run(store).consume(100, quiet=True)
     assert state_of(folder, "stopped") == state_of(folder, "never")
 
 

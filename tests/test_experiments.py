@@ -19,9 +19,9 @@ from bicore import Context, Dataset, MergeReduce, ReplayMemory
 from bicore.memory import ClassBalancedReservoir
 from bicore.selectors import as_selector
 from experiments import (
+    appendix,
     cifar,
     continual,
-    page,
     penalties,
     picks,
     runtime,
@@ -62,7 +62,7 @@ from experiments.selectors import (
 )
 from experiments.stores import BALANCED_RESERVOIR, GSS, RESERVOIR, ByMoments, Slots
 from experiments.streaming import BATCHES, Optimiser, Weighting
-from experiments.tables import Cell, cells, gathered, progress, table, told
+from experiments.tables import cells, gathered, progress, table, told
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
 
@@ -756,84 +756,6 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     )
 
 
-@pytest.mark.parametrize(("gap", "told"), [(0.03, "not told apart from"), (0.04, "above")])
-def test_a_ranking_of_two_seeds_needs_the_interval_of_two_seeds(gap, told):
-    """The gap's standard error is 0.71 points, with two degrees of freedom: three points are four
-    of them, and not enough."""
-    given = [record("Coreset", 1.0, seed, 0.90 + gap + 0.01 * seed, 0.9) for seed in range(2)]
-    given += [record("Uniform sampling", 1.0, seed, 0.90 + 0.01 * seed, 0.9) for seed in range(2)]
-    assert f"Coreset is {told} Uniform sampling (+{100 * gap:.2f})" in page._verdicts(
-        "continual", given
-    )
-
-
-@pytest.mark.parametrize(
-    ("gap", "ours", "told"),
-    [
-        (1.6, 1.0, "1; in the same order here: 1."),
-        (1.6, -1.0, "1; in the same order here: 0, not Uniform sampling."),
-        (-1.6, -1.0, "1; in the same order here: 1."),
-        (-1.6, 1.0, "1; in the same order here: 0, not Uniform sampling."),
-        (1.3, 1.0, ""),
-        (-1.3, 1.0, ""),
-    ],
-)
-def test_means_in_another_order_than_the_papers_are_named(gap, ours, told):
-    """Deviations of 1 over five seeds: the gap's standard error is 1/√2, twice it 1.41."""
-    blank = {
-        "memory": 1,
-        "seeds": 5,
-        "chosen": 1.0,
-        "std": 1.0,
-        "best_chosen": 1.0,
-        "best_mean": 0.0,
-        "best_std": 0.0,
-    }
-    found = [
-        Cell(
-            row=row_of("continual", key),
-            mean=mean,
-            paper={"mean": mean_there, "std": 1.0},
-            choices=1,
-            **blank,
-        )
-        for key, mean, mean_there in (
-            ("Coreset", 50 + ours, 50 + gap),
-            ("Uniform sampling", 50.0, 50.0),
-        )
-    ]
-    assert (
-        page._agreement(found[0], found).removeprefix(
-            " Rows that the paper tells apart from it by two standard errors: "
-        )
-        == told
-    )
-
-
-def test_rows_with_another_network_are_compared_with_each_other():
-    ours = {
-        "Coreset": 0.5,
-        "Uniform sampling": 0.3,
-        "Uniform sampling, normalised network": 0.9,
-        "Coreset, normalised network, its embedding as the proxy": 0.7,
-    }
-    given = [
-        {
-            **record(method, 1.0, seed, value + 0.001 * seed, 0.9),
-            "dataset": "SplitCIFAR-10",
-            "memory": 200,
-        }
-        for method, value in ours.items()
-        for seed in range(3)
-    ]
-    told = page._verdicts("cifar-continual", given)
-    assert "Coreset is above Uniform sampling (+20.00)." in told
-    assert (
-        "Coreset, normalised network, its embedding as the proxy is below Uniform sampling, "
-        "normalised network (-20.00)." in told
-    )
-
-
 @pytest.mark.parametrize("optimiser", Optimiser)
 @pytest.mark.parametrize(
     "store",
@@ -1001,17 +923,17 @@ def test_one_run_in_float32_has_a_difference_and_no_error(tmp_path):
             key, {"test": [tested], "held": [0.5], "seconds": 1.0, "precision": "bfloat16"}
         )
 
-    assert page._precision("continual", tmp_path) == ""
+    assert appendix._precision("continual", tmp_path) == ""
     for name, tested in (("continual", 0.5), ("continual-float32", 0.51)):
         write(name, 0, tested)
     assert (
         "One of these runs with products in float32 (`--precision float32`: Coreset): float32 "
-        "minus bfloat16, +1.00 points." in (page._precision("continual", tmp_path))
+        "minus bfloat16, +1.00 points." in (appendix._precision("continual", tmp_path))
     )
     for name, tested in (("continual", 0.5), ("continual-float32", 0.53)):
         write(name, 1, tested)
-    assert "2 of these runs" in page._precision("continual", tmp_path)
-    assert "+2.00 ± 1.00 points" in page._precision("continual", tmp_path)
+    assert "2 of these runs" in appendix._precision("continual", tmp_path)
+    assert "+2.00 ± 1.00 points" in appendix._precision("continual", tmp_path)
 
 
 def test_records_of_rows_that_are_no_more_are_not_shown(tmp_path):
@@ -1126,7 +1048,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
     assert main(["run", name, "--quick", "--records", str(tmp_path)]) == 0
     assert "runs in" not in capsys.readouterr().err
     assert main(["table", name, "--records", str(tmp_path)]) == 0
-    if name in ("streaming", "summary", "picks"):
+    if name in ("summary", "picks"):
         assert (
             main(
                 ["figure", name, "--records", str(tmp_path), "--out", str(tmp_path / "figure.png")]
@@ -1134,7 +1056,7 @@ def test_every_experiment_runs_at_toy_size_and_is_not_run_again(
             == 0
         )
         assert (tmp_path / "figure.png").stat().st_size > 10_000
-    assert EXPERIMENTS[name].title in page.text(tmp_path)
+    assert EXPERIMENTS[name].title in appendix.text(tmp_path)
 
 
 def test_a_run_gives_the_same_again_and_leaves_alone_what_another_is_at(tmp_path, capsys):
@@ -1222,14 +1144,6 @@ def test_data_is_asked_for(monkeypatch, capsys):
     assert main(["run", "proxy", "--data", "/nowhere"]) == 2
     assert "/nowhere holds neither" in capsys.readouterr().err
     assert main(["list"]) == 0
-
-
-def test_the_page_is_what_the_records_say():
-    made = page.text()
-    if made is None:
-        assert not page.PAGE.exists()
-    else:
-        assert page.PAGE.read_text() == made
 
 
 def test_toy_images_have_the_size_of_mnist():
@@ -1408,7 +1322,8 @@ def test_titles_decide_nothing(monkeypatch):
         return states(seen)
 
     plain = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
-    written = page._verdicts("continual", gathered("continual"))
+    told = marked("continual")
+    assert set("↓≈") <= set("".join(told))
     numbers = iter(range(10**6))
 
     def renamed(rows):
@@ -1420,10 +1335,13 @@ def test_titles_decide_nothing(monkeypatch):
         )
     again = (facts(), caught(), {name: progress(name) for name in ("continual", "cifar-proxy")})
     assert again == plain
-    shown = page._verdicts("continual", gathered("continual"))
-    assert "Coreset" not in shown
-    assert shown.count("Short of the paper") == written.count("Short of the paper")
-    assert shown.count(" is ") == written.count(" is ")
+    assert marked("continual") == told
+
+
+def marked(name):
+    """The marks of an experiment's rows."""
+    found = cells(name, gathered(name))
+    return [appendix._marks(found, cell) for cell in found]
 
 
 def test_no_code_takes_a_title_apart():

@@ -21,7 +21,8 @@ from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.progress import ProgressLine
 from bicore.selectors.from_shards import space_of
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
-from bicore.shards.selection import Selection, passes_left
+from bicore.shards.request import passes_left
+from bicore.shards.selection import Selection
 from bicore.shards.sources import ArrayShards
 
 
@@ -91,7 +92,7 @@ class TestLibrary:
             ({"size": "auto"}, "a count or a fraction"),
             ({"tolerance": 0.1}, "a count or a fraction"),
             ({"kernel": "rbf", "large": "exact"}, "leave large out"),
-            ({"quotas": "balanced"}, "prior='equal'"),
+            ({"quotas": "equal"}, "neither 'balanced' nor"),
             ({"strategy": "simplex"}, "'greedy'"),
             ({"inner_reg": library.PerPoint(0.1)}, "give a number"),
             ({"first": "best"}, "leave it out"),
@@ -104,6 +105,18 @@ class TestLibrary:
     def test_what_means_nothing_for_parts_is_refused(self, folder, options, words):
         with pytest.raises(InputError, match=words):
             library.select(folder / "npy", **{"size": 5, **options})
+
+    def test_a_cluster_is_asked_for_by_its_address(self, folder, monkeypatch):
+        monkeypatch.setitem(sys.modules, "distributed", None)
+        with pytest.raises(InputError, match=r"bicore\[dask\]"):
+            library.select(folder / "npy", 5, dask="tcp://127.0.0.1:1")
+
+    def test_quotas_mean_the_same_as_in_memory(self, folder):
+        found = library.select(folder / "npy", 9, quotas="balanced")
+        y = np.concatenate([rows(seed=number)[1] for number in range(3)])
+        assert np.bincount(y[found.indices]).tolist() == [3, 3, 3]
+        capped = library.select(folder / "npy", 9, quotas={0: 1})
+        assert (y[capped.indices] == 0).sum() == 1
 
     def test_points_of_another_source_are_not_continued(self, folder):
         begun = library.select(folder / "npy", 5)
@@ -306,6 +319,8 @@ class TestCommand:
             (("npy", "--passes", "all"), "passes='all'"),
             (("npy", "--memory", "1KB"), "raise the limit"),
             (("npy", "--initial", "none.npz"), "does not exist"),
+            (("npy", "--device", "cuda:9"), "cuda:9"),
+            (("digits", "--dask", "tcp://127.0.0.1:1"), "--dask goes with rows that are read in"),
             (("npy", "--features", "embedding"), "features= means nothing"),
             (("digits", "--passes", "exact"), "--passes goes with rows that are read in parts"),
             (("no-*.npy",), "no file matches"),

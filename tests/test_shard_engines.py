@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import InputError
+import bicore as library
+from bicore import InputError, Runtime
 from bicore.errors import WorkerLostError
 from bicore.moments import Moments
 from bicore.moments.features import RandomReLU, Rows
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.gpu import Card
+from bicore.shards.hiring import hired
+from bicore.shards.opening import open_shards
+from bicore.shards.request import Request
+from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.sources import ArrayShards, NpyShards
-from bicore.shards.work import Counting, Held, Scoring, largest
+from bicore.shards.work import Counting, Held
 
 
 def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):
@@ -40,6 +45,7 @@ class TestCard:
         x, y = rows(dtype=dtype, classes=classes)
         both(ArrayShards(x, y, part_rows=250), 30)
         both(ArrayShards(x, y, part_rows=250), 12, passes="exact", rule="gradient")
+        both(ArrayShards(x, y, part_rows=250), 12, passes="exact", quotas={1: 3})
 
     def test_targets_weights_priors_and_maps_too(self):
         x, y = rows()
@@ -240,6 +246,96 @@ def test_dask_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"bicore\[dask\]"):
         DaskExecutor("tcp://127.0.0.1:1")
+
+
+def test_the_runtime_says_who_works(monkeypatch):
+    """A GPU where the runtime has one, else threads; a name wins over both."""
+    x, y = rows(100)
+    source = ArrayShards(x, y)
+    request = Request(5, Rows().settled(x))
+    card = torch.device("cuda")
+    monkeypatch.setattr(Runtime, "torch_device", property(lambda self: card))
+    hires = []
+    monkeypatch.setattr("bicore.shards.hiring.Card", hires.append)
+    hired(None, source, request, Runtime())
+    assert hires == ["cuda"]
+    assert hired(Threads(2), source, request, Runtime()) == Threads(2)
+    card = torch.device("cpu")
+    assert hired(None, source, request, Runtime(threads=1)) == Threads(1)
+
+
+class TestDaskSources:
+    def arrays(self):
+        return pytest.importorskip("dask.array", reason="Dask is an extra")
+
+    def test_arrays_give_the_same_points(self):
+        array = self.arrays()
+        x, y = rows()
+        plain = select_from_shards(ArrayShards(x, y, part_rows=300), 9)
+        lazy = array.from_array(x, chunks=(300, 5)), array.from_array(y, chunks=200)
+        for source in (open_shards(lazy), open_shards(lazy[0], labels=y)):
+            assert [part.count for part in source.parts] == [300] * 3
+            assert select_from_shards(source, 9).indices.tolist() == plain.indices.tolist()
+        with pytest.raises(InputError, match="the same length"):
+            open_shards(lazy[0], labels=y[:-1])
+        assert library.select(lazy[0], lazy[1], size=9).indices.tolist() == plain.indices.tolist()
+
+    def test_dataframes_and_delayed_chunks_too(self):
+        self.arrays()
+        dask = pytest.importorskip("dask")
+        pandas = pytest.importorskip("pandas")
+        frames = pytest.importorskip("dask.dataframe")
+        x, y = rows(dtype=np.float32)
+        plain = select_from_shards(ArrayShards(x, y, part_rows=300), 9).indices.tolist()
+        made = [dask.delayed((x[at : at + 300], y[at : at + 300])) for at in (0, 300, 600)]
+        empty = dask.delayed((x[:0], y[:0]))
+        source = open_shards([*made, empty])
+        assert select_from_shards(source, 9).indices.tolist() == plain
+        assert "1 partitions have no rows" in source.notes[0]
+        names = [f"c{number}" for number in range(x.shape[1])]
+        table = frames.from_pandas(
+            pandas.DataFrame(x, columns=names).assign(label=y), npartitions=3
+        )
+        assert select_from_shards(open_shards(table, target="label"), 9).indices.tolist() == plain
+        with pytest.raises(InputError, match="no column 'lable'"):
+            open_shards(table, target="lable").rows  # noqa: B018
+
+    def test_chunks_that_change_are_noticed(self):
+        self.arrays()
+        dask = pytest.importorskip("dask")
+        x, y = rows(90)
+        calls = []
+
+        def changing():
+            calls.append(1)
+            return x + len(calls), y
+
+        source = open_shards([dask.delayed(changing)()])
+        with pytest.raises(InputError, match="changed since it was opened"):
+            select_from_shards(source, 3)
+
+    @pytest.mark.slow
+    def test_workers_compute_their_own_rows(self):
+        array = self.arrays()
+        distributed = pytest.importorskip("distributed")
+        from bicore.distributed import DaskExecutor
+
+        x, y = rows()
+        plain = select_from_shards(ArrayShards(x, y, part_rows=300), 9)
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            lazy = array.from_array(x, chunks=(300, -1)), array.from_array(y, chunks=300)
+            persisted = client.persist(lazy[0]), lazy[1]
+            for given in (lazy, persisted):
+                source = open_shards(given)
+                found = select_from_shards(source, 9, executor=DaskExecutor(client))
+                assert found.indices.tolist() == plain.indices.tolist()
+            named = select_from_shards(source, 9, executor=cluster.scheduler_address)
+            assert named.indices.tolist() == plain.indices.tolist()
 
 
 def test_what_is_kept_of_a_pass_is_its_points_only(monkeypatch):

@@ -11,10 +11,10 @@ from bicore.moments.features import Rows
 from bicore.shards.bound import growth
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.growing import Growing
+from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.sources import ArrayShards, NpyShards
-from bicore.shards.work import Scoring
 
 
 def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):
@@ -112,6 +112,39 @@ class TestSelection:
         assert found.objective == pytest.approx(plain.objective, rel=1e-9)
         assert found.details == {"passes": 20, "certain": 20, "bad_rows": 0}
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_one_point_a_pass_by_gains_is_what_is_chosen_in_memory(self, dtype):
+        """Of all rows: the best gain is not among the steepest rows of a part."""
+        x, y = rows(1500, dtype=dtype)
+        x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
+        found = chosen(x, y, 20, part=1500, rule="gain", passes="exact")
+        inner = found.provenance.inner_reg
+        plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+        whole = plain.select(Dataset(x.astype(np.float64), y), 20)
+        assert found.indices.tolist() == whole.indices.tolist()
+        assert found.objective == pytest.approx(whole.objective, rel=1e-9)
+        assert found.details == {"passes": 20, "certain": 20, "bad_rows": 0}
+        outer, targets = outer_of(x.astype(np.float64), y)
+        growing = Growing(outer, inner)
+        steeper = []
+        for best in found.indices:
+            slopes = growing.slopes(x, targets)
+            steeper.append((slopes > slopes[best]).sum())
+            growing.take(x[best], targets[best])
+        assert max(steeper) > 16
+
+    def test_exact_gains_of_targets_and_of_many_classes(self):
+        x, y = rows(500, classes=6, width=5)
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        for labels in (y, np.stack([x[:, 0] ** 2, x[:, 1]], 1)):
+            found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, passes="exact")
+            inner = found.provenance.inner_reg
+            plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+            whole = plain.select(Dataset(unit, labels), 12)
+            if labels is y:  # targets are centred there, and not here
+                assert found.indices.tolist() == whole.indices.tolist()
+            assert found.details["certain"] == 12
+
     def test_the_default_is_near_the_exact_gains(self):
         x, y = rows(2000)
         found = chosen(x, y, 60, exchange=False, shortlist=500)
@@ -183,6 +216,43 @@ class TestSelection:
         assert found.indices[:2].tolist() == [5, 599]
         assert len(found) == 10
 
+    def test_exchanges_leave_initial_points_alone(self):
+        x, y = rows()
+        begun = [5, 599, 77, 301]
+        found = chosen(x, y, 10, initial=begun)
+        assert found.indices[:4].tolist() == begun
+        assert "exchanges" in found.provenance.notes[0]
+        assert not set(begun) <= set(chosen(x, y, 10).indices.tolist())
+
+    @pytest.mark.parametrize("rule", ["gradient", "gain"])
+    def test_quotas_are_those_in_memory(self, rule):
+        x, y = rows()
+        y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)  # fifteen rows of the last class
+        for quotas in ("balanced", {0: 3, 2: 1}):
+            options = {"rule": rule, "quotas": quotas}
+            found = chosen(x, y, 20, passes="exact", **options)
+            inner = found.provenance.inner_reg
+            plain = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
+            whole = plain.select(Dataset(x, y), 20)
+            assert found.indices.tolist() == whole.indices.tolist()
+
+    def test_quotas_hold_through_batches_and_exchanges(self):
+        x, y = rows()
+        y = np.where(np.arange(len(y)) % 40 == 0, 2, y % 2)
+        found = chosen(x, y, 60, quotas="balanced")
+        assert np.bincount(y[found.indices]).tolist() == [23, 22, 15]  # the last class is spent
+        assert "exchanges" in found.provenance.notes[0]
+        free, capped = (chosen(x, y, 30, quotas=quotas) for quotas in (None, {0: 4}))
+        assert (y[capped.indices] == 0).sum() <= 4 < (y[free.indices] == 0).sum()
+        with pytest.raises(InputError, match="within their quotas"):
+            chosen(x, y, 300, quotas={0: 10, 1: 10})
+        with pytest.raises(InputError, match="quotas let 9 points in"):
+            chosen(x, y, 10, quotas={0: 3, 1: 3, 2: 3})
+        with pytest.raises(InputError, match="no class of y"):
+            chosen(x, y, 10, quotas={7: 3})
+        with pytest.raises(InputError, match="y holds targets"):
+            chosen(x, x[:, 0], 10, quotas="balanced")
+
     def test_another_set_is_what_the_model_must_be_good_at(self):
         x, y = rows()
         judge = rows(seed=7)
@@ -231,6 +301,8 @@ class TestSelection:
             ({"size": 5, "rule": "best"}, "rule"),
             ({"size": 5, "passes": "all"}, "passes"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg=-1.0"),
+            ({"size": 5, "quotas": "equal"}, "neither 'balanced' nor"),
+            ({"size": 5, "quotas": {0: -1}}, "not a count"),
             ({"size": 5, "initial": [600]}, "initial holds row 600"),
         ],
     )

@@ -3,32 +3,39 @@
 Pick the few points of a data set which train a model almost as well as all of it.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from bicore._version import __version__
-from bicore.api import estimate, influence, reweight, select
-from bicore.bilevel.problem import PerPoint
-from bicore.comparison.answer import Worth
-from bicore.comparison.worth import worth
-from bicore.coreset import Coreset
-from bicore.data import Dataset
-from bicore.errors import (
-    BicoreError,
-    ConvergenceError,
-    InputError,
-    LargeDataWarning,
-    MemoryLimitError,
-    NumericalError,
-    TimeLimitError,
-)
-from bicore.kernels.base import Kernel
-from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
-from bicore.kernels.scaling import Normalised
-from bicore.kernels.tangent import TangentKernel
-from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
-from bicore.memory.merge_reduce import MergeReduce
-from bicore.memory.replay import ReplayMemory
-from bicore.runtime import Context, Runtime
-from bicore.selectors.base import Selector
-from bicore.selectors.bilevel import BilevelSelector
+
+if TYPE_CHECKING:
+    from bicore.api import estimate, influence, reweight, select
+    from bicore.bilevel.problem import PerPoint
+    from bicore.comparison.answer import Worth
+    from bicore.comparison.worth import worth
+    from bicore.coreset import Coreset
+    from bicore.data import Dataset
+    from bicore.errors import (
+        BicoreError,
+        ConvergenceError,
+        InputError,
+        LargeDataWarning,
+        MemoryLimitError,
+        NumericalError,
+        TimeLimitError,
+    )
+    from bicore.kernels.base import Kernel
+    from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
+    from bicore.kernels.scaling import Normalised
+    from bicore.kernels.tangent import TangentKernel
+    from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
+    from bicore.memory.merge_reduce import MergeReduce
+    from bicore.memory.replay import ReplayMemory
+    from bicore.runtime import Context, Runtime
+    from bicore.selectors.base import Selector
+    from bicore.selectors.bilevel import BilevelSelector
 
 __all__ = [
     "RBF",
@@ -67,3 +74,52 @@ __all__ = [
     "select",
     "worth",
 ]
+
+#: Where each public name lives: it is loaded when it is first asked for, and torch with it.
+_HOMES = {
+    "api": ("estimate", "influence", "reweight", "select"),
+    "bilevel.problem": ("PerPoint",),
+    "comparison.answer": ("Worth",),
+    "comparison.worth": ("worth",),
+    "coreset": ("Coreset",),
+    "data": ("Dataset",),
+    "errors": (
+        "BicoreError",
+        "ConvergenceError",
+        "InputError",
+        "LargeDataWarning",
+        "MemoryLimitError",
+        "NumericalError",
+        "TimeLimitError",
+    ),
+    "kernels.base": ("Kernel",),
+    "kernels.classical": ("RBF", "Laplace", "Linear", "Nystrom", "Polynomial"),
+    "kernels.scaling": ("Normalised",),
+    "kernels.tangent": ("TangentKernel",),
+    "losses": ("CrossEntropy", "CustomLoss", "Logistic", "SquaredError"),
+    "memory.merge_reduce": ("MergeReduce",),
+    "memory.replay": ("ReplayMemory",),
+    "runtime": ("Context", "Runtime"),
+    "selectors.base": ("Selector",),
+    "selectors.bilevel": ("BilevelSelector",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name from its module, or a module of the package, when it is first asked for."""
+    if name in _HOME_OF:
+        value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_"):
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":  # it is there, and lacks something itself
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

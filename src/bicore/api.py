@@ -13,6 +13,7 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
+from bicore.networks.loading import is_torch_data
 from bicore.picking import as_seed, continued
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
@@ -48,8 +49,9 @@ def select(
     ----------
     x, y : array
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
-        such as ``'part-*.parquet'``, a list of paths or a :class:`bicore.shards.ShardSource` as x
-        is read in parts and never loaded whole (:func:`bicore.shards.select_from_shards`).
+        such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
+        :class:`bicore.shards.ShardSource` as x is read in parts and never loaded whole
+        (:func:`bicore.shards.select_from_shards`).
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
         the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
@@ -68,7 +70,7 @@ def select(
         A method's name (``bicore.selectors.METHODS``: "bilevel", "uniform", "k-center-embedding",
         "icarl", …) or a selector.
     model : torch.nn.Module, optional
-        The current network, for methods that look at one.
+        The current network, for methods that look at one; others refuse it.
     tolerance : float, optional
         With ``size="auto"``: how far above the full model's loss on the points that judge, as a
         share; 0.02 by default.
@@ -82,9 +84,9 @@ def select(
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
         said; ``method="paper"`` has the paper's. Of rows in parts: features and target (columns),
-        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, exchange,
-        skip_bad, state, executor; features stand in for a kernel other than linear, with a
-        :class:`LargeDataWarning`.
+        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, quotas,
+        exchange, skip_bad, state, executor or dask (the address of a scheduler); features stand in
+        for a kernel other than linear, with a :class:`LargeDataWarning`.
 
     Returns
     -------
@@ -111,7 +113,9 @@ def select(
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
         return request.select(initial, method, model, tolerance)
+    _refuse_unread(x)
     selector = _chooser(method, options)
+    _refuse_unused(model, selector)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # select(data, 100)
         y = None
@@ -324,7 +328,9 @@ def _in_parts(x: Any) -> bool:
     """Whether rows are given as a source, a path, a pattern or a list of paths."""
     if type(x) in (list, tuple):
         return len(x) > 0 and all(map(_is_path, x))
-    return _is_path(x) or (hasattr(x, "parts") and hasattr(x, "read"))
+    return (
+        _is_path(x) or hasattr(x, "__dask_graph__") or (hasattr(x, "parts") and hasattr(x, "read"))
+    )
 
 
 def _is_path(x: Any) -> bool:
@@ -416,7 +422,26 @@ def _selector(options: dict[str, Any]) -> BilevelSelector:
     return BilevelSelector(**{**OPEN, **options})
 
 
+def _refuse_unread(x: Any) -> None:
+    """A data set of torch is an array to NumPy only after every item of it was read."""
+    if is_torch_data(x):
+        raise InputError(
+            f"x is a {type(x).__name__} of torch, which would be read whole; let a network say "
+            "what its rows are, in batches: bicore.compat.torch.select_from(x, size, model=…)."
+        )
+
+
+def _refuse_unused(model: Any, selector: Selector) -> None:
+    if model is not None and not (selector.needs_model or selector.fits_model):
+        raise InputError(
+            f"model= is given, and {selector.name} looks at no model; leave it out, use a method "
+            "that does, or select by its embeddings: bicore.compat.torch.select_from(dataset, "
+            "size, model=…)."
+        )
+
+
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
+    _refuse_unread(x)
     if not isinstance(x, Dataset):
         return Dataset(x, y, weight)
     if y is not None or weight is not None:

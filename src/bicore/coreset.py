@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from bicore import frames, notebook
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError
 from bicore.files import replacing
 
 FORMAT = 2
-_ARRAYS = ("indices", "weights", "ids", "objectives")
+#: The arrays of a file with the kinds of their numbers.
+_ARRAY_KINDS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
+_ARRAYS = tuple(_ARRAY_KINDS)
+#: Points that a notebook shows.
+SHOWN = 10
 
 
 class Status(StrEnum):
@@ -124,15 +129,61 @@ class Provenance:
     def read(cls, stored: Mapping[str, Any]) -> Provenance:
         """What a file holds; names of later versions are passed over."""
         known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
+        defaults = {one.name: one.default for one in fields(cls)}
+        for name, value in known.items():
+            if value is not None or defaults[name] is not None:
+                _typed(name, value, *_JSON_TYPES[name])
         for name in ("classes", "notes"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
+        if any(type(note) is not str for note in known.get("notes", ())):
+            raise ValueError("its notes are not text")
         return cls(**known)
+
+
+#: What JSON makes of each field of a provenance; a number of NumPy's is written as text.
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("method", "fingerprint", "configuration", "task", "loss", "kernel"), (str,)),
+    **dict.fromkeys(("rows", "seed"), (int, str)),
+    **dict.fromkeys(
+        ("seconds", "preparation_seconds", "empty_objective", "inner_reg"), (int, float)
+    ),
+    **dict.fromkeys(("per_point", "automatic"), (bool,)),
+    **dict.fromkeys(("classes", "notes"), (list,)),
+}
+
+
+def _typed(name: str, value: Any, *kinds: type) -> Any:
+    """A value of a file, which has one of these types exactly: JSON knows no others."""
+    if type(value) not in kinds:
+        raise ValueError(f"its {name} is of type {type(value).__name__}")
+    return value
+
+
+def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The head and the arrays of a file, whose members say that they are no larger than it is."""
+    with zipfile.ZipFile(path) as archive:  # np.savez packs nothing, so nothing can unfold
+        members = archive.infolist()
+    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise ValueError("its parts are compressed, which those of a coreset never are")
+    if sum(one.file_size for one in members) > os.path.getsize(path):
+        raise ValueError("its parts are larger than the file")
+    with np.load(path, allow_pickle=False) as stored:
+        head = json.loads(str(stored["head"]))
+        arrays = {name: stored[name] for name in _ARRAYS}
+    for name, kinds in _ARRAY_KINDS.items():
+        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in kinds:
+            raise ValueError(f"its {name} are no list of numbers")
+    return _typed("head", head, dict), arrays
 
 
 @dataclass(frozen=True, eq=False)
 class Coreset:
     """An ordered, weighted subset.
+
+    It can be used where its row numbers could: it is iterated and indexed like them,
+    ``np.asarray(coreset)`` is them, and it is an index itself: ``x[coreset]``,
+    ``frame.iloc[coreset]``.
 
     Parameters
     ----------
@@ -160,6 +211,8 @@ class Coreset:
     [4, 2]
     >>> picked.status
     <Status.COMPLETE: 'complete'>
+    >>> np.arange(10)[picked].tolist(), list(picked)
+    ([4, 2, 7], [4, 2, 7])
     """
 
     indices: Array
@@ -199,6 +252,17 @@ class Coreset:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices.tolist())
+
+    def __getitem__(self, place: Any) -> Any:
+        """The row number at a place in the order of selection, or those at some."""
+        found = self.indices[place]
+        return found.item() if found.ndim == 0 else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.indices, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         kind = "binary" if self.binary else "learnt"
@@ -325,12 +389,135 @@ class Coreset:
         >>> Coreset(np.array([2, 0])).of(Dataset([[0.0], [1.0], [2.0]])).x.ravel().tolist()
         [2.0, 0.0]
         """
-        if len(self) and self.indices.max() >= len(data):
+        self._need_rows(len(data), "data")
+        return data[self.indices].with_columns(weight=self.weights)
+
+    def select(self, table: Any, weight: str | None = "weight") -> Any:
+        """The chosen rows of a table in order of selection, with a column of weights.
+
+        Parameters
+        ----------
+        table : datasets.Dataset, pandas or polars frame, Arrow table
+            With the rows that the coreset was selected from, in the same order.
+        weight : str or None
+            The name of the column; None adds none.
+
+        Returns
+        -------
+        datasets.Dataset, frame or table
+            Of the kind that was given.
+
+        Raises
+        ------
+        InputError
+            Where the table has too few rows, or a column of that name.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"text": ["a", "b", "c"]})
+        >>> Coreset(np.array([2, 0])).select(frame).values.tolist()
+        [['c', 1.0], ['a', 1.0]]
+        """
+        self._need_rows(len(table), "table")
+        rows = frames.taken(table, self.indices)
+        return rows if weight is None else frames.with_column(rows, weight, self.weights)
+
+    def mask(self, n: int | None = None) -> Array:
+        """Which rows of the data are in the coreset.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many rows the data has; default: as many as it was selected from.
+
+        Returns
+        -------
+        array of bool
+            True for a row that was chosen.
+
+        Raises
+        ------
+        InputError
+            Where ``n`` is too few, or neither given nor known.
+
+        Examples
+        --------
+        >>> Coreset(np.array([2, 0])).mask(4).tolist()
+        [True, False, True, False]
+        """
+        rows = self.provenance.rows if n is None else n
+        if rows is None:
+            raise InputError("n is not known to this coreset; give the number of rows: mask(n).")
+        self._need_rows(rows, "data")
+        chosen = np.zeros(rows, dtype=bool)
+        chosen[self.indices] = True
+        return chosen
+
+    def to_frame(self) -> Any:
+        """The points as a pandas frame, one row each in the order of selection.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``index``, ``id`` and ``weight``; with objectives also ``objective`` and
+            ``gain``.
+
+        Raises
+        ------
+        InputError
+            Where pandas is not installed.
+
+        Examples
+        --------
+        >>> Coreset(np.array([4, 2]), np.array([0.5, 2.0])).to_frame().weight.tolist()
+        [0.5, 2.0]
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError("to_frame needs pandas: pip install pandas.") from error
+        return pandas.DataFrame(self._columns())
+
+    def _columns(self) -> dict[str, Array]:
+        """What there is to say of each point."""
+        columns = {"index": self.indices, "id": self.ids, "weight": self.weights}
+        if len(self.objectives) == len(self):
+            columns |= {"objective": self.objectives, "gain": self.gains}
+        return columns
+
+    def _repr_html_(self) -> str:
+        """A picture of itself, for notebooks."""
+        known = self.provenance
+        total = "?" if known.rows is None else known.rows
+        facts = {
+            "method": known.method or None,
+            "status": self.message or self.status.value,
+            "kernel": known.kernel,
+            "loss": known.loss,
+            "objective": None if self.objective is None else f"{self.objective:.6g}",
+            "weights": "binary" if self.binary else "learnt",
+        }
+        columns = {name: _written(column[:SHOWN]) for name, column in self._columns().items()}
+        rows = list(zip(*columns.values(), strict=True))
+        return notebook.as_html(
+            notebook.Shown(
+                f"Coreset: {len(self)} of {total} points",
+                {name: fact for name, fact in facts.items() if fact is not None},
+                self.objectives,
+                list(columns),
+                rows,
+                len(self) - len(rows),
+            )
+        )
+
+    def _need_rows(self, count: int, name: str) -> None:
+        """Refuse data that has too few rows to be what the coreset was made from."""
+        if len(self) and self.indices.max() >= count:
             raise InputError(
-                f"index {self.indices.max()} is beyond the {len(data)} rows of data; "
+                f"index {self.indices.max()} is beyond the {count} rows of {name}; "
                 "pass the data it was made from."
             )
-        return data[self.indices].with_columns(weight=self.weights)
 
     def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """The same coreset with more of its story.
@@ -415,36 +602,30 @@ class Coreset:
         See :meth:`save`.
         """
         try:
-            stored = np.load(path, allow_pickle=False)
-            with stored:
-                head = json.loads(str(stored["head"]))
-                arrays = {name: stored[name] for name in _ARRAYS}
+            head, arrays = _unpacked(path)
             found = head.get("format")
             if found == FORMAT:
-                known = Provenance.read(head["provenance"])
-                status = Status(head["status"])
                 return cls(
                     **arrays,
-                    status=status,
-                    message=head["message"],
-                    provenance=known,
-                    details=head["details"],
+                    status=Status(head["status"]),
+                    message=_typed("message", head["message"], str),
+                    provenance=Provenance.read(_typed("provenance", head["provenance"], dict)),
+                    details=_typed("details", head["details"], dict),
                 )
         except FileNotFoundError:
             raise
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            TypeError,
-            AttributeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except Exception as error:  # bytes that anybody changed make the reader raise anything
+            why = f"{error}".partition("\n")[0] or type(error).__name__
             raise InputError(
-                f"{path} is not a coreset file ({error}); give a file written by Coreset.save."
+                f"{path} is not a coreset file ({why}); give a file written by Coreset.save."
             ) from error
         raise InputError(f"{path} has format {found!r}; this version reads format {FORMAT}.")
+
+
+def _written(column: Array) -> list[str]:
+    """Numbers as a notebook shows them: row numbers whole."""
+    form = ".6g" if column.dtype.kind == "f" else "d"
+    return [format(cell, form) for cell in column.tolist()]
 
 
 def ended(status: Status, taken: int, size: int) -> str:

@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from bicore import frames
 from bicore.errors import InputError, as_option
+from bicore.sparse import SparseRows, is_sparse, sparse_rows
 
 __all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
 
@@ -49,7 +51,8 @@ class Dataset:
     ----------
     x : array (n, …)
         Features; images as (n, channels, height, width). Integers and float16 are converted, one
-        column may be 1-D.
+        column may be 1-D, and so may a column of lists (pandas, polars, Arrow). A sparse matrix
+        of SciPy stays sparse: for bilevel selection by the linear and the RBF kernel.
     y : array (n,) or (n, targets), optional
         Labels (integers, strings, booleans) or targets (floats).
     weight : array (n,), optional
@@ -148,8 +151,10 @@ class Dataset:
             Sixteen characters, the same for the same data on any machine.
         """
         digest = hashlib.sha256()
+        if is_sparse(self.x):
+            _rows_of(self.x).digest_into(digest)
         for column in (self.x, self.y, self.weight):
-            if column is not None:
+            if column is not None and not is_sparse(column):
                 digest.update(f"{column.dtype.str}{column.shape}".encode())
                 if column.size:
                     digest.update(np.ascontiguousarray(column).view(np.uint8).data)
@@ -195,12 +200,23 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     if first.y is not None and second.y is not None:
         y = _joined_labels(first.y, second.y)
     return Dataset._of(
-        x=np.concatenate([first.x, second.x]),
+        x=_joined_rows(first.x, second.x),
         y=y,
         weight=np.concatenate([first.weights, second.weights]),
         ids=np.concatenate([first.ids, second.ids]),
         extra=_joined_extra(first.extra or {}, second.extra or {}),
     )
+
+
+def _joined_rows(first: Array, second: Array) -> Array:
+    if is_sparse(first) and is_sparse(second):
+        return cast(Array, _rows_of(first).joined(_rows_of(second)))
+    return np.concatenate([first, second])
+
+
+def _rows_of(x: Array) -> SparseRows:
+    """Sparse rows by their own name: elsewhere they stand as an array whose numbers nobody sees."""
+    return cast(SparseRows, x)
 
 
 def _joined_labels(first: Array, second: Array) -> Array:
@@ -351,9 +367,15 @@ def _classification(y: Array, classes: Array | None) -> Targets:
 def as_features(x: Any, name: str) -> Array:
     """Numbers without NaN or infinity, at least one row, rows first.
 
-    The caller's array is never written to.
+    The caller's array is never written to. Sparse rows stay sparse.
     """
-    array = _to_numpy(x, name)
+    if is_sparse(x):
+        return cast(Array, x)
+    if hasattr(x, "tocsr"):
+        return cast(Array, sparse_rows(x, name))
+    array = frames.arrow_lists(x, name)
+    if array is None:
+        array = _to_numpy(x, name)
     if array.ndim == 0:
         raise InputError(f"{name} is a single value; give an array with one row a point.")
     array = _as_floats(array, name)
@@ -370,7 +392,8 @@ def as_features(x: Any, name: str) -> Array:
 def _as_floats(array: Array, name: str) -> Array:
     """float32 or float64 in the machine's byte order, without a copy where it is that already."""
     if array.dtype.kind == "O":
-        array = _objects_to_floats(array, name)
+        rows = frames.stacked(array, name)
+        array = _objects_to_floats(array, name) if rows is None else rows
     if array.dtype.kind in "biu":
         return array.astype(np.float64)
     if array.dtype == np.float16:
@@ -499,7 +522,10 @@ def as_ids(ids: Any, n: int) -> Array:
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """The array as a tensor, without a copy where torch can share its memory."""
+    """The array as a tensor, without a copy where torch can share its memory; of sparse rows the
+    points that stand for one."""
+    if is_sparse(array):
+        return cast(torch.Tensor, _rows_of(array).points())
     shareable = array.flags.writeable and array.flags.c_contiguous
     return torch.from_numpy(array if shareable else np.array(array, order="C"))
 
@@ -510,8 +536,12 @@ def _to_numpy(value: Any, name: str) -> Array:
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
     if hasattr(value, "toarray"):
         raise InputError(
-            f"{name} is a sparse matrix; bicore works on dense arrays: pass {name}.toarray() if it "
-            "fits."
+            f"{name} is a sparse matrix, and only x may be one; pass {name}.toarray() if it fits."
+        )
+    if hasattr(value, "with_format") and hasattr(value, "select_columns"):
+        raise InputError(
+            f"{name} is a {type(value).__module__.partition('.')[0]}.{type(value).__name__}; name "
+            "its columns: bicore.compat.huggingface.from_hf(dataset, x='embedding', y='label')."
         )
     try:
         return np.asarray(value)

@@ -1,21 +1,36 @@
-"""Files that are either the old one or the new one, never something between."""
+"""Files that are either the old one or the new one, and that nobody else can lead astray.
+
+A folder may be shared: somebody can lie in wait with a link where a file is about to be written,
+and two processes can mean the same file. So new files are made under a name that nobody can guess,
+files that are gone on with are opened without following links, and who works on one holds its lock.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bicore.errors import InputError
+
+#: Characters of a name that stand in the one of the file beside it: names have a longest length.
+MOST_STEM = 40
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside ``path`` to write to.
+    """A path beside ``path`` to write to: a new file of a name that nobody can lie in wait for.
 
     It is synced and renamed when the block ends well, and removed when it does not.
     """
     target = Path(path)
-    beside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
+    beside = target.with_name(name)
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield beside
         with open(beside, "rb") as written:
@@ -23,3 +38,63 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def open_own(path: Path) -> int:
+    """A descriptor of a plain file, made where there is none; a link in its place is refused."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    refused = InputError(
+        f"{path} is not a plain file of its own but a link, a folder or a device; remove it, or "
+        "choose another place."
+    )
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise refused from None
+        raise
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(handle)
+        raise refused
+    return handle
+
+
+def hold(path: Path, what: str, mend: str) -> int:
+    """A lock that dies with the process, as the descriptor of its file; close it to let go.
+
+    While another process holds it, ``what`` is in use, and ``mend`` says what to do instead.
+    """
+    import fcntl
+
+    while True:
+        handle = open_own(path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
+            os.close(handle)
+            raise InputError(f"{what} is in use by {holder}; wait for it, or {mend}.") from None
+        if _names(path, handle):
+            break
+        os.close(handle)  # whoever held it removed it before it let go
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+    return handle
+
+
+def _names(path: Path, handle: int) -> bool:
+    """Whether a path still is the name of an open file."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def sync_folder(path: Path) -> None:
+    """A rename is on disk once the folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

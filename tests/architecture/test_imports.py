@@ -10,7 +10,8 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
-    ["_version", "errors", "files"],
+    ["_version", "errors", "notebook"],
+    ["files", "frames", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources", "state"],
     ["picking", "numerics"],
@@ -19,7 +20,7 @@ LAYERS = [
     ["shards"],
     ["bilevel"],
     ["selectors"],
-    ["active", "api", "memory"],
+    ["active", "api", "distributed", "memory"],
     ["comparison"],
     ["compat", "report"],
     ["cli"],

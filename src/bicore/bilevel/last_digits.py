@@ -22,6 +22,7 @@ from bicore.bilevel.problem import Problem
 from bicore.data import Array, as_tensor
 from bicore.kernels.base import Kernel
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
+from bicore.sparse import is_sparse
 
 #: By how many roundings of the kernel's precision the numbers it is made from are taken to be off.
 ROUNDINGS = 4
@@ -74,7 +75,7 @@ def kernel_of(prepared: Prepared, chosen: Array, index: Tensor) -> PointKernel:
     other = problem.cross.feature_rows
     if own is not None and other is not None:
         return _Features(Same.themselves(problem, index), other[0], own[1][index].double())
-    if prepared.kernel.precomputed:
+    if prepared.kernel.precomputed or is_sparse(prepared.data.x):
         return _Columns.of(Same.themselves(problem, index), problem, index, None, None)
     rows = prepared.data.x[chosen]
     every = prepared.data.x if prepared.outer is None else prepared.outer.x

@@ -36,6 +36,7 @@ from bicore.data import Dataset, Targets
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.kernels.scaling import Normalised
+from bicore.sparse import is_sparse
 
 #: What is used where nothing can be tried.
 DEFAULT = "laplace"
@@ -45,6 +46,9 @@ PREFERRED, PREFERENCE = "laplace", 1 / 6
 MANY, PREFERRED_OF_MANY = 20_000, "linear"
 #: The kernels of a part of a problem.
 OF_PART, OF_MANY_IN_PART = "ntk on standardised columns", "linear on standardised columns"
+#: The kernel of sparse rows, with a unit diagonal: the cosine, by which texts are compared.
+OF_SPARSE = "linear"
+SPARSE = "x is sparse, and most kernels look at dense rows"
 #: Why nothing was tried.
 TOO_FEW = "there are too few points, or labels, to compare kernels"
 IN_PART = "a part of a problem does not tell kernels apart"
@@ -141,6 +145,10 @@ class AutomaticKernel(Kernel):
     def name(self) -> str:
         return "auto"
 
+    @property
+    def takes_sparse(self) -> bool:
+        return True
+
     def _refused(self) -> InputError:
         return InputError(
             "kernel='auto' is chosen by labels when a bilevel selection begins, and there is none "
@@ -184,6 +192,10 @@ class Chosen(Kernel):
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
 
     def __repr__(self) -> str:
         return repr(self.kernel)
@@ -270,6 +282,8 @@ def settled(
     A coreset that was ``begun`` under a choice goes on with it.
     """
     if _automatic(kernel):
+        if is_sparse(data.x):
+            return Chosen(Normalised(made(OF_SPARSE)), Choice(OF_SPARSE, untried=SPARSE))
         choice = _kept(begun)
         rows = drawn_from(data, targets, size)
         if choice is None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from bicore._version import __version__
 from bicore.cli.options import check_output
+from bicore.cli.telling import say, tell
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.errors import InputError
 from bicore.sources.base import Source
@@ -26,11 +32,13 @@ class Outputs:
     picture: Path | None
     as_json: bool
     quiet: bool
+    report: Path | None = None
 
     def check(self, force: bool) -> None:
         """Before any work: files can be written, and nothing would be lost."""
         check_output(self.out, force, (".npz", ".csv", ".parquet"), "--out")
         check_output(self.picture, force, (".png", ".pdf", ".svg"), "--picture")
+        check_output(self.report, force, (".html", ".htm"), "--report")
 
     def check_rows(self, source: Source) -> None:
         """Rows of a table can be written only where there is one."""
@@ -44,10 +52,73 @@ class Outputs:
 def free_name(path: Path) -> Path:
     """The path, or the first numbered one that is not there yet."""
     number = 1
-    while path.exists():
+    found = path
+    while found.exists():
         number += 1
-        path = path.with_name(f"bicore-partial-{number}.npz")
-    return path
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
+#: Where points are kept that could not be written where they were to go.
+RESCUE = "bicore-selection.npz"
+
+
+@dataclass
+class Written:
+    """Files of an answer that stand, and what became of the others: points are never lost."""
+
+    coreset: Coreset
+    paths: list[Path] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    #: Whether a file holds the points.
+    held: bool = False
+
+    def write(self, path: Path | None, how: Callable[[Path], object], holds: bool = False) -> None:
+        """Write one of them; where one that ``holds`` the points fails they are kept elsewhere."""
+        if path is None:
+            return
+        try:
+            how(path)
+        except (Exception, KeyboardInterrupt) as error:  # hours may stand behind these points
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            place = f" The points are printed, and {self._rescue()}." if holds else ""
+            self.failures.append(f"{path} could not be written ({reason}).{place}")
+        else:
+            self.paths.append(path)
+            self.held = self.held or holds
+
+    @contextmanager
+    def or_rescued(self) -> Iterator[None]:
+        """Where standard output takes nothing, the points are kept in a file."""
+        try:
+            yield
+        except BrokenPipeError:  # whoever reads has seen enough
+            raise
+        except OSError:
+            if not self.held:
+                tell(f"bicore: standard output cannot be written; the points {self._rescue()}.")
+            raise
+
+    def _rescue(self) -> str:
+        """Keep the points in the first place that takes them; where they are, in words."""
+        for folder in (Path(), Path(tempfile.gettempdir()), Path.home()):
+            with suppress(Exception):
+                kept = self.coreset.save(free_name(folder / RESCUE))
+                self.held = True
+                return f"are kept in {kept}"
+        return "could not be kept in any file"
+
+    def end(self, as_json: bool) -> None:
+        """Where something failed print every point, say what happened, and end with code 1."""
+        if not self.failures:
+            return
+        if not as_json:  # where they stand already
+            say(f"all rows: {','.join(map(str, self.coreset.indices.tolist()))}")
+            if not self.coreset.binary:
+                say(f"all weights: {','.join(map(repr, self.coreset.weights.tolist()))}")
+        for words in self.failures:
+            tell(f"bicore: {words}")
+        raise typer.Exit(1)
 
 
 def command() -> str:

@@ -1,32 +1,29 @@
-"""``bicore compare``."""
+"""``bicore compare``: what may be asked for, and the order of the work."""
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from bicore._version import __version__
-from bicore.cli.buffers import NAMES
-from bicore.cli.compare_run import means_of, notes_of, read_judges, view_of, work
-from bicore.cli.compare_stream import (
+from bicore.cli.names import (
     BATCH,
+    BUFFERS,
     CAPACITY,
     DEFAULT_BUFFERS,
+    DEFAULT_METHODS,
+    DEFAULT_SIZES,
+    JUDGES,
+    MOST_WHOLE,
     POINTS,
-    StreamRequest,
-    finish_streams,
-    read_streams,
-    say_streams,
 )
-from bicore.cli.compare_table import table
 from bicore.cli.options import (
-    EXIT_INTERRUPTED,
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
+    Features,
     Folder,
     Force,
     KernelName,
@@ -34,56 +31,26 @@ from bicore.cli.options import (
     Limit,
     Memory,
     Quiet,
+    ReportPage,
     Scale,
     SourceWord,
     Target,
     Threads,
     check_output,
 )
-from bicore.comparison.findings import Findings, findings_of
-from bicore.comparison.grid import Comparison, Grid
-from bicore.comparison.judges import JUDGES, Judge
-from bicore.comparison.judges.measures import Measure, measure_by
-from bicore.comparison.judging import Judging
-from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records, digest
+from bicore.cli.progress import watched
+from bicore.cli.starting import starting
+from bicore.cli.telling import say
 from bicore.errors import InputError
-from bicore.report.curves import draw_curves
-from bicore.runtime import Runtime
-from bicore.selectors.base import Selector
-from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.names import as_kernel
-from bicore.selectors.registry import METHODS, as_selector
-from bicore.sources.opening import open_source, open_test
-
-#: Sizes compared when none are named.
-DEFAULT_SIZES = "10,50,100"
-#: Methods compared when none are named: ours, chance, and well-known ones that need no model.
-DEFAULT_METHODS = (
-    "bilevel",
-    "uniform",
-    "class-balanced",
-    "k-center-features",
-    "herding-features",
-    "facility-location",
-)
-#: Those of them that need classes: left out where labels are targets.
-FOR_CLASSES = ("class-balanced",)
-#: A pool has at most this many points unless --pool says otherwise.
-MOST_POOL = 2000
-#: Judges are trained on all of a pool of at most this many points without --everything: some of
-#: them need a number for every pair.
-MOST_WHOLE = 5000
 
 
 def _list(wanted: bool) -> None:
     if not wanted:
         return
-    for name in METHODS:
-        selector = as_selector(name)
-        needs = {"labels": selector.needs_labels, "a model": selector.needs_model}
-        needed = " and ".join(word for word, wants in needs.items() if wants)
-        print(f"{name:<30} {f'needs {needed}' if needed else ''}".rstrip())
+    with starting():
+        from bicore.cli.comparing import methods_and_needs
+    for line in methods_and_needs():
+        say(line)
     raise typer.Exit
 
 
@@ -145,13 +112,21 @@ def compare(
     ] = False,
     target: Target = None,
     labels: Labels = None,
+    features: Features = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
     kernel: KernelName = "auto",
     records: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Where rows are kept as they come.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl|DIR",
+            help="Where rows are kept as they come; by default $BICORE_CACHE, or the user's cache.",
+        ),
     ] = None,
     picture: Annotated[
         Path | None,
@@ -162,6 +137,7 @@ def compare(
             help="Draw accuracy against size, or along the stream.",
         ),
     ] = None,
+    report: ReportPage = None,
     stream: Annotated[
         bool,
         typer.Option(
@@ -174,7 +150,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="NAME,NAME,…",
-            help=f"--stream: which, of {', '.join(NAMES)}, or all; by default "
+            help=f"--stream: which, of {', '.join(BUFFERS)}, or all; by default "
             f"{', '.join(DEFAULT_BUFFERS)}.",
         ),
     ] = None,
@@ -221,7 +197,17 @@ def compare(
 
     Example: bicore compare digits --stream --capacity 50 --order sorted --seeds 5
     """
+    with starting():
+        from bicore.cli import comparing as ours
+        from bicore.cli.compare_run import read_judges
+        from bicore.cli.compare_stream import read_streams
+        from bicore.comparison.judges.measures import measure_by
+        from bicore.comparison.pools import make_pools
+        from bicore.runtime import Runtime
+        from bicore.selectors.names import as_kernel
+        from bicore.sources.opening import open_source, open_test
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+    check_output(report, force, (".html", ".htm"), "--report")
     own = {
         "buffers": buffers,
         "capacity": capacity,
@@ -230,8 +216,8 @@ def compare(
         "batch": batch,
     }
     asked = read_streams(stream, own, {"sizes": sizes, "methods": methods}, kernel)
-    counts = _sizes(sizes or DEFAULT_SIZES)
-    named = None if methods is None else _methods(methods)
+    counts = ours.sizes(sizes or DEFAULT_SIZES)
+    named = None if methods is None else ours.methods(methods)
     judges = read_judges(judge, steps)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is below 1; give the number of repetitions.")
@@ -239,249 +225,28 @@ def compare(
         raise InputError(f"--steps {steps} is below 1; give the number of training steps.")
     as_kernel(kernel)  # an unknown name is refused before anything is read
     runtime = Runtime(device, memory=memory, threads=threads)
-    opened = open_source(
-        source, target=target, labels=labels, folder=data, scale=scale, limit=limit, later=True
+    opened = watched(open_source, quiet)(
+        source,
+        target=target,
+        labels=labels,
+        folder=data,
+        scale=scale,
+        limit=limit,
+        later=True,
+        memory=memory,
+        features=features,
+        drop=drop,
+        drop_missing_target=drop_missing_target,
+        decimal=decimal,
     )
-    most = MOST_POOL if asked is None else len(opened.data)
+    most = ours.MOST_POOL if asked is None else len(opened.data)
     pools = make_pools(opened, open_test(source, data, scale), task, pool, most, test)
     measure = measure_by(score, pools.classification)
     for one in judges:
         one.check(tuple(opened.data.x.shape[1:]), pools.outputs)
-    job = _Job(pools, judges, steps, kernel, seeds, runtime, everything, records)
-    shown = _Shown(measure, picture, as_json, quiet)
+    job = ours.Job(pools, judges, steps, kernel, seeds, runtime, everything, records)
+    shown = ours.Shown(measure, picture, as_json, quiet, report)
     if asked is None:
-        _compare_selections(job, counts, named, task, shown)
+        ours.compare_selections(job, counts, named, task, shown)
     else:
-        _compare_streams(job, asked, shown)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What comparisons of both kinds are made of."""
-
-    pools: Pools
-    judges: list[Judge]
-    steps: int
-    kernel: str
-    seeds: int
-    runtime: Runtime
-    everything: bool
-    file: Path | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether judges are trained on all of a pool too."""
-        return self.everything or self.pools.size <= MOST_WHOLE
-
-    def records(self, more: dict[str, Any] | None = None) -> Records:
-        settings = _settings(self.pools, self.judges, self.steps, self.kernel) | (more or {})
-        return Records(self.file or Path(f"bicore-compare-{digest(settings)}.jsonl"), settings)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """How the answer is shown."""
-
-    measure: Measure
-    picture: Path | None
-    as_json: bool
-    quiet: bool
-
-
-def _compare_selections(
-    job: _Job, counts: list[int], named: list[str] | None, task: str, shown: _Shown
-) -> None:
-    _check_sizes(counts, job.pools)
-    chosen, left = _chosen(named, job.pools.classification)
-    selectors = {name: _selector(name, job.kernel, task) for name in chosen}
-    grid = Grid(selectors, counts, range(job.seeds))
-    first, *others = job.judges
-    store = job.records()
-    run = Comparison(
-        job.pools, grid, first, store, job.runtime, job.whole, others=others, majority=True
-    )
-    if not shown.quiet:
-        _say(job.pools, run, left)
-    stopped = work(run, shown.quiet or shown.as_json)
-    _finish(run, shown.measure, shown.picture, shown.as_json, shown.quiet)
-    _end(run, stopped)
-
-
-def _compare_streams(job: _Job, asked: StreamRequest, shown: _Shown) -> None:
-    asked.check(job.pools)
-    store = job.records(asked.settings())
-    run = asked.comparison(job.pools, job.judges, job.seeds, store, job.runtime, job.whole)
-    if not shown.quiet:
-        say_streams(run, asked)
-    stopped = work(run, shown.quiet or shown.as_json)
-    finish_streams(run, asked, shown.measure, shown.picture, shown.as_json, shown.quiet)
-    _end(run, stopped)
-
-
-def _end(run: Judging[Any], stopped: bool) -> None:
-    """How the command ends where something is missing."""
-    if stopped:
-        print(
-            f"bicore: interrupted; what is done is in {run.records.path}. The same command goes on "
-            "from there.",
-            file=sys.stderr,
-        )
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if run.failed:
-        raise typer.Exit(1)
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        sizes = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        raise InputError(
-            f"--sizes {text!r} is not a list of whole numbers; for example 10,50,100."
-        ) from None
-    if sizes[0] < 1:
-        raise InputError(f"--sizes holds {sizes[0]}; sizes are at least 1.")
-    return sizes
-
-
-def _methods(text: str) -> list[str]:
-    chosen = list(METHODS) if text == "all" else [word.strip() for word in text.split(",")]
-    for name in chosen:
-        as_selector(name)
-    repeated = [name for name in chosen if chosen.count(name) > 1]
-    if repeated:
-        raise InputError(f"--methods holds {repeated[0]} twice; name each method once.")
-    return chosen
-
-
-def _chosen(named: list[str] | None, classification: bool) -> tuple[list[str], list[str]]:
-    """The methods compared, and those that come by default but cannot work here."""
-    if named is not None:
-        return named, []
-    left = [] if classification else list(FOR_CLASSES)
-    return [name for name in DEFAULT_METHODS if name not in left], left
-
-
-def _check_sizes(sizes: list[int], pools: Pools) -> None:
-    if sizes[-1] > pools.size:
-        raise InputError(
-            f"--sizes holds {sizes[-1]}, and a pool has {pools.size} points; ask for fewer, or a "
-            "larger --pool."
-        )
-
-
-def _selector(name: str, kernel: str, task: str) -> Selector:
-    if METHODS[name][0] is BilevelSelector:
-        # what a method is by its own table where nothing else is asked for
-        named = {} if kernel == "auto" else {"kernel": kernel}
-        return as_selector(name, task=task, **named)
-    return as_selector(name)
-
-
-def _settings(pools: Pools, judges: list[Judge], steps: int, kernel: str) -> dict[str, Any]:
-    """All that decides what a row of a method, size and seed holds."""
-    networks = [judge for judge in judges if judge.trainer is not None]
-    # rows of the ridge judge that was not tuned are no others of these
-    tuned = {"ridge": "tuned"} if any(judge.name == "ridge" for judge in judges) else {}
-    return {
-        "version": __version__,
-        "source": pools.source.name,
-        "fingerprint": pools.source.data.fingerprint(),
-        "judge": ",".join(judge.name for judge in judges),
-        "steps": steps if networks else None,
-        **tuned,
-        "pool": pools.size,
-        "test": pools.test_size,
-        "scale": pools.source.scale,
-        "task": pools.targets.task,
-        "kernel": kernel,
-    }
-
-
-def _say(pools: Pools, run: Comparison, left: list[str]) -> None:
-    own = pools.test is not None
-    which = "the source's own test set" if own else "held out at random for each seed"
-    print(
-        f"{pools.source.name}: pools of {pools.size}, tested on {pools.test_size} points ({which})",
-        file=sys.stderr,
-    )
-    for note in pools.source.notes:
-        print(f"  {note}", file=sys.stderr)
-    if any(selector.needs_model for selector in run.grid.methods.values()):
-        print(
-            f"  methods that need a model look at one {run.trainer.name} trained on the whole pool "
-            "of each seed",
-            file=sys.stderr,
-        )
-    for name in left:
-        print(f"  {name} needs classes, and the labels are targets: left out", file=sys.stderr)
-    if not run.whole:
-        print(
-            f"  no judge is trained on all {pools.size} points of a pool; --everything does that",
-            file=sys.stderr,
-        )
-    done = run.done()
-    known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
-    print(f"  rows are kept in {run.records.path}{known}", file=sys.stderr)
-
-
-def _finish(
-    run: Comparison, measure: Measure, picture: Path | None, as_json: bool, quiet: bool
-) -> None:
-    """Draw, then print the answer."""
-    methods = list(run.grid.methods)
-    found = findings_of(run, measure)
-    if picture is not None and found[0].summary.entries:
-        title = (
-            f"{run.pools.source.name}, pools of {run.pools.size}, judge {run.judge.name}: mean "
-            f"over {len(run.grid.seeds)} seeds ± one s.e."
-        )
-        draw_curves(found[0].summary, methods, title, measure.title, picture)
-    for note in () if quiet else notes_of(found):
-        print(f"bicore: {note}", file=sys.stderr)
-    if as_json:
-        print(json.dumps(_answer(run, found)))
-        return
-    print("\n\n".join("\n".join(table(run, one)) for one in found))
-    if picture is not None:
-        print(f"written: {picture}")
-
-
-def _answer(run: Comparison, found: list[Findings]) -> dict[str, Any]:
-    rows = [
-        {
-            "method": row.method,
-            "size": row.size,
-            "seed": row.seed,
-            "accuracy": row.accuracy,
-            "selection_seconds": row.selection_seconds,
-            "model_seconds": row.model_seconds,
-            "measures": row.measures,
-        }
-        for row in run.records.rows.values()
-        if row.method in run.grid.methods
-        and row.size in run.grid.sizes
-        and row.seed in run.grid.seeds
-    ]
-    first = found[0]
-    return {
-        "source": run.pools.source.name,
-        "pool": run.pools.size,
-        "test": run.pools.test_size,
-        "judge": run.judge.name,
-        "score": first.measure.title,
-        "rows": rows,
-        **view_of(first),
-        "everything": means_of(first.whole).get(first.measure.key),
-        "judges": {
-            one.judge.name: {
-                **view_of(one),
-                "all_data": means_of(one.whole),
-                "majority": means_of(one.majority),
-            }
-            for one in found
-        },
-        "notes": notes_of(found),
-        "failed": run.failed,
-        "records": str(run.records.path),
-        "version": __version__,
-    }
+        ours.compare_streams(job, asked, shown)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from bicore.cli.progress import bar
+from bicore.cli.telling import tell
 from bicore.comparison.findings import Findings
 from bicore.comparison.judges import Judge, as_judge
 from bicore.comparison.judging import Judging
@@ -22,41 +24,33 @@ def read_judges(text: str, steps: int) -> list[Judge]:
     return [as_judge(name, steps) for name in names]
 
 
-def work(run: Judging[Any], silent: bool) -> bool:
+def work(run: Judging[Any], quiet: bool) -> bool:
     """Run with a bar; whether it was interrupted."""
-    try:
-        with _bar(run, silent):
+    # Its own line is the only one: selections inside it tell of nothing.
+    run.runtime = replace(run.runtime, progress=False)
+    with bar("comparing", quiet) as progress:
+        if progress:
+            run.tell = _teller(run, progress)
+        try:
             run.run()
-    except KeyboardInterrupt:
-        return True
+        except KeyboardInterrupt:
+            return True
     for name, reason in run.failed.items():
-        print(f"bicore: {name} was left out from here on: {reason}", file=sys.stderr)
+        tell(f"bicore: {name} was left out from here on: {reason}")
     return False
 
 
-def _bar(run: Judging[Any], silent: bool) -> AbstractContextManager[Any]:
-    if silent or not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+def _teller(run: Judging[Any], progress: Any) -> Callable[[int, str], None]:
+    """Rows done, and the time left by those that this run filled."""
+    cells, before = run.grid.cells(), run.done()
 
-    columns = (
-        TextColumn("comparing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = progress.add_task("comparing", total=run.grid.cells(), completed=run.done(), now="")
-    run.tell = lambda done, words: progress.update(task, completed=done, now=words)
-    return progress
+    def say_how_far(done: int, words: str) -> None:
+        filled = done - before
+        left = progress.clock.seconds / filled * (cells - done) if filled > 0 else None
+        time = "" if left is None else f"about {left:.0f} s left"
+        progress.show(f"{done}/{cells}", time, words)
+
+    return say_how_far
 
 
 def notes_of(found: list[Findings]) -> list[str]:

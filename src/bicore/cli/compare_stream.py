@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import Any
 from bicore._version import __version__
 from bicore.cli.buffers import NAMES, check_name, make_buffer
 from bicore.cli.compare_run import means_of, notes_of, view_of
-from bicore.cli.compare_table import STREAMS, table
+from bicore.cli.compare_table import STREAMS, table, tables
+from bicore.cli.names import BATCH, CAPACITY, DEFAULT_BUFFERS, POINTS
+from bicore.cli.telling import say, say_json, tell
 from bicore.comparison.findings import findings_of
 from bicore.comparison.judges import Judge
 from bicore.comparison.judges.measures import Measure
@@ -25,14 +25,8 @@ from bicore.memory.buffer import Buffer
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime
 
-#: Buffers compared when none are named.
-DEFAULT_BUFFERS = ("moments", "reservoir", "class-balanced", "merge-reduce")
 #: Those that need classes: left out by default where labels are targets.
 FOR_CLASSES = ("class-balanced", "prototypes")
-#: What holds where nothing is said.
-CAPACITY = 50
-POINTS = 5
-BATCH = 125
 
 
 @dataclass(frozen=True)
@@ -150,18 +144,17 @@ def say_streams(run: StreamComparison, asked: StreamRequest) -> None:
         Order.RANDOM: "in random order",
         Order.SORTED: "sorted by label",
     }
-    print(
+    tell(
         f"{pools.source.name}: streams of {pools.size} rows {orders[asked.order]}, "
-        f"{asked.capacity} kept, tested on {pools.test_size} rows ({which})",
-        file=sys.stderr,
+        f"{asked.capacity} kept, tested on {pools.test_size} rows ({which})"
     )
     for note in pools.source.notes:
-        print(f"  {note}", file=sys.stderr)
+        tell(f"  {note}")
     for name in asked.left_out(pools):
-        print(f"  {name} needs classes, and the labels are targets: left out", file=sys.stderr)
+        tell(f"  {name} needs classes, and the labels are targets: left out")
     done = run.done()
     known = f", {done} of {run.grid.cells()} rows are there already" if done else ""
-    print(f"  rows are kept in {run.records.path}{known}", file=sys.stderr)
+    tell(f"  rows are kept in {run.records.path}{known}")
 
 
 def finish_streams(
@@ -172,17 +165,10 @@ def finish_streams(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Draw, then print the answer."""
+    """Print the answer, then draw: a picture that fails takes nothing with it."""
     found = findings_of(run, measure)
-    if picture is not None and found[0].summary.entries:
-        title = (
-            f"{run.pools.source.name}, order {asked.order.value}, {asked.capacity} rows kept, "
-            f"judge {run.judge.name}: mean over {len(run.grid.seeds)} seeds ± one s.e."
-        )
-        names = list(run.grid.methods)
-        draw_curves(found[0].summary, names, title, measure.title, picture, "rows seen")
     for note in () if quiet else notes_of(found):
-        print(f"bicore: {note}", file=sys.stderr)
+        tell(f"bicore: {note}")
     if as_json:
         answer = {
             "source": run.pools.source.name,
@@ -208,11 +194,18 @@ def finish_streams(
             "records": str(run.records.path),
             "version": __version__,
         }
-        print(json.dumps(answer))
-        return
-    print("\n\n".join("\n".join(table(run, one, STREAMS)) for one in found))
-    if picture is not None:
-        print(f"written: {picture}")
+        say_json(answer)
+    else:
+        say(*tables(table(run, one, STREAMS) for one in found), f"records: {run.records.path}")
+    if picture is not None and found[0].summary.entries:
+        title = (
+            f"{run.pools.source.name}, order {asked.order.value}, {asked.capacity} rows kept, "
+            f"judge {run.judge.name}: mean over {len(run.grid.seeds)} seeds ± one s.e."
+        )
+        names = list(run.grid.methods)
+        draw_curves(found[0].summary, names, title, measure.title, picture, "rows seen")
+        if not as_json:
+            say(f"written: {picture}")
 
 
 def _rows(run: StreamComparison) -> list[dict[str, Any]]:

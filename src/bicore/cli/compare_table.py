@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,14 @@ def table(run: Judging[Any], found: Findings, words: Words = SELECTIONS) -> list
         *(f"{name:<{width}}{_value(entry):>18}" for name, entry in references.items()),
     ]
     return [*lines, "", *_legend(summary, sizes, words), *_worth_legend(found)]
+
+
+def tables(several: Iterable[list[str]]) -> list[str]:
+    """The lines of several tables with an empty one between two."""
+    lines: list[str] = []
+    for one in several:
+        lines += ["", *one] if lines else one
+    return lines
 
 
 def _references(run: Judging[Any], found: Findings) -> dict[str, Entry]:

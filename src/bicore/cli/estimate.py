@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bicore.cli.options import Labels, Memory, Quiet, SourceWord, Target, Threads, read_size
-from bicore.runtime import Runtime, human_bytes
-from bicore.selectors.from_shards import asked
-from bicore.selectors.large import human_seconds
-from bicore.shards import ShardEstimate
-from bicore.shards import estimate as estimated
-from bicore.shards.opening import open_shards
+from bicore.cli.starting import starting
+from bicore.cli.telling import say, say_json, tell
+
+if TYPE_CHECKING:
+    from bicore.shards import ShardEstimate
 
 
 def estimate(
@@ -41,15 +38,23 @@ def estimate(
 
     Example: bicore estimate 'part-*.parquet' --features embedding --target label --size 10000
     """
+    with starting():
+        from bicore.runtime import Runtime
+        from bicore.selectors.from_shards import asked
+        from bicore.shards import estimate as estimated
+        from bicore.shards.opening import open_shards
     count: Any = read_size(size)
     runtime = Runtime("cpu", memory=memory, threads=threads)
     wanted = asked({"kernel": kernel, "passes": passes}, size=count)
     opened = open_shards(source, features=columns(features), target=target, labels=labels)
     if not quiet:
         for note in wanted.notes:
-            print(note, file=sys.stderr)
+            tell(note)
     found = estimated(opened, count, features=wanted.features, runtime=runtime, **wanted.options)
-    print(json.dumps(found.as_dict()) if as_json else "\n".join(words_of(found)))
+    if as_json:
+        say_json(found.as_dict())
+    else:
+        say(*words_of(found))
 
 
 def columns(features: str | None) -> str | list[str] | None:
@@ -61,6 +66,9 @@ def columns(features: str | None) -> str | list[str] | None:
 
 def words_of(found: ShardEstimate) -> list[str]:
     """An estimate in words, a line each."""
+    from bicore.runtime import human_bytes
+    from bicore.selectors.large import human_seconds
+
     lines = [
         f"{found.size} of {found.rows} points of {found.width} features, {found.parts} parts",
         f"{found.passes} passes, {human_bytes(found.bytes_read)} read, "

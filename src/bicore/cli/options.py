@@ -8,25 +8,43 @@ from typing import Annotated, Any
 
 import typer
 
-from bicore.bilevel.problem import PerPoint
 from bicore.errors import InputError
-
-#: What a shell expects of a command that Ctrl-C ended.
-EXIT_INTERRUPTED = 130
 
 SourceWord = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.parquet, an image folder, or - (CSV); "
+        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.jsonl|.parquet|.feather|.arrow "
+        "(text also .gz|.bz2|.zst), an image folder, or - (CSV); "
         "for select and estimate also a folder or 'pattern' of .npy|.npz|.parquet shards.",
     ),
 ]
 Target = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column to predict (tables).")
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The column to predict (tables); several of numbers with commas."
+    ),
+]
+Features = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Columns that serve as features, with commas (tables)."),
+]
+Drop = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Columns that are no features, with commas (tables)."),
+]
+DropMissingTarget = Annotated[
+    bool,
+    typer.Option("--drop-missing-target", help="Leave out rows without a target (tables)."),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="comma|point", help="What stands before a fraction, where a table cannot tell."
+    ),
 ]
 Labels = Annotated[
-    str | None, typer.Option(metavar="FILE.npy", help="Labels for a .npy of features.")
+    str | None, typer.Option(metavar="FILE.npy", help="Labels of a .npy, or of a sparse .npz.")
 ]
 Folder = Annotated[
     str | None,
@@ -61,6 +79,10 @@ Memory = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.html", help="Write a page that shows it: one file, no network."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
 
 
@@ -90,6 +112,8 @@ def read_regulariser(text: str) -> Any:
     """auto, a number, or per-point:NUMBER."""
     if text == "auto":
         return text
+    from bicore.bilevel.problem import PerPoint
+
     try:
         if text.startswith("per-point:"):
             return PerPoint(float(text.removeprefix("per-point:")))

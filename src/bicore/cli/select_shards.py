@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import typer
 
 from bicore.cli.answering import (
     Outputs,
+    Written,
     answer,
     command,
     continuation,
@@ -21,8 +20,9 @@ from bicore.cli.answering import (
     outcome,
 )
 from bicore.cli.estimate import columns, words_of
-from bicore.cli.options import EXIT_INTERRUPTED
 from bicore.cli.progress import bar
+from bicore.cli.starting import EXIT_INTERRUPTED
+from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Status
 from bicore.errors import InputError
 from bicore.runtime import Runtime, Step, human_bytes
@@ -134,14 +134,16 @@ class InParts:
             source, self.size, features=self.asked.features, runtime=self.runtime, **self._options()
         )
         as_json = self.outputs.as_json
-        print(json.dumps(found.as_dict()) if as_json else "\n".join(words_of(found)))
+        if as_json:
+            say_json(found.as_dict())
+        else:
+            say(*words_of(found))
 
     def run(self) -> None:
         source = self._opened()
         judge = self.opening.judge()
         begun = self._begun()
-        hidden = self.outputs.quiet or self.outputs.as_json
-        with bar("selecting", hidden, _words, own_time=True) as progress:
+        with bar("selecting", self.outputs.quiet, _words, own_time=True) as progress:
             try:
                 coreset = select_from_shards(
                     source,
@@ -157,7 +159,7 @@ class InParts:
                 words = (
                     f"what was counted is kept in {kept}" if kept else "there is nothing to keep"
                 )
-                print(f"bicore: interrupted before the first point; {words}.", file=sys.stderr)
+                tell(f"bicore: interrupted before the first point; {words}.")
                 raise typer.Exit(EXIT_INTERRUPTED) from None
         self._finish(source, coreset)
 
@@ -165,17 +167,17 @@ class InParts:
         source = self.opening.source()
         if not self.outputs.quiet:
             shape = "×".join(map(str, source.shape))
-            print(
+            tell(
                 f"{source.name}: {source.rows} points of {shape} features, read in "
-                f"{len(source.parts)} part(s) and never loaded whole ({self.reason})",
-                file=sys.stderr,
+                f"{len(source.parts)} part(s) and never loaded whole ({self.reason})"
             )
             for note in self.asked.notes:
-                print(f"  {note}", file=sys.stderr)
+                tell(f"  {note}")
         return source
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.asked.options.items() if name != "state"}
+        beside = ("state", "executor")
+        return {name: value for name, value in self.asked.options.items() if name not in beside}
 
     def _state(self) -> Any:
         return self.asked.options.get("state")
@@ -197,13 +199,16 @@ class InParts:
             kept = free_name(Path("bicore-partial.npz"))
         notes = (*self.asked.notes, *coreset.provenance.notes)
         coreset = coreset.annotated({"notes": notes})
-        if kept is not None:
-            again = (*notes, f"To make it again: {command()}")
-            coreset.annotated({"notes": again}, source=source.name).save(kept)
-        if self.outputs.as_json:
-            print(json.dumps({**answer(coreset), **coreset.details}))
-        elif not self.outputs.quiet or self.outputs.out is None:
-            print("\n".join(_report(coreset, kept)), flush=True)
+        again = (*notes, f"To make it again: {command()}")
+        story = coreset.annotated({"notes": again}, source=source.name)
+        written = Written(story)
+        written.write(kept, story.save, holds=True)
+        with written.or_rescued():
+            if self.outputs.as_json:
+                say_json({**answer(coreset), **coreset.details})
+            elif not self.outputs.quiet or self.outputs.out is None:
+                say(*_report(coreset, kept if written.held else None))
+        written.end(self.outputs.as_json)
         if stopped:
             self._say_how_to_go_on(coreset, kept)
             raise typer.Exit(EXIT_INTERRUPTED)
@@ -212,7 +217,7 @@ class InParts:
         way, place = command(), self._state()
         if place is None and kept is not None:
             way, place = f"{continuation(kept)} (with another --out, or --force)", kept
-        print(f"bicore: {coreset.message}; kept in {place}. To go on: {way}", file=sys.stderr)
+        tell(f"bicore: {coreset.message}; kept in {place}. To go on: {way}")
 
 
 def _words(step: Step) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bicore.coreset import Coreset, Provenance
+from bicore.cli.starting import starting
+from bicore.cli.telling import say
 from bicore.errors import InputError
+
+if TYPE_CHECKING:
+    from bicore.coreset import Coreset, Provenance
 
 #: How many rows and weights are listed, and how many characters of anything else.
 MOST_ROWS = 15
@@ -28,8 +32,10 @@ def show(
     """
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
+    with starting():
+        from bicore.coreset import Coreset
     coreset = Coreset.load(file)
-    print(f"{file}: {coreset!r}")
+    say(f"{file}: {coreset!r}")
     if coreset.message:
         _line("message", coreset.message)
     for name, value in {**_origin(coreset.provenance), **coreset.details}.items():
@@ -43,7 +49,7 @@ def show(
 
 
 def _line(name: str, words: str) -> None:
-    print(f"  {name:15s} {words}")
+    say(f"  {name[:MOST_CHARACTERS]:15s} {words}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
@@ -67,9 +73,9 @@ def _origin(known: Provenance) -> dict[str, Any]:
 
 def _words(value: Any) -> str:
     """One line of anything a file may hold."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {part}" for name, part in value.items())
     text = str(value)
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{name} {part}" for name, part in value.items())
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
 
 

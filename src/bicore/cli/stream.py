@@ -1,23 +1,19 @@
-"""``bicore stream``."""
+"""``bicore stream``: what may be asked for, and the order of the work."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from bicore._version import __version__
-from bicore.cli.buffers import NAMES, make_buffer, story_of
+from bicore.cli.names import BUFFERS
 from bicore.cli.options import (
-    EXIT_INTERRUPTED,
+    Decimal,
     Device,
+    Drop,
+    DropMissingTarget,
     Folder,
     Force,
     Labels,
@@ -30,21 +26,13 @@ from bicore.cli.options import (
     Threads,
     check_output,
 )
-from bicore.cli.progress import bar
-from bicore.coreset import Coreset, Provenance
-from bicore.data import Dataset, read_targets
-from bicore.errors import BicoreError, InputError
-from bicore.memory.buffer import Buffer
-from bicore.memory.names import load_state
-from bicore.memory.store import StateFolder
-from bicore.runtime import Clock, Context, Runtime, Step
-from bicore.sources.flow import Flow, PipedFlow, WholeFlow
-from bicore.sources.opening import open_source
+from bicore.cli.progress import watched
+from bicore.cli.starting import EXIT_INTERRUPTED, starting
+from bicore.cli.telling import tell
+from bicore.errors import InputError
 
-#: The digest of no rows.
-NOTHING = ""
-#: How many classes a report lists.
-MOST_CLASSES = 20
+if TYPE_CHECKING:
+    from bicore.sources.flow import Flow
 
 
 def stream(
@@ -55,7 +43,7 @@ def stream(
         typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there."),
     ],
     buffer: Annotated[
-        str, typer.Option(metavar="NAME", help=f"What keeps rows: {', '.join(NAMES)}.")
+        str, typer.Option(metavar="NAME", help=f"What keeps rows: {', '.join(BUFFERS)}.")
     ] = "moments",
     batch: Annotated[int, typer.Option(metavar="B", help="Rows a batch.")] = 125,
     every: Annotated[int, typer.Option(metavar="K", help="Save the state every K batches.")] = 10,
@@ -69,6 +57,9 @@ def stream(
     ] = False,
     target: Target = None,
     labels: Labels = None,
+    drop: Drop = None,
+    drop_missing_target: DropMissingTarget = False,
+    decimal: Decimal = None,
     data: Folder = None,
     limit: Limit = None,
     scale: Scale = None,
@@ -147,6 +138,14 @@ def stream(
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
+    with starting():
+        from bicore.cli import streaming as ours
+        from bicore.cli.buffers import make_buffer
+        from bicore.memory.names import load_state
+        from bicore.memory.store import StateFolder
+        from bicore.runtime import Context, Runtime
+        from bicore.sources.flow import PipedFlow, WholeFlow
+        from bicore.sources.opening import open_source
     check_output(out, force, (".npz",), "--out")
     for word, value in (("--batch", batch), ("--every", every)):
         if value < 1:
@@ -167,250 +166,35 @@ def stream(
     context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
     if append and source != "-":
         raise InputError(f"--append is for standard input, and the source is {source}; leave it.")
+    columns: dict[str, Any] = {
+        "drop": drop,
+        "drop_missing_target": drop_missing_target,
+        "decimal": decimal,
+    }
     if source == "-":
-        _refuse_for_pipes(labels, data)
-        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch)
+        ours.refuse_for_pipes(labels, data)
+        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch, **columns)
     else:
-        flow = WholeFlow(
-            open_source(source, target=target, labels=labels, folder=data, scale=scale, limit=limit)
+        whole = watched(open_source, quiet)(
+            source,
+            target=target,
+            labels=labels,
+            folder=data,
+            scale=scale,
+            limit=limit,
+            memory=memory,
+            **columns,
         )
+        flow = WholeFlow(whole)
     with StateFolder(state) as store:
         held = store.load(lambda path: load_state(path, buffer, fresh)) or fresh
-        run = Run(buffer, held, flow, batch, store, context)
+        run = ours.Run(buffer, held, flow, batch, store, context)
         run.recognise(fresh, append)
-        _tell_of_damage(run)
-        stopped = run.consume(every, quiet, quiet or as_json)
-        _finish(run, None if stopped else out, as_json, quiet)
+        ours.tell_of_damage(run)
+        stopped = run.consume(every, quiet)
+        ours.finish(run, None if stopped else out, as_json, quiet)
     if stopped:
-        print(
-            f"bicore: interrupted after {held.position} rows; the same command goes on from there.",
-            file=sys.stderr,
+        tell(
+            f"bicore: interrupted after {held.position} rows; the same command goes on from there."
         )
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _refuse_for_pipes(labels: str | None, data: str | None) -> None:
-    for word, value in (("--labels", labels), ("--data", data)):
-        if value is not None:
-            raise InputError(f"{word} {value} means nothing for -; it reads --target.")
-
-
-def _tell_of_damage(run: Run) -> None:
-    for note in run.store.notes:
-        print(f"bicore: {note}: the state before it is used.", file=sys.stderr)
-    if run.store.notes:
-        run.store.set_aside(run.buffer.position)
-
-
-@dataclass
-class Run:
-    """One call: a buffer, what it is fed with, and where its state is kept."""
-
-    name: str
-    buffer: Buffer
-    flow: Flow
-    batch: int
-    store: StateFolder
-    context: Context
-    clock: Clock = field(default_factory=Clock)
-    #: Rows that this call fed, and the seconds that ``update`` took for them.
-    fed: int = 0
-    update_seconds: float = 0.0
-    #: The mark of the rows being fed, and the position at which it holds.
-    _coming: tuple[int, dict[str, Any]] = (-1, {})
-
-    @property
-    def rate(self) -> float | None:
-        """Rows a second in ``update``; None before there were any."""
-        return self.fed / self.update_seconds if self.update_seconds > 0 else None
-
-    def recognise(self, fresh: Buffer, append: bool) -> None:
-        """See that the state was made by this very configuration, from this very source."""
-        mark = self.buffer.mark
-        place = self.store.path
-        changed = fresh.unlike(self.buffer)
-        if changed:
-            raise InputError(
-                f"{place} holds a stream with another {', '.join(changed)}; use the same options, "
-                "or another --state folder."
-            )
-        trail = NOTHING
-        if self.buffer.position:
-            if mark.get("batch") != self.batch:
-                raise InputError(
-                    f"{place} holds a stream of another batch size, {mark.get('batch')}; use it, "
-                    "or another folder."
-                )
-            self.flow.resume(mark.get("table", {}), self.buffer.position, append)
-            trail = mark.get("rows", NOTHING) if append else self._passed_over()
-            if trail != mark.get("rows", NOTHING):
-                raise InputError(
-                    f"{place} holds a stream of another source: the first {self.buffer.position} "
-                    "rows differ; use the same, or another --state folder (a source may grow at "
-                    "its end, if it is read with --scale none or comes by standard input)."
-                )
-        self.buffer.mark = self._mark(trail)
-
-    def _passed_over(self) -> str:
-        """The digest of the rows that count already, taken from the source once more."""
-        trail = NOTHING
-        left = self.buffer.position
-        while left:
-            rows = self.flow.take(min(left, self.batch))
-            if rows is None:
-                return "the source ended before"
-            trail = _trail(trail, rows)
-            left -= len(rows)
-        return trail
-
-    def _mark(self, trail: str) -> dict[str, Any]:
-        """What is kept beside the state: how to recognise rows, and how to read further ones."""
-        table = self.flow.stored()
-        return {"batch": self.batch, "rows": trail, **({"table": table} if table else {})}
-
-    def consume(self, every: int, quiet: bool, silent: bool) -> bool:
-        """Feed the rest of the source; whether it was interrupted.
-
-        What is saved is always the state after a whole batch.
-        """
-        told = quiet or self._said(first=True)
-        unsaved = 0
-        try:
-            with bar("streaming", silent, lambda _: self.speed()) as progress:
-                while (rows := self.flow.take(self.batch)) is not None:
-                    self._feed(rows)
-                    told = told or self._said()
-                    unsaved += 1
-                    if unsaved == every:
-                        self.store.save(self.buffer)
-                        unsaved = 0
-                    if callable(progress):
-                        progress(self._step())
-        except BicoreError:
-            if unsaved:  # rows of a pipe that count already may never come again
-                self.store.save(self.buffer)
-            raise
-        except KeyboardInterrupt:
-            self._settle()
-            self.store.save(self.buffer)
-            return True
-        if unsaved or not self.store.files():
-            self.store.save(self.buffer)
-        return False
-
-    def _feed(self, rows: Dataset) -> None:
-        """One batch, and the mark of the rows seen with it."""
-        mark = self._mark(_trail(self.buffer.mark["rows"], rows))
-        self._coming = (self.buffer.position + len(rows), mark)
-        clock = Clock()
-        self.buffer.update(rows.x, rows.y, context=self.context)
-        self.buffer.mark = mark
-        self.update_seconds += clock.seconds
-        self.fed += len(rows)
-
-    def _settle(self) -> None:
-        """An interrupt may have come between an update and its mark."""
-        position, mark = self._coming
-        if self.buffer.position == position:
-            self.buffer.mark = mark
-
-    def _said(self, first: bool = False) -> bool:
-        """Tell what is streamed; whether all that can be told was."""
-        if first:
-            many = "rows as they come" if self.flow.rows is None else f"{self.flow.rows} rows"
-            print(f"{self.flow.name}: a stream of {many}", file=sys.stderr)
-            if self.buffer.position:
-                print(f"  going on after {self.buffer.position} rows", file=sys.stderr)
-        if not self.buffer.position:
-            return False
-        story = story_of(self.name, self.buffer)
-        for note in (*self.flow.notes, *([story.words] if story and story.settled else [])):
-            print(f"  {note}", file=sys.stderr)
-        return True
-
-    def speed(self) -> str:
-        """Rows a second in words."""
-        return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
-
-    def _step(self) -> Step:
-        rows = self.flow.rows or 0
-        return Step(self.buffer.position, rows, float("nan"), self.clock.seconds)
-
-
-def _trail(before: str, rows: Dataset) -> str:
-    """A digest of all rows so far, from the digest of those before.
-
-    It goes a row at a time, so that batches leave no trace in it.
-    """
-    labels = np.zeros(len(rows)) if rows.y is None else rows.y
-    for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
-        before = hashlib.sha256(before.encode() + point.tobytes() + str(label).encode()).hexdigest()
-    return before
-
-
-def _finish(run: Run, out: Path | None, as_json: bool, quiet: bool) -> None:
-    if not len(run.buffer):
-        return
-    kept = run.buffer.snapshot()
-    counts = _class_counts(kept)
-    seconds = run.clock.seconds
-    if out is not None:
-        _as_coreset(run, kept, seconds).save(out)
-    for note in () if quiet else run.flow.later:
-        print(f"  {note}", file=sys.stderr)
-    if as_json:
-        print(json.dumps(_answer(run, kept, counts, seconds)))
-        return
-    story = story_of(run.name, run.buffer)
-    more = f", {story.words}" if story and not story.settled else ""
-    speed = f", {run.speed()} in update" if run.rate is not None else ""
-    count = f"{len(kept)} of {run.buffer.position}"
-    print(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
-    if counts:
-        listed = sorted(counts.items())[:MOST_CLASSES]
-        print("by class: " + ", ".join(f"{label}: {count}" for label, count in listed))
-    print(f"state: {run.store.path}")
-    if out is not None:
-        print(f"written: {out}")
-
-
-def _class_counts(kept: Dataset) -> Counter[str]:
-    """How many rows of each class are kept; empty where y holds no classes."""
-    if kept.y is None or read_targets(kept.y).classes is None:
-        return Counter()
-    return Counter(str(label) for label in kept.y.ravel().tolist())
-
-
-def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
-    """What is kept as a coreset of the source, whose rows are the positions in the stream."""
-    provenance = Provenance(
-        method=run.buffer.name,
-        rows=run.flow.rows if run.flow.rows is not None else run.buffer.position,
-        seed=run.buffer.seed,
-        seconds=seconds,
-        fingerprint=run.flow.fingerprint(),
-    )
-    return Coreset(
-        kept.ids, kept.weights, kept.ids, provenance=provenance, details={"weights": "learnt"}
-    )
-
-
-def _answer(run: Run, kept: Dataset, counts: Counter[str], seconds: float) -> dict[str, Any]:
-    story = story_of(run.name, run.buffer)
-    return {
-        "buffer": run.name,
-        "position": run.buffer.position,
-        "rows": run.flow.rows if run.flow.rows is not None else run.buffer.position,
-        "kept": len(kept),
-        "capacity": run.buffer.capacity,
-        **(story.values if story else {}),
-        "classes": dict(counts),
-        "ids": kept.ids.tolist(),
-        "weights": kept.weights.tolist(),
-        "notes": [*run.flow.notes, *run.flow.later],
-        "state": str(run.store.path),
-        "seconds": seconds,
-        "update_seconds": run.update_seconds,
-        "rows_per_second": run.rate,
-        "version": __version__,
-    }

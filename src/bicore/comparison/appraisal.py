@@ -15,10 +15,11 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from bicore.comparison.answer import Price, Worth
 from bicore.comparison.equivalence import Equivalent, search
-from bicore.comparison.judges import Judge, as_judge, as_sample
+from bicore.comparison.judges import Judge, Sample, as_judge, as_sample
 from bicore.comparison.judges.tuning import drawn
 from bicore.comparison.pools import TEST_SHARE, labels_of
 from bicore.coreset import Coreset, Status
@@ -244,11 +245,25 @@ class Appraisal:
         scale = cache(partial(_scaling, self.data, pool, self.keep)) if self.standardise else None
         return Cut(seed, Rows(self.data, pool, scale), Rows(self.data, order[:held_out], scale))
 
+    def picked(self, cut: Cut) -> Coreset:
+        """The chosen rows of a cut, selected when first asked for.
+
+        Parameters
+        ----------
+        cut : Cut
+            One of ``cuts``.
+
+        Returns
+        -------
+        Coreset
+            Of places in the cut's pool.
+        """
+        if self.test is not None and self.coreset is not None:
+            return self.coreset
+        return self._selected(cut, replace(self.runtime, progress=False))
+
     def _chosen(self, cut: Cut) -> float:
-        coreset = self.coreset
-        if self.test is None or coreset is None:
-            coreset = self._selected(cut, replace(self.runtime, progress=False))
-        picked = coreset.normalised()
+        picked = self.picked(cut).normalised()
         return self._score(("chosen", len(picked), cut.seed), cut, picked.indices, picked.weights)
 
     def _selected(self, cut: Cut, runtime: Runtime) -> Coreset:
@@ -274,8 +289,23 @@ class Appraisal:
         for note in decision.notes:
             warnings.warn(note, LargeDataWarning, stacklevel=2)
 
-    def _random(self, name: str, size: int, cut: Cut) -> float:
-        """Of the first rows in one random order a seed: a larger sample holds the smaller ones."""
+    def random(self, name: str, size: int, cut: Cut) -> Array:
+        """The first rows in one random order a seed: a larger sample holds the smaller ones.
+
+        Parameters
+        ----------
+        name : str
+            How they are drawn: one of ``rivals``.
+        size : int
+            How many, at most ``most``.
+        cut : Cut
+            One of ``cuts``.
+
+        Returns
+        -------
+        array of int
+            Places in the cut's pool.
+        """
         if (name, cut.seed) not in self.orders:
             purpose, selector = self.rivals[name]
             rows = Dataset(
@@ -285,26 +315,71 @@ class Appraisal:
             )
             rng = np.random.default_rng((cut.seed, purpose))
             self.orders[name, cut.seed] = selector.select(rows, self.most, rng=rng).indices
-        places = self.orders[name, cut.seed][:size]
-        return self._score((name, size, cut.seed), cut, places, np.ones(size))
+        return self.orders[name, cut.seed][:size]
+
+    def _random(self, name: str, size: int, cut: Cut) -> float:
+        return self._score((name, size, cut.seed), cut, self.random(name, size, cut), np.ones(size))
+
+    def predicted(self, cut: Cut, places: Array, weights: Array) -> tuple[Tensor, Sample]:
+        """What the judge says of the rows that a cut tests on, trained on some of its pool.
+
+        Parameters
+        ----------
+        cut : Cut
+            One of ``cuts``.
+        places : array of int
+            The rows of its pool.
+        weights : array of float
+            Their weights.
+
+        Returns
+        -------
+        said : Tensor (n, outputs)
+            A number a class, of which the largest counts, or targets.
+        test : Sample
+            The rows tested on.
+        """
+        judge, points, test = self._stage(cut, places, weights)
+        return judge.predictions([points], test, self.targets.outputs, cut.seed)[0], test
+
+    def score(self, cut: Cut, places: Array, weights: Array) -> float:
+        """The judge's score on a cut, trained on some rows of its pool.
+
+        Parameters
+        ----------
+        cut : Cut
+            One of ``cuts``.
+        places : array of int
+            The rows of its pool.
+        weights : array of float
+            Their weights.
+
+        Returns
+        -------
+        float
+            Accuracy, or R².
+        """
+        judge, points, test = self._stage(cut, places, weights)
+        return judge.scores([points], test, self.targets.outputs, cut.seed)[0]
+
+    def _stage(self, cut: Cut, places: Array, weights: Array) -> tuple[Judge, Sample, Sample]:
+        """The judge, what it is trained on, and what it is tested on."""
+        points = self._sample(cut.pool[places].with_columns(weight=weights))
+        return self.judge.tuned_by(self._rows(cut)), points, self._sample(cut.test[:])
 
     def _score(self, key: tuple[str, int, int], cut: Cut, places: Array, weights: Array) -> float:
         if key not in self.known:
-            points = cut.pool[places].with_columns(weight=weights)
-            samples = [self._sample(points)]
-            outputs = self.targets.outputs
-            judge = self.judge.tuned_by(self._rows(cut))
-            self.known[key] = judge.scores(samples, self._sample(cut.test[:]), outputs, cut.seed)[0]
+            self.known[key] = self.score(cut, places, weights)
             if self.line is not None:
                 self.line.total = max(self.line.total, len(self.known))
                 self.line.update(len(self.known), objective=float("nan"))
         return self.known[key]
 
-    def _rows(self, cut: Cut) -> Any:
+    def _rows(self, cut: Cut) -> Sample:
         """Rows of the pool that the judge is tuned by."""
         return self._sample(cut.pool[drawn(len(cut.pool), cut.seed)])
 
-    def _sample(self, data: Dataset) -> Any:
+    def _sample(self, data: Dataset) -> Sample:
         labels = labels_of(data, self.classification)
         device = self.runtime.torch_device
         return as_sample(data.x, labels, data.weights, device, self.classification)

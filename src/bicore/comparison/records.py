@@ -18,6 +18,9 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.picking import whole_number
 
+#: How the first line of every file begins.
+HEAD = b'{"settings": {'
+
 
 @dataclass(frozen=True)
 class Row:
@@ -113,10 +116,10 @@ class Records:
         self.path = path
         self.settings = dict(settings)
         self.rows: dict[tuple[str, int, int], Row] = {}
-        if path.exists():
+        if path.exists() and not self._cut_short():
             self._read()
         else:
-            self._append({"settings": self.settings})
+            self._rewrite(json.dumps({"settings": self.settings}))
 
     def add(self, row: Row) -> None:
         """Write one row through to the disk.
@@ -128,6 +131,13 @@ class Records:
         """
         self.rows[row.cell] = row
         self._append(asdict(row))
+
+    def _cut_short(self) -> bool:
+        """Whether all there is is a first line of ours that never came to its end."""
+        with open(self.path, "rb") as file:
+            line = file.readline()
+        begins = HEAD.startswith(line) or line.startswith(HEAD)
+        return begins and not line.endswith(b"\n")
 
     def _read(self) -> None:
         lines = self._checked_lines()

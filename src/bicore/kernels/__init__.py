@@ -1,5 +1,6 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
+from bicore.kernels.activations import GELU, Erf
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.averaged import Averaged, shifts
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
@@ -10,11 +11,13 @@ from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 from bicore.kernels.tangent import TangentKernel
 
 __all__ = [
+    "GELU",
     "RBF",
     "Averaged",
     "CallableKernel",
     "Conv",
     "Dense",
+    "Erf",
     "Flatten",
     "GlobalAverage",
     "Kernel",

@@ -116,8 +116,10 @@ class Layer(ABC):
     flattens: ClassVar[bool] = False
     #: Whether it ends the positions by averaging over them.
     averages: ClassVar[bool] = False
-    #: Whether it is a rectifier, whose output is not Gaussian.
+    #: Whether it is a ReLU.
     rectifies: ClassVar[bool] = False
+    #: Whether it is an activation, whose output is not Gaussian.
+    activates: ClassVar[bool] = False
     #: Whether it has weights of its own, which no other layer may share.
     weighted: ClassVar[bool] = False
     #: Whether it may follow an average over positions: a linear map that needs no norms.
@@ -132,7 +134,7 @@ class Layer(ABC):
         state : State
             The variances before the layer.
         notes : list of Tensor
-            A ReLU appends √v.
+            An activation appends √v.
 
         Returns
         -------
@@ -149,7 +151,7 @@ class Layer(ABC):
         state : State
             The covariances before the layer; they may be overwritten.
         notes : Pairs
-            A ReLU takes the two √v of its place, and shows its cosines.
+            An activation takes the two √v of its place; a ReLU shows its cosines.
 
         Returns
         -------
@@ -169,7 +171,7 @@ class Layer(ABC):
 
     @property
     def rectifiers(self) -> int:
-        """How many ReLUs it holds, and so how many notes it makes."""
+        """How many activations it holds, and so how many notes it makes."""
         return 0
 
     @property
@@ -405,6 +407,7 @@ class ReLU(Layer):
     """
 
     rectifies = True
+    activates = True
 
     @property
     def rectifiers(self) -> int:

@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.data import as_features
+from bicore.data import as_features, as_tensor
 from bicore.errors import InputError, NumericalError
 from bicore.runtime import checkpoint, handed_out
+from bicore.sparse import SparsePoints, is_sparse
 
 #: Rows on which a user's callable is checked for symmetry before it is trusted.
 _PROBE_ROWS = 16
@@ -48,6 +49,11 @@ class Kernel(ABC):
 
     #: Whether x itself is the Gram matrix, and there is nothing to evaluate.
     precomputed: ClassVar[bool] = False
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether points may be sparse: the kernel needs inner products and lengths alone."""
+        return False
 
     def __call__(self, a: Any, b: Any = None) -> Any:
         kernel = self.fitted(as_features(a, "a")) if b is None else self._ready()
@@ -234,6 +240,8 @@ class Kernel(ABC):
 def _entered(value: Any, name: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """Points as a tensor of floats, and how a result goes back: in the caller's kind of array."""
     checked = as_features(value, name)
+    if is_sparse(checked):
+        return as_tensor(checked), Tensor.numpy
     if isinstance(value, Tensor):
         return value if value.is_floating_point() else value.double(), lambda result: result
     return torch.from_numpy(np.array(checked)), Tensor.numpy
@@ -257,12 +265,37 @@ def flat(rows: Tensor) -> Tensor:
     return rows.reshape(len(rows), -1)
 
 
+def products(a: Tensor, b: Tensor) -> Tensor:
+    """All inner products of two sets of points."""
+    if is_sparse(a):
+        return cast(SparsePoints, a).products(cast(SparsePoints, b)).to(a.device, a.dtype)
+    return flat(a) @ flat(b).T
+
+
+def squared_lengths(a: Tensor) -> Tensor:
+    """The inner product of each point with itself."""
+    if is_sparse(a):
+        return cast(SparsePoints, a).squared_lengths().to(a.device, a.dtype)
+    return flat(a).square().sum(1)
+
+
+def some_points(rows: Any) -> Tensor:
+    """Rows that a parameter is taken from, as points in float64."""
+    if is_sparse(rows):
+        return as_tensor(rows).to(torch.float64)
+    return torch.from_numpy(np.array(rows, dtype=np.float64))
+
+
 @dataclass(frozen=True)
 class _Pair(Kernel):
     """A kernel made of two, entry by entry."""
 
     first: Kernel
     second: Kernel
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.first.takes_sparse and self.second.takes_sparse
 
     def fitted(self, x: Any) -> Kernel:
         return replace(self, first=self.first.fitted(x), second=self.second.fitted(x))
@@ -326,6 +359,10 @@ class Scaled(Kernel):
             raise InputError(
                 f"a kernel was multiplied by {self.factor}; the factor must be positive and finite."
             )
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
 
     @property
     def name(self) -> str:

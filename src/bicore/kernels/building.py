@@ -23,6 +23,7 @@ from bicore.kernels.operators import (
     parts,
 )
 from bicore.runtime import Runtime, checkpoint, human_bytes, wide
+from bicore.sparse import dense_needed, is_sparse
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
 FEATURE_SHARE = 0.5
@@ -97,6 +98,8 @@ def plan_operators(
     Features or stored matrices while they fit the limit beside what the engine itself needs,
     otherwise blocked products, otherwise an error that names the number.
     """
+    if is_sparse(x) and not kernel.takes_sparse:
+        raise dense_needed(f"kernel={kernel.name!r}")
     n = len(x)
     shape = tuple(x.shape[1:])
     stored = n * (n + rows) * runtime.itemsize
@@ -139,6 +142,9 @@ def build_operators(
     """
     if kernel.precomputed:
         return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
+    if outer_x is not None and is_sparse(x) != is_sparse(outer_x):
+        one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
+        raise InputError(f"x is {one} and the outer set {other}; give both in one form.")
     rows = 0 if outer_x is None else len(outer_x)
     plan = plan_operators(kernel, x, rows, reserve, runtime)
     device = runtime.torch_device

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bicore.errors import InputError
-from bicore.kernels.base import Kernel, flat
-from bicore.kernels.distances import squared_distances
+from bicore.kernels.base import Kernel, flat, products, some_points, squared_lengths
+from bicore.kernels.distances import sparse_squared_distances, squared_distances
+from bicore.sparse import SparsePoints, is_sparse
 
 #: Rows the median heuristic looks at: all pairs among at most this many, evenly spaced.
 MEDIAN_ROWS = 1000
@@ -44,16 +45,22 @@ class Linear(Kernel):
     bias: float = 0.0
 
     @property
+    def takes_sparse(self) -> bool:
+        return True
+
+    @property
     def name(self) -> str:
         return "linear" if self.bias == 0 else f"linear(bias={self.bias:g})"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return flat(a) @ flat(b).T + self.bias**2
+        return products(a, b) + self.bias**2
 
     def diag(self, a: Tensor) -> Tensor:
-        return flat(a).square().sum(1) + self.bias**2
+        return squared_lengths(a) + self.bias**2
 
-    def features(self, a: Tensor) -> Tensor:
+    def features(self, a: Tensor) -> Tensor | None:
+        if is_sparse(a):
+            return None  # they are as wide as the rows, and dense
         rows = flat(a)
         if self.bias == 0:
             return rows
@@ -129,7 +136,7 @@ class _Stationary(Kernel):
 
     @abstractmethod
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The distance in the exponent, for rows that are vectors."""
+        """The distance in the exponent."""
 
     @abstractmethod
     def _gamma_of_median(self, median: float) -> float:
@@ -140,7 +147,7 @@ class _Stationary(Kernel):
             return self
         rows = x if hasattr(x, "shape") else np.asarray(x)
         step = max(1, -(-len(rows) // self._median_rows))
-        sample = flat(torch.from_numpy(np.array(rows[::step], dtype=np.float64)))
+        sample = some_points(rows[::step])
         distances = self._distance(sample, sample)
         pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
         pairs = pairs[pairs > 0]
@@ -159,7 +166,7 @@ class _Stationary(Kernel):
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         self._ready()
         assert self.gamma is not None
-        return self._distance(flat(a), flat(b)).mul_(-self.gamma).exp_()
+        return self._distance(a, b).mul_(-self.gamma).exp_()
 
     def diag(self, a: Tensor) -> Tensor:
         return a.new_ones(len(a))
@@ -187,12 +194,21 @@ class RBF(_Stationary):
     """
 
     @property
+    def takes_sparse(self) -> bool:
+        return True
+
+    @property
     def name(self) -> str:
         return "rbf" if self.gamma is None else f"rbf(gamma={self.gamma:.6g})"
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
-        return squared_distances(a, b, share, 0.0 if self.gamma is None else share / self.gamma)
+        negligible = 0.0 if self.gamma is None else share / self.gamma
+        if is_sparse(a):
+            return sparse_squared_distances(
+                cast(SparsePoints, a), cast(SparsePoints, b), share, negligible
+            )
+        return squared_distances(flat(a), flat(b), share, negligible)
 
     def _gamma_of_median(self, median: float) -> float:
         return 1 / (2 * median)
@@ -227,7 +243,7 @@ class Laplace(_Stationary):
     _median_rows = MEDIAN_ROWS // 4
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        return torch.cdist(a, b, p=1)
+        return torch.cdist(flat(a), flat(b), p=1)
 
     def _gamma_of_median(self, median: float) -> float:
         return 1 / median
@@ -275,6 +291,10 @@ class Nystrom(Kernel):
             raise InputError(f"landmarks={self.landmarks} is below 1; give at least one.")
 
     @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    @property
     def name(self) -> str:
         return f"nystrom({self.kernel.name}, landmarks={self.landmarks})"
 
@@ -284,7 +304,7 @@ class Nystrom(Kernel):
         base = self.kernel.fitted(x)
         count = min(self.landmarks, len(x))
         picked = np.sort(np.random.default_rng(self.seed).choice(len(x), count, replace=False))
-        rows = torch.from_numpy(np.array(x[picked], dtype=np.float64))
+        rows = some_points(x[picked])
         values, vectors = torch.linalg.eigh(base.gram(rows))
         kept = values > NYSTROM_CUTOFF * values.max()
         return replace(self, kernel=base, _rows=rows, _root=vectors[:, kept] * values[kept].rsqrt())
@@ -298,7 +318,8 @@ class Nystrom(Kernel):
         self._ready()
         assert self._rows is not None
         assert self._root is not None
-        return self.kernel.evaluate(a, self._rows.to(a)) @ self._root.to(a)
+        landmarks, root = (part.to(a.device, a.dtype) for part in (self._rows, self._root))
+        return self.kernel.evaluate(a, landmarks) @ root
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.features(a) @ self.features(b).T

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from bicore.sparse import SparsePoints
+
 #: A distance by the product is wrong by so many units in the last place of ‖a‖² + ‖b‖², times one
 #: and the square root of the length of the sums: what rounding adds up to by chance. Twice what
 #: was seen over 1 to 5000 columns.
@@ -48,6 +50,24 @@ def squared_distances(a: Tensor, b: Tensor, share: float, negligible: float = 0.
     others = right.square().sum(1)
     found = torch.addmm(lengths[:, None] + others, left, right.T, alpha=-2).clamp_min_(0)
     return settled(found, lengths, others, a, b, share, negligible)
+
+
+def sparse_squared_distances(
+    a: SparsePoints, b: SparsePoints, share: float, negligible: float = 0.0
+) -> Tensor:
+    """The same of sparse points, which are not moved towards the origin: that would fill them."""
+    lengths, others = a.squared_lengths()[:, None], b.squared_lengths()
+    found = (lengths + others).sub_(a.products(b), alpha=2).clamp_min_(0)
+    unit = ROUNDING * (1 + math.sqrt(a.shape[1])) * torch.finfo(found.dtype).eps
+    if unit * float(lengths.max() + others.max()) <= negligible:
+        return found.to(a.device, a.dtype)
+    allowed = found.mul(share).clamp_min_(negligible)
+    doubtful = ((lengths + others).mul_(unit) <= allowed).logical_not_().nonzero()
+    width = max(1, (a.numel() + b.numel()) // (len(a) + len(b)))
+    for some in torch.split(doubtful, max(1, AT_ONCE // width)):
+        first, second = some.unbind(1)
+        found[first, second] = a.apart(b, first, second)
+    return found.to(a.device, a.dtype)
 
 
 def settled(

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from bicore.errors import InputError, unknown_name
+from bicore.kernels.activations import GELU, Erf
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.tangent import TangentKernel
 
@@ -27,13 +28,16 @@ def from_module(
     kind: str = "ntk",
     scale: float = 1.0,
     pooling: str = "drop",
+    normalisation: str = "refuse",
 ) -> TangentKernel:
     """The infinite-width kernel of a torch module.
 
-    It may hold Linear, Conv2d, ReLU, Flatten, AdaptiveAvgPool2d(1), Dropout and sums of branches.
+    It may hold Linear, Conv2d, ReLU, GELU, erf, Flatten, an average over all positions before the
+    read-out, Dropout and sums of branches; tanh and sigmoids have no kernel in closed form.
     Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), as in the paper's kernels; a
     layer without a bias has σ_b = 0. The module's own initialisation and widths play no part.
-    Dropout is ignored.
+    Dropout is ignored, and so is a final softmax or its logarithm: the kernel is that of the
+    logits. A compiled module is read as the one it was made from.
 
     Parameters
     ----------
@@ -47,6 +51,8 @@ def from_module(
         A constant factor on the matrix.
     pooling : "drop" or "refuse"
         ``"drop"`` leaves max-pooling out, with a notice; ``"refuse"`` raises instead.
+    normalisation : "refuse" or "drop"
+        The same for batch, layer, group and instance normalisation.
 
     Returns
     -------
@@ -56,7 +62,8 @@ def from_module(
     Raises
     ------
     InputError
-        Where the module cannot be traced, or holds something that has no such kernel.
+        Where the module cannot be traced, or holds something that has no such kernel; its
+        embeddings can still choose: :func:`bicore.compat.torch.select_from`.
 
     Examples
     --------
@@ -66,28 +73,51 @@ def from_module(
     >>> [type(layer).__name__ for layer in kernel.layers]
     ['Dense', 'ReLU', 'Dense']
     """
-    if pooling not in ("drop", "refuse"):
-        raise unknown_name("pooling", pooling, ["drop", "refuse"])
-    reader = _Reader(module, sigma_w, sigma_b, pooling)
-    layers = _read_out(reader.layers())
-    # Vectors, or images that a dense layer reads as vectors.
-    while layers and layers[0].flattens:
-        layers = layers[1:]
-    kernel = TangentKernel(layers, kind, scale, label=type(module).__name__)
-    if any(before.rectifies and layer.bypassed for before, layer in pairwise(kernel.layers)):
+    wanted = {"pooling": pooling, "normalisation": normalisation}
+    for name, value in wanted.items():
+        if value not in ("drop", "refuse"):
+            raise unknown_name(name, value, ["drop", "refuse"])
+    # What torch.compile returns holds the module it was given under this name.
+    plain = getattr(module, "_orig_mod", module)
+    try:
+        reader = _Reader(plain, sigma_w, sigma_b, wanted)
+        layers = _read_out(reader.layers())
+        # Vectors, or images that a dense layer reads as vectors.
+        while layers and layers[0].flattens:
+            layers = layers[1:]
+        kernel = TangentKernel(layers, kind, scale, label=type(plain).__name__)
+    except InputError as error:
+        raise InputError(f"{str(error).rstrip('.')}. {_OTHERWISE}") from error
+    if any(before.activates and layer.bypassed for before, layer in pairwise(kernel.layers)):
         warnings.warn(
-            "an identity shortcut carries the output of a ReLU, which is not Gaussian at infinite "
-            "width: the kernel is an approximation there (pre-activation blocks, or a convolution "
-            "on the shortcut, are exact).",
+            "an identity shortcut carries the output of an activation, which is not Gaussian at "
+            "infinite width: the kernel is an approximation there (pre-activation blocks, or a "
+            "convolution on the shortcut, are exact).",
             stacklevel=2,
         )
-    if reader.dropped:
-        warnings.warn(
-            f"max-pooling ({', '.join(reader.dropped)}) has no place in this kernel and was left "
-            "out, as in the paper; pass pooling='refuse' to make that an error.",
-            stacklevel=2,
-        )
+    for name, words in _LEFT_OUT.items():
+        if reader.dropped[name]:
+            warnings.warn(
+                f"{words} ({_some(reader.dropped[name])}) has no place in this kernel and was left "
+                f"out; pass {name}='refuse' to make that an error.",
+                stacklevel=2,
+            )
     return kernel
+
+
+#: What to do with a network that has no kernel.
+_OTHERWISE = (
+    "Or let its embeddings choose: bicore.compat.torch.select_from(dataset, size, model=…)."
+)
+#: What may be left out, by the option that says so.
+_LEFT_OUT = {"pooling": "max-pooling", "normalisation": "normalisation"}
+#: Names that a notice lists; a network may have dozens.
+_MOST_NAMES = 4
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _read_out(layers: list[Layer]) -> list[Layer]:
@@ -107,20 +137,23 @@ def _read_out(layers: list[Layer]) -> list[Layer]:
 class _Reader:
     """Walks the traced graph from the output back to the input."""
 
-    def __init__(self, module: nn.Module, sigma_w: float, sigma_b: float, pooling: str) -> None:
+    def __init__(
+        self, module: nn.Module, sigma_w: float, sigma_b: float, wanted: dict[str, str]
+    ) -> None:
         from torch import fx
 
         self.sigma_w = sigma_w
         self.sigma_b = sigma_b
-        self.pooling = pooling
-        self.dropped: list[str] = []
+        self.wanted = wanted
+        self.dropped: dict[str, list[str]] = {name: [] for name in wanted}
         self.seen: set[str] = set()
         try:
             self.graph = fx.symbolic_trace(module).graph
         except Exception as error:
             # torch.fx raises many kinds, all meaning that the code depends on its input's values.
+            why = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             raise InputError(
-                f"{type(module).__name__} cannot be traced ({error}); describe it with "
+                f"{type(module).__name__} cannot be traced ({why}); describe it with "
                 "TangentKernel([...])."
             ) from error
         self.modules = dict(module.named_modules())
@@ -130,7 +163,18 @@ class _Reader:
         inputs = [node for node in nodes if node.op == "placeholder"]
         if len(inputs) != 1:
             raise InputError(f"the module takes {len(inputs)} inputs; one is needed.")
-        return self._chain(nodes[-1].args[0], inputs[0])
+        return self._chain(self._logits(nodes[-1].args[0]), inputs[0])
+
+    def _logits(self, node: Any) -> Any:
+        """What comes before a final softmax, which belongs to the loss."""
+        part = self.modules[node.target] if node.op == "call_module" else None
+        if type(part) in _FINAL_MODULES:
+            axis = getattr(part, "dim", None)
+        elif part is None and getattr(node.target, "__name__", node.target) in _FINAL_CALLS:
+            axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        else:
+            return node
+        return self._source(node) if axis in _OUTPUTS else node
 
     def _chain(self, node: Any, stop: Any) -> list[Layer]:
         """The layers between ``stop`` (excluded) and ``node`` (included), in order."""
@@ -175,7 +219,7 @@ class _Reader:
         sources = [arg for arg in node.args if hasattr(arg, "op") and not self._is_shape(arg)]
         if node.op == "placeholder" or not sources:
             raise InputError(
-                f"cannot follow {node.format_node()} back to the input; describe the network with "
+                f"{node.name} cannot be followed back to the input; describe the network with "
                 "TangentKernel([...])."
             )
         return sources[0]
@@ -224,21 +268,16 @@ class _Reader:
             )
         if name not in _CALLS:
             raise InputError(
-                f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, "
-                "Flatten, Dropout, max-pooling, sums."
+                f"{name!r} has no infinite-width kernel here; known: Linear, Conv2d, ReLU, GELU, "
+                "erf, Flatten, Dropout, max-pooling, sums."
             )
-        return _CALLS[name](self)
+        return _CALLS[name](self, node)
 
     def _of_module(self, part: nn.Module, name: str) -> Layer | None:
         for kind in type(part).__mro__:
             if kind in _MODULES:
                 return _MODULES[kind](self, part, name)
-        hint = (
-            "; batch normalisation has no fixed kernel: train without it, or use an embedding"
-            if "BatchNorm" in type(part).__name__
-            else ""
-        )
-        raise InputError(f"{type(part).__name__} ({name}) has no infinite-width kernel here{hint}.")
+        raise InputError(f"{type(part).__name__} ({name}) has no infinite-width kernel here.")
 
     def linear(self, part: nn.Linear, name: str) -> Layer:
         return Dense(self.sigma_w, self._bias(part))
@@ -257,28 +296,73 @@ class _Reader:
         return Conv(window, int(part.stride[0]), paddings.pop(), self.sigma_w, self._bias(part))
 
     def adaptive_average(self, part: nn.AdaptiveAvgPool2d, name: str) -> Layer:
-        if part.output_size in (1, (1, 1)):
+        if part.output_size in _ONE:
             return GlobalAverage()
         return self.average(part, name)
 
+    def adaptive_call(self, node: Any) -> Layer:
+        """The same where it is called as a function of (x, size)."""
+        size = node.args[1] if len(node.args) > 1 else node.kwargs.get("output_size")
+        if size in _ONE:
+            return GlobalAverage()
+        raise _no_average(f"adaptive_avg_pool2d to {size}")
+
+    def mean_call(self, node: Any) -> Layer:
+        """A mean over height and width is an average over all positions."""
+        axes = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        if type(axes) is not int and axes and tuple(axes) in _POSITIONS:
+            return GlobalAverage()
+        raise _no_average(node.format_node())
+
     def average(self, part: nn.Module, name: str) -> Layer:
+        raise _no_average(f"{type(part).__name__} ({name})")
+
+    def gelu(self, exact: bool) -> Layer:
+        if not exact:
+            raise InputError(
+                "GELU by tanh has no kernel in closed form; the exact one has: "
+                "nn.GELU(approximate='none')."
+            )
+        return GELU()
+
+    def unknown(self, name: str) -> Layer:
         raise InputError(
-            f"{type(part).__name__} ({name}) is average pooling inside a network, which has no "
-            "kernel here; only one over all positions before the read-out, AdaptiveAvgPool2d(1), "
-            "does."
+            f"{name} has no kernel in closed form; ReLU, GELU and erf have (erf(x·√π/2) is near "
+            "tanh)."
         )
 
-    def drop(self, name: str) -> None:
-        """Leave max-pooling out, or refuse it."""
-        if self.pooling == "refuse":
+    def drop(self, name: str, option: str = "pooling") -> None:
+        """Leave something out, or refuse it."""
+        if self.wanted[option] == "refuse":
             raise InputError(
-                f"{name} is max-pooling, which has no kernel here; pooling='drop' leaves it out, "
-                "as the paper does."
+                f"{name} is {_LEFT_OUT[option]}, which has no kernel here; {option}='drop' leaves "
+                "it out."
             )
-        self.dropped.append(name)
+        self.dropped[option].append(name)
 
     def _bias(self, part: nn.Linear | nn.Conv2d) -> float:
         return self.sigma_b if part.bias is not None else 0.0
+
+
+def _no_average(what: str) -> InputError:
+    return InputError(
+        f"{what} is average pooling inside a network, which has no kernel here; only one over all "
+        "positions before the read-out, AdaptiveAvgPool2d(1), does."
+    )
+
+
+#: Sizes that mean one position, and axes that are all positions of (n, channels, height, width).
+_ONE = (1, (1, 1), [1, 1])
+_POSITIONS = ((2, 3), (3, 2), (-2, -1), (-1, -2))
+#: A last layer that belongs to the loss.
+_FINAL_MODULES = (nn.Softmax, nn.LogSoftmax)
+_FINAL_CALLS = ("softmax", "log_softmax")
+#: The axis of the outputs, as people write it; torch takes it where nothing is said.
+_OUTPUTS = (None, 1, -1)
+
+
+def _normalised(reader: _Reader, part: nn.Module, name: str) -> None:
+    reader.drop(f"{type(part).__name__} {name}", "normalisation")
 
 
 #: What each kind of module becomes; a subclass is read as the class it derives from.
@@ -286,6 +370,9 @@ _MODULES: dict[type, Callable[[_Reader, Any, str], Layer | None]] = {
     nn.Linear: _Reader.linear,
     nn.Conv2d: _Reader.conv,
     nn.ReLU: lambda reader, part, name: ReLU(),
+    nn.GELU: lambda reader, part, name: reader.gelu(part.approximate == "none"),
+    nn.Tanh: lambda reader, part, name: reader.unknown("tanh"),
+    nn.Sigmoid: lambda reader, part, name: reader.unknown("the sigmoid"),
     nn.Flatten: lambda reader, part, name: Flatten(),
     nn.Dropout: lambda reader, part, name: None,
     nn.Dropout1d: lambda reader, part, name: None,
@@ -294,16 +381,31 @@ _MODULES: dict[type, Callable[[_Reader, Any, str], Layer | None]] = {
     nn.AvgPool2d: _Reader.average,
     nn.AdaptiveAvgPool2d: _Reader.adaptive_average,
     nn.MaxPool2d: lambda reader, part, name: reader.drop(name),
+    nn.BatchNorm1d: _normalised,
+    nn.BatchNorm2d: _normalised,
+    nn.LayerNorm: _normalised,
+    nn.GroupNorm: _normalised,
+    nn.InstanceNorm2d: _normalised,
 }
 
 #: The same for functions and methods of tensors, by name; torch.fx sees max_pool2d as a dispatch.
-_CALLS: dict[str, Callable[[_Reader], Layer | None]] = {
-    "relu": lambda reader: ReLU(),
-    "relu_": lambda reader: ReLU(),
-    "flatten": lambda reader: Flatten(),
-    "view": lambda reader: Flatten(),
-    "reshape": lambda reader: Flatten(),
-    "dropout": lambda reader: None,
-    "max_pool2d": lambda reader: reader.drop("max_pool2d"),
-    "boolean_dispatch": lambda reader: reader.drop("max_pool2d"),
+_CALLS: dict[str, Callable[[_Reader, Any], Layer | None]] = {
+    "relu": lambda reader, node: ReLU(),
+    "relu_": lambda reader, node: ReLU(),
+    "gelu": lambda reader, node: reader.gelu(node.kwargs.get("approximate", "none") == "none"),
+    "erf": lambda reader, node: Erf(),
+    "tanh": lambda reader, node: reader.unknown("tanh"),
+    "sigmoid": lambda reader, node: reader.unknown("the sigmoid"),
+    "flatten": lambda reader, node: Flatten(),
+    "view": lambda reader, node: Flatten(),
+    "reshape": lambda reader, node: Flatten(),
+    "dropout": lambda reader, node: None,
+    "adaptive_avg_pool2d": _Reader.adaptive_call,
+    "mean": _Reader.mean_call,
+    "max_pool2d": lambda reader, node: reader.drop("max_pool2d"),
+    "boolean_dispatch": lambda reader, node: reader.drop("max_pool2d"),
+    **{
+        name: lambda reader, node, name=name: reader.drop(name, "normalisation")  # type: ignore[misc]
+        for name in ("batch_norm", "layer_norm", "group_norm", "instance_norm")
+    },
 }

@@ -300,7 +300,8 @@ class Blocked(KernelOperator):
         return result
 
     def diagonal(self) -> Tensor:
-        parts = torch.split(self.row_points, self.block)
+        tops = range(0, len(self.row_points), self.block)
+        parts = [self.row_points[top : top + self.block] for top in tops]
         return torch.cat([self.kernel.diag(part.to(self.device)) for part in parts])
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:

@@ -44,6 +44,10 @@ class Normalised(Kernel):
     kernel: Kernel
 
     @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    @property
     def name(self) -> str:
         return f"normalised {self.kernel.name}"
 

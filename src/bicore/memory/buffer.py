@@ -14,6 +14,9 @@ import numpy as np
 from bicore.data import Array, Dataset, as_weights, joined
 from bicore.errors import DamagedFileError, InputError
 from bicore.memory.options import as_capacity, as_memory_seed
+from bicore.memory.showing import Extra, shown
+from bicore.memory.state_dict import no_state, packed, unpacked
+from bicore.networks.loading import Fields
 from bicore.runtime import Context
 from bicore.state import FORMAT, damaged, read_state, write_state
 
@@ -140,6 +143,53 @@ class Buffer(ABC):
         except BaseException:  # an interrupt too: a batch counts wholly or not at all
             self._restore(before)
             raise
+        return self
+
+    def observe(
+        self,
+        data: Any,
+        *,
+        x: str | int | None = None,
+        y: str | int | None = None,
+        weight: str | int | None = None,
+        extra: Extra | None = None,
+        context: Context | None = None,
+    ) -> Self:
+        """Show the rows of tensors, of a torch data set or of a loader, a batch at a time.
+
+        Parameters
+        ----------
+        data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
+            Rows x, or (x, y), or (x, y, weight); or what gives batches. The order in which a loader
+            gives rows is that of the stream.
+        x, y, weight : str or int, optional
+            The fields of an item: keys of a dict, or places in a tuple. By default the first two
+            of a tuple, and in a dict what is usually called so ("image", "label", …).
+        extra : mapping of name to str or int, optional
+            Further columns to keep with the rows, and the fields they are.
+        context : Context, optional
+            The current model where one is needed, and the runtime.
+
+        Returns
+        -------
+        Buffer
+            The buffer itself.
+
+        Raises
+        ------
+        InputError
+            Where a batch cannot follow those before it; those before it have counted.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from bicore.memory import Reservoir
+        >>> rows = torch.utils.data.TensorDataset(torch.rand(100, 4), torch.arange(100) % 3)
+        >>> Reservoir(5).observe(torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True))
+        Reservoir(5 of 5 rows kept, 100 seen)
+        """
+        for batch in shown(data, Fields(x, y, weight), extra):
+            self.update(**batch, context=context)
         return self
 
     def snapshot(self) -> Dataset:
@@ -274,6 +324,10 @@ class Buffer(ABC):
         InputError
             Where ``mark`` holds what JSON does not.
         """
+        return write_state(path, *self._stored())
+
+    def _stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Everything that a buffer like this one needs to go on: JSON values, and arrays."""
         _check_mark(self.mark)
         state = self._state()
         kept = state.pop("kept")
@@ -286,7 +340,54 @@ class Buffer(ABC):
         }
         if kept is not None:
             arrays |= stored_columns(kept)
-        return write_state(path, head, arrays)
+        return head, arrays
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state for a checkpoint of torch, beside those of model and optimiser.
+
+        Returns
+        -------
+        dict
+            Tensors, text and lists, which ``torch.load(…, weights_only=True)`` reads; copies.
+
+        Raises
+        ------
+        InputError
+            Where ``mark`` holds what JSON does not.
+
+        Examples
+        --------
+        >>> from bicore.memory import Reservoir
+        >>> state = Reservoir(capacity=3).update(np.arange(100.0)).state_dict()
+        >>> again = Reservoir(capacity=3)
+        >>> again.load_state_dict(state)
+        >>> again
+        Reservoir(3 of 3 rows kept, 100 seen)
+        """
+        return packed(*self._stored())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the buffer stood whose state this is.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`state_dict` returned, of a buffer that was built like this one.
+
+        Raises
+        ------
+        InputError
+            Where it is of another class or configuration, or not whole; nothing has changed then.
+        """
+        head, arrays = unpacked(state, type(self).__name__, self._configuration())
+        before = self._state()
+        try:
+            self._restore(
+                {**head, "kept": read_columns(arrays) if "x" in arrays else None, "arrays": arrays}
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            self._restore(before)
+            raise no_state(repr(error)) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

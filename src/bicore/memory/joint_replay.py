@@ -14,6 +14,7 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.memory.moment_memory import MomentMemory
 from bicore.memory.rehearsal import Rehearsal
+from bicore.memory.state_dict import no_state
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Prior
 from bicore.runtime import Context
@@ -145,6 +146,37 @@ class JointReplay(Rehearsal):
             The file.
         """
         return self.memory.save(path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state for a checkpoint of torch, beside those of model and optimiser.
+
+        Returns
+        -------
+        dict
+            Tensors, text and lists, which ``torch.load(…, weights_only=True)`` reads; copies.
+        """
+        return {"passes": torch.tensor(self._passes), **self.memory.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the memory stood whose state this is.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`state_dict` returned, of a memory that was built like this one.
+
+        Raises
+        ------
+        InputError
+            Where it is of another memory or configuration, or not whole; nothing has changed then.
+        """
+        rest = dict(state)
+        passes = rest.pop("passes", None)
+        if passes is None:
+            raise no_state("it is not that of a JointReplay")
+        self.memory.load_state_dict(rest)
+        self._passes = int(passes)
+        self._renew([] if self.memory.kept is None else self._by_task())
 
     @classmethod
     def load(

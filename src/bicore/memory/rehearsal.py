@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from torch import Tensor
 from bicore.data import Array, Dataset, as_tensor, of_mean_one
 from bicore.errors import InputError, unknown_name
 from bicore.memory.options import as_capacity, as_memory_seed
+from bicore.memory.showing import Extra, gathered, shown
+from bicore.networks.loading import Fields
+from bicore.runtime import Context
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -52,6 +55,76 @@ class Rehearsal:
     def __len__(self) -> int:
         """Rows kept now."""
         return sum(len(rows) for rows in self.tasks)
+
+    def add_task(
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+    ) -> None:
+        """Take in a task.
+
+        Parameters
+        ----------
+        x : array (n, …)
+            The features of its rows.
+        y : array (n,), optional
+            Their labels, with every task or with none.
+        weight : array (n,), optional
+            How much each row counts; by default 1.
+        extra : mapping of name to array (n, …), optional
+            Further columns of numbers or text to keep with the rows.
+        context : Context, optional
+            The current model where one is needed, and the runtime.
+        """
+        raise NotImplementedError
+
+    def observe(
+        self,
+        data: Any,
+        *,
+        x: str | int | None = None,
+        y: str | int | None = None,
+        weight: str | int | None = None,
+        extra: Extra | None = None,
+        context: Context | None = None,
+    ) -> None:
+        """Take in a task whose rows are tensors, a torch data set or a loader.
+
+        The task is held whole while its rows are chosen.
+
+        Parameters
+        ----------
+        data : Tensor, tuple of them, torch.utils.data.Dataset or DataLoader
+            Rows x, or (x, y), or (x, y, weight); or what gives batches of the task.
+        x, y, weight : str or int, optional
+            The fields of an item: keys of a dict, or places in a tuple. By default the first two
+            of a tuple, and in a dict what is usually called so ("image", "label", …).
+        extra : mapping of name to str or int, optional
+            Further columns to keep with the rows, and the fields they are.
+        context : Context, optional
+            The current model where one is needed, and the runtime.
+
+        Raises
+        ------
+        InputError
+            Where the task cannot follow those before it; nothing has changed then.
+
+        Examples
+        --------
+        >>> from bicore.memory import ReplayMemory
+        >>> from bicore.selectors import Uniform
+        >>> memory = ReplayMemory(Uniform(), capacity=6)
+        >>> rows = torch.utils.data.TensorDataset(torch.rand(50, 4), torch.arange(50) % 2)
+        >>> memory.observe(torch.utils.data.DataLoader(rows, batch_size=16))
+        >>> len(memory)
+        6
+        """
+        task = gathered(shown(data, Fields(x, y, weight), extra))
+        self.add_task(**task, context=context)
 
     def _renew(self, tasks: list[Dataset]) -> None:
         """Other rows: what training steps held of the old ones is gone."""

@@ -21,6 +21,7 @@ from bicore.memory.options import (
     as_weighting,
 )
 from bicore.memory.rehearsal import Rehearsal
+from bicore.memory.state_dict import no_state, packed, unpacked
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished, labels_of
 from bicore.state import FORMAT, fingerprint, read_state, write_state
@@ -178,6 +179,9 @@ class ReplayMemory(Rehearsal):
         Path
             The file.
         """
+        return write_state(path, *self._stored())
+
+    def _stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
             arrays |= stored_columns(rows, str(number))
@@ -185,14 +189,50 @@ class ReplayMemory(Rehearsal):
             "format": FORMAT,
             "memory": type(self).__name__,
             "tasks": len(self.tasks),
-            "options": {
-                "capacity": self.capacity,
-                "weights": self.weighting.value,
-                "seed": self.seed,
-            },
+            "passes": self._passes,
+            "options": self._options(),
             "selector": fingerprint(self.selector),
         }
-        return write_state(path, head, arrays)
+        return head, arrays
+
+    def _options(self) -> dict[str, Any]:
+        return {"capacity": self.capacity, "weights": self.weighting.value, "seed": self.seed}
+
+    def _configuration(self) -> dict[str, Any]:
+        return {**self._options(), "selector": fingerprint(self.selector)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state for a checkpoint of torch, beside those of model and optimiser.
+
+        Returns
+        -------
+        dict
+            Tensors, text and lists, which ``torch.load(…, weights_only=True)`` reads; copies.
+        """
+        head, arrays = self._stored()
+        return packed({**head, "configuration": self._configuration()}, arrays)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the memory stood whose state this is.
+
+        Parameters
+        ----------
+        state : dict
+            What :meth:`state_dict` returned, of a memory that was built like this one.
+
+        Raises
+        ------
+        InputError
+            Where it is of another memory or configuration, or not whole; nothing has changed then.
+        """
+        head, arrays = unpacked(state, type(self).__name__, self._configuration())
+        try:
+            tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
+            passes = int(head["passes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise no_state(repr(error)) from error
+        self._renew(tasks)
+        self._passes = passes
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], selector: Selector) -> ReplayMemory:
@@ -232,4 +272,6 @@ class ReplayMemory(Rehearsal):
         memory = cls(selector, **head["options"])
         for number in range(head["tasks"]):
             memory.tasks.append(read_columns(arrays, str(number)))
+        # Files from before passes were counted begin their orders anew.
+        memory._passes = int(head.get("passes", 0))
         return memory

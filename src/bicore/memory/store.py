@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self, TypeVar
+from typing import Self, TypeVar
 
 from bicore.errors import DamagedFileError, InputError
+from bicore.files import hold, sync_folder
 from bicore.memory.buffer import Buffer
 
 B = TypeVar("B", bound=Buffer)
@@ -45,11 +46,16 @@ class StateFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.notes: list[str] = []
-        self._lock: IO[str] | None = None
+        self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.path / "lock")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(
+                f"{self.path} is a file, or lies in one; a state needs a folder: give another name."
+            ) from None
+        self._lock = hold(self.path / "lock", str(self.path), "give another --state folder")
         for leftover in self.path.glob(".state-*.part*"):
             leftover.unlink()  # a write that a crash cut short; the lock says nobody else is at it
         return self
@@ -61,7 +67,8 @@ class StateFolder:
         trace: TracebackType | None,
     ) -> None:
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
+            self._lock = None
 
     def files(self) -> list[Path]:
         """State files, newest first.
@@ -130,36 +137,7 @@ class StateFolder:
             The file, on disk.
         """
         path = buffer.save(self.path / f"state-{buffer.position:015d}.npz")
-        _sync_folder(self.path)
+        sync_folder(self.path)
         for old in self.files()[KEPT:]:
             old.unlink()
         return path
-
-
-def _locked(path: Path) -> IO[str]:
-    """An exclusive lock that dies with the process; refused while another process holds it."""
-    import fcntl
-
-    file = open(path, "a+")  # noqa: SIM115 (held until the folder is left)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
-        file.close()
-        raise InputError(
-            f"{path.parent} is in use by {holder}; wait for it, or give another --state folder."
-        ) from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()}")
-    file.flush()
-    return file
-
-
-def _sync_folder(path: Path) -> None:
-    """A rename is on disk once the folder is."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

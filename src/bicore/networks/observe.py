@@ -5,7 +5,7 @@ They are computed once, in eval mode, in batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor, read_targets
 from bicore.errors import InputError, NumericalError
+from bicore.networks.loading import is_loader, is_torch_data, opened
 from bicore.runtime import checkpoint, wide
 
 #: Points that pass through the module together.
@@ -209,7 +210,7 @@ def output_columns(
     return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
-def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATCH) -> Observed:
+def observe(model: Any, x: Any, *, layer: str | None = None, batch: int = BATCH) -> Observed:
     """Run a module over points once: in eval mode, without gradients, on its own device.
 
     Its modes are put back.
@@ -218,8 +219,9 @@ def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATC
     ----------
     model : torch.nn.Module
         Takes a batch of points and returns logits, one row each.
-    x : array
-        The points.
+    x : array, Tensor, torch.utils.data.Dataset or DataLoader
+        The points. A data set is read in batches and never held whole; of a loader all rows are
+        read in the order of its data set, also where it shuffles.
     layer : str, optional
         Whose output is the embedding; default: the input of the last Linear layer.
     batch : int
@@ -244,29 +246,41 @@ def observe(model: Any, x: Array, *, layer: str | None = None, batch: int = BATC
     torch.Size([4, 5])
     """
     module = as_module(model)
+    return observed(module, batches(module, x, batch), layer)
+
+
+def observed(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
+    """What a module says about points that come in parts, each a tensor as it takes them."""
+    seen: list[_Batch] = []
+    with watching(module, layer) as watched, evaluating(module), torch.no_grad():
+        if layer is None and not watched.linears:
+            raise InputError(
+                "the model has no Linear layer whose input could be the embedding; name a layer: "
+                "Embedding(layer='…')."
+            )
+        for part in parts:
+            watched.clear()
+            outputs = forward(module, part)
+            watched.compare(outputs)
+            seen.append(_Batch(watched.named, watched.last, outputs))
+    return replace(_joined(seen, watched.bias, layer), direct=watched.direct)
+
+
+@contextmanager
+def watching(module: nn.Module, layer: str | None) -> Iterator[_Watch]:
+    """What the layer named gives and what the last Linear layer takes, as long as this lasts."""
     watched = _Watch()
     hooks = []
     if layer is not None:
         hooks.append(_named(module, layer).register_forward_hook(watched.output))
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
-    if not linears and layer is None:
-        raise InputError(
-            "the model has no Linear layer whose input could be the embedding; name a layer: "
-            "Embedding(layer='…')."
-        )
+    watched.linears = len(linears)
     hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
-    seen: list[_Batch] = []
     try:
-        with evaluating(module), torch.no_grad():
-            for part in batches(module, x, batch):
-                watched.clear()
-                outputs = forward(module, part)
-                watched.compare(outputs)
-                seen.append(_Batch(watched.named, watched.last, outputs))
+        yield watched
     finally:
         for hook in hooks:
             hook.remove()
-    return replace(_joined(seen, watched.bias, layer), direct=watched.direct)
 
 
 class _Batch(NamedTuple):
@@ -284,6 +298,7 @@ class _Watch:
         self.named: Tensor | None = None
         self.last: Tensor | None = None
         self.result: Tensor | None = None
+        self.linears = 0
         self.bias = True
         self.direct = True
 
@@ -386,15 +401,33 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def batches(module: nn.Module, x: Array, size: int) -> Iterator[Tensor]:
+def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
     """Parts of x on the module's device and in its precision."""
-    floating = (value for value in module.parameters() if value.is_floating_point())
-    like = next(floating, torch.empty(0))
+    like = floats_of(module)
+    rows = len(x.dataset) if is_loader(x) else len(x)
+    done = 0
     # a layer that is applied at many positions does more than this
-    with wide(sum(value.numel() for value in module.parameters()) * len(x)):
-        for start in range(0, len(x), size):
-            checkpoint(start / len(x))
-            yield as_tensor(x[start : start + size]).to(like.device, like.dtype)
+    with wide(sum(value.numel() for value in module.parameters()) * rows):
+        for part in _parts(x, size):
+            checkpoint(done / rows)
+            yield part.to(like.device, like.dtype)
+            done += len(part)
+
+
+def _parts(x: Any, size: int) -> Iterator[Tensor]:
+    if is_torch_data(x):
+        reading = opened(x, batch_size=None if is_loader(x) else size)
+        yield from (torch.as_tensor(batch["x"]) for batch in reading)
+        return
+    for start in range(0, len(x), size):
+        part = x[start : start + size]
+        yield part if torch.is_tensor(part) else as_tensor(np.asarray(part))
+
+
+def floats_of(module: nn.Module) -> Tensor:
+    """A tensor on the module's device and in its precision."""
+    floating = (value for value in module.parameters() if value.is_floating_point())
+    return next(floating, torch.empty(0))
 
 
 def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:

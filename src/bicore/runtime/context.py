@@ -75,7 +75,8 @@ class Runtime:
         torch's setting.
     progress : bool or callable, optional
         Default: a line on a terminal after two seconds; a callable receives a :class:`Step` a
-        point.
+        point, and its method ``prepare``, if it has one, before the first point the share of a
+        pass over the data that is done, or None.
     max_seconds : float, optional
         The call returns the prefix selected so far when this time is over.
 

@@ -48,6 +48,11 @@ class Selector(ABC):
         return False
 
     @property
+    def takes_sparse(self) -> bool:
+        """Whether x may be a sparse matrix that stays one."""
+        return False
+
+    @property
     def fits_model(self) -> bool:
         """Whether it needs the module itself, to train or to sample from, not only what it says."""
         return False

@@ -199,6 +199,10 @@ class BilevelSelector(Selector):
         self._check()
 
     @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    @property
     def ordered(self) -> bool:
         # Of learnt weights either of two paths may be kept, and at every size another.
         return self.strategy.ordered and self.weights is not WeightMode.LEARNT

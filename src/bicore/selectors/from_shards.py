@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from bicore.bilevel.quotas import AtMost, Balanced, BalancedIfClasses
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, Laplace, Linear
@@ -27,8 +28,9 @@ from bicore.moments.features import (
 )
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Large
-from bicore.selectors.names import KERNELS, as_kernel
+from bicore.selectors.names import KERNELS, as_kernel, as_quotas
 from bicore.shards.opening import open_shards
+from bicore.shards.quotas import BALANCED
 from bicore.shards.source import ShardSource
 
 #: Options that the selection takes as they are.
@@ -38,6 +40,7 @@ OWN = (
     "inner_reg",
     "prior",
     "exchange",
+    "quotas",
     "skip_bad",
     "shortlist",
     "state",
@@ -62,7 +65,6 @@ _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
         "labels that are floats are targets, all others classes: store them as what they are",
     ),
     "candidates": ((None,), "every row is scored: leave it out"),
-    "quotas": ((None,), "there are none here: use prior='equal', or select class by class"),
 }
 _STRATEGIES = {"auto": {}, "greedy": {"exchange": False}, "exchange": {"exchange": True}}
 
@@ -122,6 +124,10 @@ def asked(
             f"large='exact' and {words}; leave large out, use kernel='linear', or load the rows."
         )
     options |= _strategy(options.pop("strategy", "auto"))
+    if "dask" in options:
+        options["executor"] = options.pop("dask")
+    if "quotas" in options:
+        options["quotas"] = said_of_quotas(as_quotas(options["quotas"]))
     for name, plain in (("rule", "auto"), ("inner_reg", "auto")):
         if options.get(name) == plain:
             del options[name]
@@ -175,6 +181,27 @@ def _strategy(strategy: Any) -> dict[str, Any]:
         f"strategy={strategy!r} means nothing for rows in parts; it is one of "
         f"{', '.join(map(repr, _STRATEGIES))}."
     )
+
+
+@singledispatch
+def said_of_quotas(rule: Any) -> Any:
+    """Quotas in the words of ``select_from_shards``."""
+    return rule
+
+
+@said_of_quotas.register
+def _(rule: Balanced) -> str:
+    return BALANCED
+
+
+@said_of_quotas.register
+def _(rule: BalancedIfClasses) -> str:
+    return BALANCED
+
+
+@said_of_quotas.register
+def _(rule: AtMost) -> Mapping[Any, int]:
+    return rule.counts
 
 
 @singledispatch

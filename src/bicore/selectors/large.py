@@ -328,7 +328,7 @@ class KernelWork(Work):
 
     def _fitting(self, landmarks: int) -> tuple[int, OperatorPlan]:
         """At most so many landmarks whose features fit the memory limit."""
-        first = as_tensor(np.array(self.request.data.x[:1], dtype=np.float64))
+        first = as_tensor(self.request.data.x[:1]).to(torch.float64)
         while True:
             shaped = Nystrom(
                 self.fitted, landmarks, _rows=first, _root=torch.zeros(1, landmarks).double()
@@ -515,7 +515,7 @@ def probed(evaluate: Callable[[Tensor, Tensor], Tensor], request: _Request) -> f
     whole = Clock(PROBE_SECONDS)
     while True:
         a, b = (
-            as_tensor(np.array(part)).to(runtime.torch_device, runtime.torch_dtype)
+            as_tensor(part).to(runtime.torch_device, runtime.torch_dtype)
             for part in (x[:rows], x[-rows:])
         )
         pair = min(_timed(evaluate, a, b) for _ in range(PROBE_CALLS)) / (len(a) * len(b))

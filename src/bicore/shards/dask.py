@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from bicore.errors import InputError
 from bicore.shards.executors import Executor, Work, in_order
-from bicore.shards.source import Part, ShardSource
+from bicore.shards.source import Chunk, Part, ShardSource
 
 T = TypeVar("T")
 
@@ -60,8 +60,31 @@ class DaskExecutor(Executor):
     def map(self, work: Work[T], source: ShardSource) -> Iterator[T]:
         threads = max(1, sum(self.client.nthreads().values()))
         # Results are never looked up by what went in: work of another pass is other work.
-        submit = partial(self.client.submit, _done, pure=False)
+        submit = (
+            self._beside
+            if hasattr(source, "given")
+            else partial(self.client.submit, _done, pure=False)
+        )
         yield from in_order(submit, work, source, AHEAD * threads)
+
+    def _beside(self, work: Work[T], source: Any, part: Part) -> Any:
+        """Work where the rows of a Dask collection are, once they are computed."""
+        rows = self.client.compute(source.chunks[part.number])
+        return self.client.submit(_done_on, work, source.given(part), part, rows, pure=False)
+
+
+class _Here:
+    """A source of the one part whose rows are at hand."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+
+    def read(self, part: Part) -> Chunk:
+        return self.chunk
+
+
+def _done_on(work: Any, given: Any, part: Part, rows: Any) -> Any:
+    return work(_Here(given.chunk(rows, part)), part)
 
 
 def _done(work: Work[T], source: ShardSource, part: Part) -> T:

@@ -21,13 +21,15 @@ from bicore.moments.features import Rows, as_feature_map
 from bicore.moments.moments import Moments, check_room
 from bicore.runtime import Runtime
 from bicore.runtime.limits import free_bytes
+from bicore.shards.blocks import exact_features
 from bicore.shards.growing import Growing
+from bicore.shards.request import ROUNDS, Request, first_rows, lengths, passes_left, size_of
 from bicore.shards.room import Shape
-from bicore.shards.selection import ROUNDS, Request, first_rows, lengths, passes_left, size_of
+from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import Chunk, ShardSource
 from bicore.shards.sources.arrays import ArrayShards
-from bicore.shards.work import Counting, Scoring, exact_features
+from bicore.shards.work import Counting
 
 #: Rows that are timed, and how often: the faster time counts, for the slower one had company.
 PROBE_ROWS, PROBE_CALLS = 8192, 2

@@ -19,13 +19,14 @@ from bicore.shards.sources.arrays import ArrayShards
 from bicore.shards.sources.files import files_below, find_files
 from bicore.shards.sources.huggingface import HuggingFaceShards
 from bicore.shards.sources.iterable import IterableShards
+from bicore.shards.sources.lazy import DaskShards, of_collection
 from bicore.shards.sources.npy import NpyShards
 from bicore.shards.sources.npz import NpzShards
 from bicore.shards.sources.parquet import ParquetShards
 
 KINDS = (
     "a .npy, .npz or .parquet file, a folder or a pattern such as 'part-*.parquet' of them, an "
-    "array, a Dataset, or an iterable of (x, y) chunks"
+    "array, a Dataset, a Dask collection, or an iterable of (x, y) chunks"
 )
 
 
@@ -59,8 +60,8 @@ def open_shards(
     ----------
     source : path, pattern, array, data set or iterable
         A .npy, .npz or .parquet file, a folder or pattern of them, an array or tensor, a
-        :class:`~bicore.Dataset`, a Hugging Face data set, or an iterable of (x, y) chunks (or a
-        function that makes one).
+        :class:`~bicore.Dataset`, a Hugging Face data set, a Dask array, dataframe or list of
+        delayed (x, y) chunks, or an iterable of such chunks (or a function that makes one).
     features : str or list of str, optional
         Columns of a table: one of lists, or several of numbers.
     target : str, optional
@@ -95,6 +96,8 @@ def _opened(source: Any, asked: _Asked) -> ShardSource:
     if hasattr(source, "with_format") and hasattr(source, "column_names"):
         asked.only("a Hugging Face data set", "features", "target", "weight")
         return HuggingFaceShards(source, asked.features, asked.target, asked.weight)
+    if hasattr(source, "__dask_graph__"):
+        return _of_dask(source, asked)
     if hasattr(source, "keys"):
         raise InputError(
             f"source is a {type(source).__name__} of named columns; give arrays (x, y), such as "
@@ -139,6 +142,8 @@ def _(source: list[Any], asked: _Asked) -> ShardSource:
     if source and all(map(_is_path, source)):
         return _files(source, _ending(find_files(source, tuple(_READERS), "source"), source), asked)
     asked.only("a list of chunks")
+    if source and all(hasattr(one, "__dask_graph__") for one in source):
+        return DaskShards(source)
     return IterableShards(source)
 
 
@@ -152,7 +157,20 @@ def _(source: tuple[Any, ...], asked: _Asked) -> ShardSource:
             f"source is a tuple of {len(source)}; give (x, y) or (x, y, weight), or a list of such "
             "chunks."
         )
+    if hasattr(source[0], "__dask_graph__"):
+        labels, weight = (*source[1:], None, None)[:2]
+        return of_collection(source[0], labels=labels, weight=weight)
     return ArrayShards(*source)
+
+
+def _of_dask(source: Any, asked: _Asked) -> ShardSource:
+    if hasattr(source, "columns"):
+        asked.only("a Dask dataframe", "features", "target", "weight")
+    else:
+        asked.only("a Dask array", "labels", "weight")
+    if not hasattr(source, "to_delayed"):
+        return DaskShards([source])
+    return of_collection(source, asked.features, asked.target, asked.labels, asked.weight)
 
 
 #: x, y and weight.

@@ -8,8 +8,8 @@ import numpy as np
 
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments
+from bicore.shards.blocks import BLOCK
 from bicore.shards.source import ShardSource
-from bicore.shards.work import BLOCK
 
 #: Bytes of a number in sums and fits, and in a block of features.
 NUMBER, SHORT = 8, 4

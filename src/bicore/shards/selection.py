@@ -2,7 +2,8 @@
 
 The first pass counts all rows into moments: the objective is p² numbers from then on. Every further
 pass scores all rows by their slopes, and each part gives its steepest ones; among these, points are
-taken by their exact gains, which bring all of the shortlist up to date. One point a pass is exact.
+taken by their exact gains, which bring all of the shortlist up to date. One point a pass is exact:
+the steepest row, or the one with the largest gain, of all rows there are.
 """
 
 from __future__ import annotations
@@ -10,128 +11,49 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import torch
 
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, NumericalError, TimeLimitError, unknown_name
-from bicore.moments.candidates import Candidates
+from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.moments.choosing import improve
-from bicore.moments.features import FeatureMap, Rows, as_feature_map
+from bicore.moments.features import Rows, as_feature_map
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.picking import as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
 from bicore.runtime.progress import ProgressLine
 from bicore.shards.arithmetic import on_host
+from bicore.shards.blocks import codes_of, exact_features
 from bicore.shards.bound import growth
-from bicore.shards.executors import Executor, Threads, Work
+from bicore.shards.exchanging import Bounded
+from bicore.shards.executors import Executor, Work
 from bicore.shards.growing import Growing
-from bicore.shards.room import Shape, most_pairs, shape_of
+from bicore.shards.hiring import hired
+from bicore.shards.quotas import Quotas
+from bicore.shards.request import (
+    ROUNDS,
+    Request,
+    first_rows,
+    passes_left,
+    points_of_a_pass,
+    rows_of_a_part,
+    size_of,
+)
+from bicore.shards.scoring import Found, Gains, Scoring
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Found, Measuring, Scoring, codes_of, exact_features
+from bicore.shards.work import Counting, Measuring
 
 T = TypeVar("T")
 
-#: ρ as a share of the mean of ‖φ‖².
-SHARE = 0.1
-#: Rows that a pass returns in all, and at least of a part.
-SHORTLIST, LEAST_OF_PART = 8192, 16
-#: Points taken from a pass: at least, and as a share of those there are. In trials with 10 000
-#: embeddings the objective stayed within half a percent of one point a pass.
-LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
-#: Exchanges at the end are made among so many rows at most, fewer under a memory limit: their pairs
-#: are held.
-MOST_EXCHANGED = 1500
-#: Passes that look for exchanges, at most.
-ROUNDS = 3
 #: What steps may be off a fit from nothing, as a share of the empty model's loss.
 DRIFT = 1e-6
-RULES = ("gain", "gradient")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a selection from shards, checked.
-
-    Parameters
-    ----------
-    size : int
-        How many points.
-    features : FeatureMap
-        What rows are compared in; by default the rows, brought to length 1.
-    rule : {"gain", "gradient"}
-        How points are taken from a shortlist.
-    passes : {"auto", "exact"}
-        How many points a pass gives: some, or one, which is exact for the slopes.
-    inner_reg : float, optional
-        ρ as a share of the mean of ‖φ‖².
-    prior : str or mapping
-        "data", "equal", or shares by label.
-    exchange : bool
-        Whether exchanges are made among the chosen and their runners-up at the end.
-    skip_bad : bool
-        Whether rows that are not finite are left out and counted; else they are an error.
-    shortlist : int
-        Rows that a pass returns.
-    most_exchanged : int
-        Rows among which exchanges are made, at most: their pairs are held.
-
-    Examples
-    --------
-    >>> Request(10).rule
-    'gain'
-    """
-
-    size: int
-    features: FeatureMap = field(default_factory=lambda: Rows().unit())
-    rule: str = "gain"
-    passes: str = "auto"
-    inner_reg: float = SHARE
-    prior: Any = "data"
-    exchange: bool = True
-    skip_bad: bool = False
-    shortlist: int = SHORTLIST
-    most_exchanged: int = MOST_EXCHANGED
-
-    def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise unknown_name("rule", self.rule, RULES)
-        if self.passes not in ("auto", "exact"):
-            raise unknown_name("passes", self.passes, ("auto", "exact"))
-        self._check_regulariser()
-
-    def within(self, runtime: Runtime) -> Request:
-        """The same under a memory limit, where one was given: what is free changes no picks.
-
-        Parameters
-        ----------
-        runtime : Runtime
-            With the limit.
-
-        Returns
-        -------
-        Request
-            With fewer rows among which exchanges are made, where their pairs would not fit.
-        """
-        if runtime.memory is None:
-            return self
-        fits = most_pairs(runtime.memory_bytes())
-        return replace(self, most_exchanged=min(self.most_exchanged, fits))
-
-    def _check_regulariser(self) -> None:
-        if not (np.isfinite(self.inner_reg) and self.inner_reg > 0):
-            raise InputError(
-                f"inner_reg={self.inner_reg!r} is not a positive number; give a share of the mean "
-                "of ‖φ‖² such as 0.1."
-            )
 
 
 def select_from_shards(
@@ -141,7 +63,7 @@ def select_from_shards(
     outer: ShardSource | None = None,
     initial: Coreset | Sequence[int] = (),
     features: Any = None,
-    executor: Executor | None = None,
+    executor: Executor | str | None = None,
     state: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
     **options: Any,
@@ -160,14 +82,16 @@ def select_from_shards(
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
-    executor : Executor, optional
-        Who works on parts; by default threads of this process, as many as the runtime has.
+    executor : Executor or str, optional
+        Who works on parts; by default the runtime's GPU where it has one, else threads of this
+        process, as many as it has. The address of a Dask scheduler such as
+        ``"tcp://10.0.0.1:8786"`` stands for its workers.
     state : path, optional
         A folder: a selection that was stopped goes on from what it holds, to the same points.
     runtime : Runtime, optional
         Memory, threads, time limit, progress (a step after every part of a pass).
     **options
-        Of the selection: rule, passes, inner_reg, prior, exchange, skip_bad.
+        Of the selection: rule, passes, inner_reg, prior, quotas, exchange, skip_bad.
 
     Returns
     -------
@@ -197,15 +121,11 @@ def select_from_shards(
     count = size_of(size, source.rows)
     given = Rows().unit() if features is None else as_feature_map(features)
     request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
-    workers = executor or _threads(source, request, runtime)
+    workers = hired(executor, source, request, runtime)
     # A source has a length and a fingerprint, which is what points are checked against.
     points = as_start(initial, cast(Dataset, source), count).points
     with workers, runtime.applied():
         return Selection(source, outer, request, workers, runtime, state).run(points)
-
-
-#: Rows that a feature map is settled on.
-FIRST_ROWS = 1000
 
 
 class Selection:
@@ -235,6 +155,11 @@ class Selection:
         self.objectives: list[float] = []
         self.passes = 0
         self.certain = 0
+        #: Points that were in from the start, which exchanges leave alone.
+        self.kept = 0
+        #: A gain that some free row is known to have.
+        self.floor = -np.inf
+        self.quotas: Quotas | None = None
         self.notes: list[str] = list(getattr(source, "notes", ()))
         #: For each row left out, where it lies; not known of rows that an earlier run counted.
         self.bad_places: list[str] = []
@@ -251,12 +176,14 @@ class Selection:
             "fingerprint": self.fingerprint,
             "features": self.request.features.identity,
             "prior": repr(self.request.prior),
+            "quotas": repr(self.request.quotas),
             "outer": None if self.outer_source is None else self.outer_source.fingerprint(),
             "initial": [int(position) for position in initial],
             **asked,
         }
 
     def run(self, initial: Sequence[int]) -> Coreset:
+        self.kept = len(initial)
         if self.state is not None:
             self.progress = Progress(Path(self.state), self._named(initial))
         with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
@@ -342,6 +269,7 @@ class Selection:
             self.classes = np.array(self.moments.classes)
             self.centre = self.moments.counts / self.moments.weight
         self.outer = self._centred()
+        self.quotas = Quotas.of(self.request.quotas, self.classes, self.request.size)
 
     def _known(self) -> tuple[Moments, float, int]:
         """Moments of what is judged by; longest and bad rows of those that may be chosen."""
@@ -415,37 +343,108 @@ class Selection:
     # Further passes.
 
     def _pass(self) -> None:
-        """Score all rows; take points among the steepest."""
-        shortlist, below = self._shortlist()
+        """Score all rows; take points among the best."""
+        shortlist, below = self._shortlist(self._open(), self._gains())
+        self._see_spent(shortlist)
         before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
+            shortlist.allow(self._allowed(shortlist.targets))
             place, value = shortlist.peak(self.request.rule)
             if not np.isfinite(value):
-                break  # all of the shortlist is taken
-            if value >= below:  # the gain of a row is at most its slope
-                grown = growth(before, self.growing, self.longest, self.centre)
-                self.certain += value >= below + grown
+                break  # all of the shortlist that may be taken is
+            self.certain += self._sure(value, below, before)
             shortlist.take(self.growing, place)
             self._keep(
                 int(shortlist.positions[place]), shortlist.features[place], shortlist.targets[place]
             )
+        if self._exact_gains:
+            shortlist.allow(self._allowed(shortlist.targets))
+            self.floor = shortlist.peak(self.request.rule)[1]
 
-    def _shortlist(self) -> tuple[Shortlist, float]:
-        """The steepest rows of a pass, and the steepest slope of the others."""
-        found = self._found()
+    def _sure(self, value: float, below: float, before: tuple[Any, Any]) -> bool:
+        """Whether no row that the pass left out can be worth more by now."""
+        if value < below:
+            return False
+        most = below + growth(before, self.growing, self.longest, self.centre)
+        if self.request.rule == "gain" and not self._exact_gains:
+            most = max(most, 0.0)  # the gain of a row is at most its slope where that is above 0
+        return value >= most
+
+    @property
+    def _exact_gains(self) -> bool:
+        return self.request.passes == "exact" and self.request.rule == "gain"
+
+    def _gains(self) -> Gains | None:
+        """What rows are judged by in a pass that gives one point, by its gain."""
+        if not self._exact_gains:
+            return None
+        inverse = self.growing.inverse
+        turned = inverse @ self.growing.second @ inverse
+        return Gains(on_host(inverse), on_host(turned), self.floor)
+
+    # Quotas.
+
+    def _counts(self) -> Array:
+        """How many points each class has."""
+        assert self.classes is not None
+        codes = self._codes(np.array(self.targets).reshape(len(self.targets), len(self.classes)))
+        return np.bincount(codes, minlength=len(self.classes))
+
+    def _codes(self, targets: Array) -> Array:
+        """Places of classes, from one-hot labels less the shares."""
+        found: Array = (targets + self.centre).argmax(1)
+        return found
+
+    def _open(self) -> Array | None:
+        """Places of the classes of which a pass looks for rows; None: all."""
+        if self.quotas is None:
+            return None
+        exact = self.request.passes == "exact"
+        found = (self.quotas.next if exact else self.quotas.open)(self._counts())
+        return np.flatnonzero(found)
+
+    def _allowed(self, targets: Array) -> Array | None:
+        """Which of some rows the quotas let be the next point; None: all."""
+        if self.quotas is None:
+            return None
+        allowed: Array = self.quotas.next(self._counts())[self._codes(targets)]
+        return allowed
+
+    def _see_spent(self, shortlist: Shortlist) -> None:
+        """Classes that were looked for and of which no row is free are spent."""
+        if self.quotas is None:
+            return
+        gone = np.zeros(len(self.quotas.spent), dtype=bool)
+        gone[self._open()] = True
+        gone[self._codes(shortlist.targets)] = False
+        self.quotas = replace(self.quotas, spent=self.quotas.spent | gone)
+        if not self.quotas.next(self._counts()).any():
+            raise self._too_few()
+
+    def _too_few(self) -> InputError:
+        words = "" if self.quotas is None else " within their quotas"
+        return InputError(
+            f"{self.source.name} has {len(self.positions)} rows that may be chosen{words}, and "
+            f"size={self.request.size}; ask for fewer."
+        )
+
+    # Rows that are worth a closer look.
+
+    def _shortlist(
+        self, classes: Array | None = None, gains: Gains | None = None
+    ) -> tuple[Shortlist, float]:
+        """The best rows of a pass, and what the others are worth at most."""
+        found = self._found(classes, gains)
         self.passes += 1
         positions = np.concatenate([one.positions for one in found])
         if not len(positions):
-            raise InputError(
-                f"{self.source.name} has {len(self.positions)} rows that may be chosen, and "
-                f"size={self.request.size}; ask for fewer."
-            )
+            raise self._too_few()
         features = np.concatenate([one.features for one in found])
         labels = np.concatenate([one.y for one in found if one.y is not None and len(one.y)])
         rows = Shortlist(self.growing, positions, features, self._targets(labels))
         return rows, max(one.below for one in found)
 
-    def _found(self) -> list[Found]:
+    def _found(self, classes: Array | None, gains: Gains | None) -> list[Found]:
         count = rows_of_a_part(self.request, len(self.source.parts))
         scoring = Scoring(
             self.request.features,
@@ -456,6 +455,8 @@ class Selection:
             count,
             np.array(sorted(self.positions), dtype=np.int64),
             some_bad=self.bad > 0,
+            gains=gains,
+            open=classes,
         )
         return list(self._each(scoring, self.source))
 
@@ -506,13 +507,25 @@ class Selection:
             )
 
     def _exchanged_once(self, room: int) -> int:
-        shortlist = self._shortlist()[0]
+        every = None if self.quotas is None else np.arange(len(self.quotas.spent))
+        shortlist = self._shortlist(every)[0]
         values = shortlist.values("gain")
         others = np.argsort(-values, kind="stable")[:room]
         features = np.vstack([np.array(self.rows), shortlist.features[others]])
         targets = np.vstack([np.array(self.targets), shortlist.targets[others]])
-        inside = np.arange(len(features)) < len(self.positions)
-        rows = Candidates(self.outer, features, targets, self.growing.ridge, inside)
+        numbers = np.arange(len(features))
+        inside = numbers < len(self.positions)
+        limits = None if self.quotas is None else self.quotas.limits(self._counts())
+        rows = Bounded(
+            self.outer,
+            features,
+            targets,
+            self.growing.ridge,
+            inside,
+            kept=numbers < self.kept,
+            codes=None if limits is None else self._codes(targets),
+            limits=limits,
+        )
         made = improve(rows)
         if made:
             positions = np.concatenate([self.positions, shortlist.positions[others]]).astype(int)
@@ -595,50 +608,6 @@ class Selection:
             )
 
 
-def rows_of_a_part(request: Request, parts: int) -> int:
-    """How many rows of each part are looked at closely."""
-    exact = request.passes == "exact"
-    return LEAST_OF_PART if exact else max(LEAST_OF_PART, request.shortlist // parts)
-
-
-def lengths(source: ShardSource, request: Request) -> Shape:
-    """What memory and work of a selection depend on."""
-    parts = len(source.parts)
-    listed = min(source.rows, parts * rows_of_a_part(request, parts))
-    most = request.most_exchanged
-    asked = request.exchange and request.passes != "exact" and request.size < most
-    exchanged = min(most, request.size + listed) if asked else 0
-    return shape_of(
-        source, request.features, request.size, listed, exchanged, request.prior != "data"
-    )
-
-
-def _threads(source: ShardSource, request: Request, runtime: Runtime) -> Threads:
-    """As many as the runtime has and its memory limit lets work at a time."""
-    most = runtime.threads or torch.get_num_threads()
-    if most > 1:
-        most = lengths(source, request).workers_within(runtime.memory_bytes(), most)
-    return Threads(most)
-
-
-def points_of_a_pass(done: int, size: int, exact: bool) -> int:
-    """How many points the next pass gives."""
-    if exact:
-        return 1
-    return min(size - done, max(LEAST_A_PASS, int(SHARE_A_PASS * done)))
-
-
-def passes_left(done: int, size: int, exact: bool) -> int:
-    """How many passes the points that are missing take, exchanges apart."""
-    if exact:
-        return size - done
-    count = 0
-    while done < size:
-        done += points_of_a_pass(done, size, exact)
-        count += 1
-    return count
-
-
 #: How many files with bad rows are named.
 MOST_NAMED = 5
 
@@ -651,21 +620,3 @@ def _left_out(bad: int, places: list[str]) -> str:
     return f"{bad} rows with values that are not finite were left out" + (
         f" ({named}{more})" if named else ""
     )
-
-
-def first_rows(source: ShardSource) -> Array:
-    """What a map is settled on; rows that are not finite are someone else's matter."""
-    rows = np.array(source.read(source.parts[0]).x[:FIRST_ROWS])
-    sound = np.isfinite(rows).reshape(len(rows), -1).all(1)
-    return rows[sound] if sound.any() else np.zeros_like(rows[:1])
-
-
-def size_of(size: Any, rows: int) -> int:
-    """How many points, from a count or a fraction."""
-    count = int(size * rows) if 0 < size < 1 else int(size)
-    if not 1 <= count <= rows or (size >= 1 and count != size):
-        raise InputError(
-            f"size={size!r} is neither a whole number from 1 to the {rows} rows nor a fraction of "
-            "them."
-        )
-    return count

@@ -45,6 +45,8 @@ class Shortlist:
         self.targets = targets
         self._features = placed(features, growing.device)
         self._taken = placed(np.zeros(len(positions)), growing.device) > 0
+        self._shut = self._taken
+        self._device = growing.device
         with wide(float(features.size) * len(growing.second)):
             reached = self._features @ growing.inverse
             turned = reached @ growing.second
@@ -52,6 +54,18 @@ class Shortlist:
         self._q = along(turned, reached)
         self._residuals = placed(targets, growing.device) - self._features @ growing.model
         self._slopes = self._features @ growing.change
+
+    def allow(self, allowed: Array | None) -> None:
+        """Say which rows may be taken next; the others are worth −∞ until then.
+
+        Parameters
+        ----------
+        allowed : array of bool (K,), optional
+            None: all that are not taken.
+        """
+        self._shut = self._taken
+        if allowed is not None:
+            self._shut = self._taken | (placed(~allowed, self._device) > 0)
 
     def values(self, rule: str) -> Array:
         """What each row is worth now, by its slope or by its exact gain; −∞ once it is taken.
@@ -74,7 +88,7 @@ class Shortlist:
         if rule == "gain":
             squares = along(self._residuals, self._residuals)
             found = found / self._d - self._q * squares / self._d**2
-        found[self._taken] = -np.inf
+        found[self._shut] = -np.inf
         return found
 
     def best(self, rule: str) -> int:

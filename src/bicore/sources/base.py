@@ -11,6 +11,8 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, unknown_name
 
 SCALES = ("standard", "none")
+#: Numbers whose squares are still numbers.
+LARGE = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,19 +114,40 @@ class Scaling:
     keep: Array | None = None
 
     def __call__(self, values: Array) -> Array:
-        values = values.astype(np.float64)
-        result = (values - self.mean) / np.where(self.spread > 0, self.spread, 1.0)
+        result: Array = values.astype(np.float64)
+        spread = np.where(self.spread > 0, self.spread, 1.0)
+        # In place, for data may take half of the memory there is; where a difference of two values
+        # can be beyond all numbers, they are divided first.
+        if (spread > LARGE).any():
+            result /= spread
+            result -= self.mean / spread
+        else:
+            result -= self.mean
+            result /= spread
         if self.keep is not None:
             result[:, self.keep] = values[:, self.keep]
-        return np.asarray(result)
+        return result
 
 
 def scaling(x: Array, keep: Array | None = None) -> Scaling:
     """The map that gives x mean 0 and variance 1 a column, or a channel of images."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    high, low = (edge(axis=axes, keepdims=True).astype(np.float64) for edge in (x.max, x.min))
+    peak = np.maximum(high, -low)
+    # Squares of numbers beyond these are infinite, or nothing: such columns are measured by their
+    # largest number.
+    extreme = (peak > LARGE) | ((peak > 0) & (peak < 1 / LARGE))
+    if not extreme.any():
+        return Scaling(*_moments(x, axes), keep)
+    unit = np.where(extreme, peak, 1.0)
+    mean, spread = _moments(x / unit, axes)
+    return Scaling(mean * unit, spread * unit, keep)
+
+
+def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     mean = x.mean(axis=axes, keepdims=True, dtype=np.float64)
     spread = x.std(axis=axes, keepdims=True, dtype=np.float64)
-    return Scaling(mean, spread, keep)
+    return np.asarray(mean), np.asarray(spread)
 
 
 def standardised(x: Array, keep: Array | None = None) -> Array:

@@ -6,30 +6,26 @@ than the rows asked for: what its columns become is settled on its first rows an
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
 
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
-from bicore.sources.arrays import unreadable
 from bicore.sources.base import SCALES, Scaling, Source, scaling
-from bicore.sources.columns import Columns, Target, TargetKind, settled_columns, settled_target
-from bicore.sources.tables import checked_names, delimiter_of
+from bicore.sources.cells import ListCells, missing
+from bicore.sources.columns import Columns, settled_columns
+from bicore.sources.lines import lines_of, rows_of
+from bicore.sources.numerals import Numerals
+from bicore.sources.reading import Reading, roles_of
+from bicore.sources.target import Target, TargetKind, settled_target
 
 #: Rows, at the least, on which it is settled what columns become: fewer say little about means.
 SETTLED_ON = 125
-#: Characters of a line beyond which it is no line of a table; a quote that is never closed ends
-#: here too, before it takes all memory.
-LONGEST = 2**24
 #: What messages call it.
 PIPE = "standard input"
 
@@ -95,7 +91,8 @@ class WholeFlow(Flow):
 class PipedFlow(Flow):
     """A table that comes in a pipe.
 
-    ``scale`` is "standard" or "none"; ``batch`` the rows that will be taken at a time.
+    ``scale`` is "standard" or "none"; ``batch`` the rows that will be taken at a time; the other
+    options are those of a :class:`Reading`.
     """
 
     name = PIPE
@@ -107,17 +104,19 @@ class PipedFlow(Flow):
         scale: str | None = None,
         limit: int | None = None,
         batch: int = SETTLED_ON,
+        **options: Any,
     ) -> None:
         if scale is not None and scale not in SCALES:
             raise unknown_name("scale", scale, SCALES)
-        if limit is not None and limit < 1:
-            raise InputError(f"limit={limit} is below 1; give a number of rows.")
+        self.reading = Reading(target, limit=limit, **options)
         self.target = target
         self.standardise = scale != "none"
         self.limit = limit
         self.settled_on = max(SETTLED_ON, batch)
         self.position = 0
-        self._rows = _rows_of(_lines(pipe))
+        self._rows = rows_of(lines_of(pipe, PIPE), PIPE)
+        if self.reading.drop_missing_target:
+            self._rows = (row for row in self._rows if not missing(row.get(target or "")))
         self._table: _Encoding | None = None
 
     @property
@@ -140,7 +139,7 @@ class PipedFlow(Flow):
                     f"{PIPE} holds no rows; send CSV with a header, or a JSON object a line."
                 )
             self._rows = itertools.chain(first, self._rows)
-            self._table = _settled(first, self.target, self.standardise)
+            self._table = _settled(first, self.reading, self.standardise)
         rows = list(itertools.islice(self._rows, count))
         if not rows:
             return None
@@ -215,7 +214,7 @@ class _Encoding:
     def encoded(self, rows: list[dict[str, Any]], start: int) -> Dataset:
         for number, row in enumerate(rows, start):
             self._check(row, number)
-        cells = {name: [row.get(name) for row in rows] for name in self.names}
+        cells = _cells(rows, self.names)
         y = self.target.encoded(cells[self.target.name], start)
         x = self.columns.encoded(cells)
         return Dataset(x if self.scaling is None else self.scaling(x), y)
@@ -239,7 +238,7 @@ class _Encoding:
             "names": self.names,
             "complete": self.complete,
             "columns": self.columns.stored(),
-            "target": [self.target.name, self.target.kind.name],
+            "target": [self.target.name, self.target.kind.name, self.target.written.value],
             "settled_on": self.settled_on,
             "unknown": dict(sorted(self.columns.unknown.items())),
         }
@@ -252,87 +251,34 @@ class _Encoding:
     def restored(cls, values: Mapping[str, Any]) -> _Encoding:
         columns = Columns.restored(values["columns"])
         columns.unknown.update(Counter(values["unknown"]))
-        name, kind = values["target"]
+        name, kind, *written = values["target"]
         scaled = None
         if "mean" in values:
             mean, spread = (np.array(values[one])[None] for one in ("mean", "spread"))
-            scaled = Scaling(mean, spread, columns.indicators)
-        target = Target(name, TargetKind[kind])
+            scaled = Scaling(mean, spread, columns.kept)
+        target = Target(name, TargetKind[kind], *map(Numerals, written))
         names, complete = list(values["names"]), bool(values["complete"])
         return cls(names, complete, columns, target, scaled, values["settled_on"])
 
 
-def _settled(rows: list[dict[str, Any]], target: str | None, standardise: bool) -> _Encoding:
+def _settled(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _Encoding:
     """What a table is by its first rows."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    wanted = checked_names(PIPE, names, target, None)
-    cells = {name: [row.get(name) for row in rows] for name in names}
-    goal = settled_target(wanted, cells.pop(wanted))
-    columns = settled_columns(cells)
-    scaled = scaling(columns.encoded(cells), columns.indicators) if standardise else None
+    roles = roles_of(PIPE, names, reading)
+    if len(roles.targets) > 1:
+        raise InputError(
+            f"--target {reading.target} names several columns, and a pipe has one target; write "
+            "the rows to a file."
+        )
+    cells = _cells(rows, names)
+    goal = settled_target(roles.targets[0], cells[roles.targets[0]], reading.decimal)
+    columns = settled_columns({name: cells[name] for name in roles.features}, reading.decimal)
+    if roles.dropped:
+        columns.notes.append(f"dropped columns: {', '.join(roles.dropped)}")
+    scaled = scaling(columns.encoded(cells), columns.kept) if standardise else None
     complete = all(len(row) == len(names) for row in rows)
     return _Encoding(names, complete, columns, goal, scaled, len(rows))
 
 
-def _lines(pipe: IO[bytes]) -> Iterator[str]:
-    """Lines as they come."""
-    text = io.TextIOWrapper(pipe, encoding="utf-8-sig", newline="")
-    number = 0
-    try:
-        while line := text.readline(LONGEST):
-            number += 1
-            if len(line) == LONGEST or "\0" in line:
-                raise InputError(
-                    f"{PIPE}: line {number} is no line of a table; give CSV with a header, or a "
-                    "JSON object a line."
-                )
-            yield line
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{PIPE} is not UTF-8 text after line {number} ({error.reason}); send UTF-8."
-        ) from error
-
-
-def _rows_of(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Rows by the names of their columns; the first line tells which format it is."""
-    first = next((line for line in lines if line.strip()), None)
-    if first is not None:
-        whole = itertools.chain([first], lines)
-        json_lines = first.lstrip().startswith("{")
-        yield from _json_rows(whole) if json_lines else _csv_rows(first, whole)
-
-
-def _csv_rows(first: str, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(LONGEST)
-    reader = csv.reader(lines, delimiter=delimiter_of(first))
-    try:
-        names = [name.strip() for name in next(reader)]
-        if len(set(names)) != len(names):
-            raise InputError(f"{PIPE} has two columns of one name; rename one.")
-        for row in reader:
-            if row and len(row) != len(names):
-                raise InputError(
-                    f"{PIPE}: line {reader.line_num} has {len(row)} cells and the header has "
-                    f"{len(names)}; it may have been cut short."
-                )
-            if row:
-                yield dict(zip(names, row, strict=True))
-    except csv.Error as error:
-        raise unreadable(Path(PIPE), "CSV text", error) from error
-
-
-def _json_rows(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            plain = {list, dict}.isdisjoint(map(type, row.values()))
-        except (ValueError, AttributeError):
-            plain = False
-        if not plain:
-            raise InputError(
-                f"{PIPE}: line {number} is no JSON object of numbers, text, truth values and "
-                "nulls; send one a line."
-            )
-        yield row
+def _cells(rows: list[dict[str, Any]], names: list[str]) -> dict[str, ListCells]:
+    return {name: ListCells([row.get(name) for row in rows]) for name in names}

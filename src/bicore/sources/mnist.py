@@ -6,6 +6,7 @@ DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import struct
 import zlib
@@ -15,10 +16,13 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
+from bicore.sources.reading import Allowance
 
 #: The constants by which the paper standardises pixels.
 MEAN = 0.1307
 STD = 0.3081
+#: Bytes of a pixel: as it is stored, as a float, and as a standardised one.
+FLOATS = 1 + 4 + 4
 
 
 def mnist(
@@ -59,11 +63,18 @@ def mnist(
     >>> x.shape, y.tolist()
     ((2, 1, 28, 28), [7, 1])
     """
+    return mnist_within(folder, split, limit, Allowance.of(None))
+
+
+def mnist_within(
+    folder: str | os.PathLike[str], split: str, limit: int | None, allowance: Allowance
+) -> tuple[Array, Array]:
+    """The same within a limit of memory, which headers are held against."""
     prefix = {"train": "train", "test": "t10k"}.get(split)
     if prefix is None:
         raise InputError(f"split={split!r} is not known; it is 'train' or 'test'.")
-    images = _read(Path(folder), f"{prefix}-images-idx3-ubyte", 3, limit)
-    labels = _read(Path(folder), f"{prefix}-labels-idx1-ubyte", 1, limit)
+    images = _read(Path(folder), f"{prefix}-images-idx3-ubyte", 3, limit, allowance)
+    labels = _read(Path(folder), f"{prefix}-labels-idx1-ubyte", 1, limit, allowance)
     if len(images) != len(labels):
         raise InputError(
             f"{folder}: {len(images)} images and {len(labels)} labels; the two files do not belong "
@@ -73,18 +84,20 @@ def mnist(
     return pixels[:, None].astype(np.float32), labels.astype(np.int64)
 
 
-def _read(folder: Path, name: str, dimensions: int, limit: int | None) -> Array:
+def _read(
+    folder: Path, name: str, dimensions: int, limit: int | None, allowance: Allowance
+) -> Array:
     raw = folder / "MNIST" / "raw"
     for path in (raw / f"{name}.gz", raw / name):
         if path.exists():
-            return _parse(path, dimensions, limit)
+            return _parse(path, dimensions, limit, allowance)
     raise InputError(
         f"{raw} does not hold {name}(.gz); put MNIST's four files there, as torchvision lays them "
         "out."
     )
 
 
-def _parse(path: Path, dimensions: int, limit: int | None) -> Array:
+def _parse(path: Path, dimensions: int, limit: int | None, allowance: Allowance) -> Array:
     """The IDX format, big-endian: two zero bytes, the type (8: unsigned byte), the dimensions."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
@@ -97,7 +110,8 @@ def _parse(path: Path, dimensions: int, limit: int | None) -> Array:
                     f"{magic:#010x})."
                 )
             shape[0] = shape[0] if limit is None else min(limit, shape[0])
-            count = int(np.prod(shape))
+            count = math.prod(shape)
+            allowance.need(count * FLOATS, f"{path} of shape {'×'.join(map(str, shape))}")
             body = file.read(count)
     except (OSError, EOFError, struct.error, zlib.error) as error:
         raise InputError(

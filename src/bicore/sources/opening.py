@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from bicore.data import Dataset
@@ -12,14 +13,64 @@ from bicore.sources.arrays import npy, npz
 from bicore.sources.base import Source
 from bicore.sources.builtin import digits
 from bicore.sources.cifar10 import cifar10_pixels, standard_cifar10
+from bicore.sources.delimited import delimited, tabbed
+from bicore.sources.feather import feather
 from bicore.sources.images import image_folder
-from bicore.sources.mnist import MEAN, STD, mnist
-from bicore.sources.tables import csv_table, parquet_table, table_source
+from bicore.sources.json_lines import json_lines
+from bicore.sources.mnist import MEAN, STD, mnist_within
+from bicore.sources.parquet import parquet
+from bicore.sources.reading import Allowance, Reading
+from bicore.sources.streams import PACKED
+from bicore.sources.tables import first
 
+#: Options that tables read.
+_OF_TABLES = ("target", "data-weights", "features", "drop", "drop-missing-target", "decimal")
+
+
+@dataclass(frozen=True)
+class Format:
+    """Files of one ending: how they are read, and the options that mean something for them."""
+
+    read: Callable[[Path, Reading], Source]
+    options: tuple[str, ...] = _OF_TABLES
+
+
+#: A new format is a file and a line here.
+FORMATS: dict[str, Format] = {
+    ".csv": Format(delimited),
+    ".txt": Format(delimited),
+    ".tsv": Format(tabbed),
+    ".tab": Format(tabbed),
+    ".jsonl": Format(json_lines),
+    ".ndjson": Format(json_lines),
+    ".parquet": Format(parquet),
+    ".pq": Format(parquet),
+    ".feather": Format(feather),
+    ".arrow": Format(feather),
+    ".npz": Format(npz, ("data-weights", "labels")),
+    ".npy": Format(npy, ("labels",)),
+}
+#: Text that is read also where it is packed, as in .csv.gz.
+_TEXT = (".csv", ".txt", ".tsv", ".tab", ".jsonl", ".ndjson")
+FORMATS |= {ending + packed: FORMATS[ending] for ending in _TEXT for packed in PACKED}
+#: Options of what is no file.
+_READS: dict[str, tuple[str, ...]] = {
+    "digits": (),
+    "mnist": ("data",),
+    "cifar10": ("data",),
+    "-": _OF_TABLES,
+}
 KINDS = (
-    "digits, mnist, cifar10, FILE.npz, FILE.npy, FILE.csv, FILE.parquet, a folder of images, or - "
-    "for CSV on standard input"
+    "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .jsonl .parquet .feather "
+    ".arrow, text also .gz .bz2 .zst), a folder of images, or - for CSV on standard input"
 )
+
+
+def ending_of(path: Path) -> str:
+    """The ending by which a file is read: .csv, and .csv.gz of one that is packed."""
+    endings = [one.lower() for one in path.suffixes[-2:]]
+    both = "".join(endings)
+    return both if both in FORMATS else "".join(endings[-1:])
 
 
 def open_source(
@@ -32,18 +83,25 @@ def open_source(
     scale: str | None = None,
     limit: int | None = None,
     later: bool = False,
+    memory: int | str | None = None,
+    features: str | None = None,
+    drop: str | None = None,
+    drop_missing_target: bool = False,
+    decimal: str | None = None,
 ) -> Source:
     """Read data by a word, as the command line does.
 
     Parameters
     ----------
     word : str
-        A built-in name (digits, mnist, cifar10), a file (.npz, .npy, .csv, .parquet), a folder of
-        images with a subfolder a class, or ``-`` for CSV on standard input.
+        A built-in name (digits, mnist, cifar10), a file (.npz, .npy, or a table: .csv, .tsv, .txt,
+        .jsonl, each also .gz, .bz2 or .zst, .parquet, .feather, .arrow), a folder of images with a
+        subfolder a class, or ``-`` for CSV on standard input.
     target : str, optional
-        The column of a table that holds labels or targets.
+        The column of a table that holds labels or targets; several columns of numbers have commas
+        between them.
     labels : str, optional
-        The file of labels that belongs to an .npy.
+        The file of labels that belongs to an .npy, or to a sparse .npz.
     weight : str, optional
         The column, or the array of an .npz, that holds weights.
     folder : str, optional
@@ -54,6 +112,14 @@ def open_source(
         The first so many rows; default: all.
     later : bool
         Leaves standardising to the caller.
+    memory : int or str, optional
+        What reading may take, in bytes or as in "4GB"; default: half of what is free.
+    features, drop : str, optional
+        Columns of a table that serve as features, and columns that do not, with commas between.
+    drop_missing_target : bool
+        Leaves out the rows of a table that have no target.
+    decimal : "comma" or "point", optional
+        What stands before a fraction, where a table does not tell.
 
     Returns
     -------
@@ -64,6 +130,8 @@ def open_source(
     ------
     InputError
         Where there is no such source, it cannot be read, or an option means nothing for it.
+    MemoryLimitError
+        Where the data do not fit ``memory``; sizes are looked at before they are allocated.
 
     Examples
     --------
@@ -71,14 +139,21 @@ def open_source(
     >>> len(source.data), source.notes
     (100, ('features: pixels scaled to 0 … 1',))
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"limit={limit} is below 1; give a number of rows.")
-    _refuse_unused(
-        word, {"target": target, "labels": labels, "data-weights": weight, "data": folder}
+    reading = Reading(
+        target,
+        labels,
+        weight,
+        folder,
+        limit,
+        Allowance.of(memory),
+        features,
+        drop,
+        drop_missing_target,
+        decimal,
     )
-    source = _open(word, target, labels, weight, folder, limit)
+    source = _open(word, reading)
     if limit is not None and len(source.data) > limit:
-        source = _first(source, limit)
+        source = first(source, limit)
     return source.scaled(scale, later)
 
 
@@ -86,68 +161,40 @@ def open_test(word: str, folder: str | None = None, scale: str | None = None) ->
     """The test set that belongs to the source, scaled as its training data; None without one."""
     if word not in ("mnist", "cifar10"):
         return None
-    return _named(word, folder, None, "test").scaled(scale, later=True)
+    return _named(word, Reading(folder=folder), "test").scaled(scale, later=True)
 
 
-#: Options that each kind of source reads; any other is a mistake, not something to pass over in
-#: silence.
-_READS = {
-    "digits": (),
-    "mnist": ("data",),
-    "cifar10": ("data",),
-    "-": ("target", "data-weights"),
-    ".csv": ("target", "data-weights"),
-    ".parquet": ("target", "data-weights"),
-    ".pq": ("target", "data-weights"),
-    ".npz": ("data-weights",),
-    ".npy": ("labels",),
-}
-
-
-def _refuse_unused(word: str, given: dict[str, str | None]) -> None:
-    kind = word if word in _READS else Path(word).suffix.lower()
-    reads = _READS.get(kind, ())
-    known = word in _READS or Path(word).exists()
-    for option, value in given.items():
-        if known and value is not None and option not in reads:
-            allowed = ", ".join(f"--{name}" for name in reads) or "none of these options"
-            raise InputError(f"--{option} {value} means nothing for {word}; it reads {allowed}.")
-
-
-def _open(
-    word: str,
-    target: str | None,
-    labels: str | None,
-    weight: str | None,
-    folder: str | None,
-    limit: int | None,
-) -> Source:
-    if word in ("digits", "mnist", "cifar10"):
-        return _named(word, folder, limit)
-    if word == "-":
-        return table_source("standard input", csv_table(None), target, weight)
+def _open(word: str, reading: Reading) -> Source:
     path = Path(word)
+    if word in _READS:
+        _refuse_unused(word, reading, _READS[word])
+        return delimited(None, reading) if word == "-" else _named(word, reading)
     if path.is_dir():
-        return image_folder(path)
+        _refuse_unused(word, reading, ())
+        return image_folder(path, reading)
     if not path.exists():
         raise InputError(f"{word!r} is neither a file nor a known source; give {KINDS}.")
-    ending = path.suffix.lower()
-    if ending == ".npz":
-        return npz(path, weight)
-    if ending == ".npy":
-        return npy(path, None if labels is None else Path(labels))
-    if ending == ".csv":
-        return table_source(path.name, csv_table(path), target, weight)
-    if ending in (".parquet", ".pq"):
-        return table_source(path.name, parquet_table(path), target, weight)
-    raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
+    found = FORMATS.get(ending_of(path))
+    if found is None:
+        raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
+    _refuse_unused(word, reading, found.options)
+    return found.read(path, reading)
 
 
-def _named(word: str, folder: str | None, limit: int | None, split: str = "train") -> Source:
+def _refuse_unused(word: str, reading: Reading, reads: tuple[str, ...]) -> None:
+    """An option that a source does not read is a mistake, not something to pass over in silence."""
+    for option, value in reading.given().items():
+        if option not in reads:
+            allowed = ", ".join(f"--{name}" for name in reads) or "none of these options"
+            given = f"--{option} {value}".rstrip()
+            raise InputError(f"{given} means nothing for {word}; it reads {allowed}.")
+
+
+def _named(word: str, reading: Reading, split: str = "train") -> Source:
     if word == "digits":
         x, y = digits()
         return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
-    place = folder or os.environ.get("BICORE_DATA")
+    place = reading.folder or os.environ.get("BICORE_DATA")
     if place is None:
         files = (
             "MNIST/raw/train-images-idx3-ubyte.gz …"
@@ -159,16 +206,8 @@ def _named(word: str, folder: str | None, limit: int | None, split: str = "train
             "BICORE_DATA."
         )
     if word == "mnist":
-        x, y = mnist(place, split, limit)
+        x, y = mnist_within(place, split, reading.limit, reading.allowance)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
-    pixels, y = cifar10_pixels(place, split, limit)
+    pixels, y = cifar10_pixels(place, split, reading.limit)
     x = standard_cifar10(pixels)
     return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
-
-
-def _first(source: Source, limit: int) -> Source:
-    return replace(
-        source,
-        data=source.data[:limit],
-        images=None if source.images is None else source.images[:limit],
-    )

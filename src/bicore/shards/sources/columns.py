@@ -10,21 +10,13 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError, unknown_name
+from bicore.frames import arrow, dense, is_list, plain
 from bicore.shards.source import Chunk, Part
 from bicore.shards.sources.gathered import changed
 from bicore.shards.sources.values import as_floats, family
 
 #: Rows among which one is sought that shows how long the lists of a column are.
 FIRST_ROWS = 64
-
-
-def arrow() -> Any:
-    """pyarrow, or how to get it."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise InputError("Parquet needs pyarrow: pip install 'bicore[tables]'.") from error
-    return pyarrow
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,7 @@ class Columns:
         for chunk in column.chunks:
             shown = chunk.drop_null()
             if len(shown):
-                return tuple(_dense(shown.slice(0, 1), None, 0, place).shape[1:])
+                return tuple(dense(shown.slice(0, 1), None, 0, place).shape[1:])
         raise InputError(
             f"{place} holds no value in the first {len(column)} rows of {self.features[0]!r}; "
             "drop the rows without one."
@@ -111,7 +103,7 @@ def choose(
     if weight is not None and not _is_number(schema.field(weight).type):
         raise InputError(f"{place}: weight={weight!r} is not a column of numbers.")
     names = _named(schema, features, {target, weight}, place)
-    nested = [name for name in names if _is_list(schema.field(name).type)]
+    nested = [name for name in names if is_list(schema.field(name).type)]
     for name in names:
         kind = schema.field(name).type
         if not _is_number(_innermost(kind)):
@@ -138,7 +130,7 @@ def _named(
             _need(schema, name, "features", place)
         return names
     free = [field for field in schema if field.name not in others]
-    lists = [field.name for field in free if _is_list(field.type)]
+    lists = [field.name for field in free if is_list(field.type)]
     if len(lists) > 1:
         raise InputError(
             f"{place} holds several columns of lists ({', '.join(lists)}); say which one with "
@@ -162,20 +154,9 @@ def _lacking(schema: Any, name: Any, argument: str, place: str) -> InputError:
     return InputError(f"{place} has no column for {unknown_name(argument, name, schema.names)}")
 
 
-def _plain(kind: Any) -> Any:
-    """The type that an extension type (a matrix of fixed size) is stored as."""
-    return getattr(kind, "storage_type", kind)
-
-
-def _is_list(kind: Any) -> bool:
-    types = arrow().types
-    kind = _plain(kind)
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _innermost(kind: Any) -> Any:
-    kind = _plain(kind)
-    return _innermost(kind.value_type) if _is_list(kind) else kind
+    kind = plain(kind)
+    return _innermost(kind.value_type) if is_list(kind) else kind
 
 
 def _is_number(kind: Any) -> bool:
@@ -198,7 +179,7 @@ def _dtype(kind: Any) -> np.dtype[np.generic]:
 
 def _label_kind(kind: Any, name: str) -> str:
     inner = kind.value_type if arrow().types.is_dictionary(kind) else _innermost(kind)
-    if _is_text(inner) and not _is_list(kind):
+    if _is_text(inner) and not is_list(kind):
         return family(np.dtype(np.str_))
     if not _is_number(inner):
         raise InputError(
@@ -227,50 +208,14 @@ def _matrix(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
     pieces = []
     before = 0
     for chunk in column.chunks:
-        pieces.append(as_floats(_dense(chunk, shape, part.offset + before, part.place)))
+        pieces.append(as_floats(dense(chunk, shape, part.offset + before, part.place)))
         before += len(chunk)
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def _dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> Array:
-    """Lists (of lists) as an array; ``first`` is the row of the first, for errors."""
-    chunk = getattr(chunk, "storage", chunk)
-    if not _is_list(chunk.type):
-        if arrow().types.is_boolean(chunk.type):
-            chunk = chunk.cast("uint8")
-        return np.asarray(chunk.to_numpy(zero_copy_only=False))
-    there = chunk.drop_null()
-    length = shape[0] if shape else _length(there)
-    _refuse_ragged(chunk, length, first, place)
-    inner = _dense(there.flatten(), shape[1:] if shape else None, first, place)
-    rows = inner.reshape(len(there), length, *inner.shape[1:])
-    if not chunk.null_count:
-        return rows
-    full = np.full((len(chunk), *rows.shape[1:]), np.nan, dtype=as_floats(rows[:0]).dtype)
-    full[chunk.is_valid().to_numpy(zero_copy_only=False)] = rows
-    return full
-
-
-def _length(lists: Any) -> int:
-    fixed = getattr(lists.type, "list_size", None)
-    if fixed is not None:
-        return int(fixed)
-    return int(lists.value_lengths()[0].as_py()) if len(lists) else 0
-
-
-def _refuse_ragged(chunk: Any, length: int, first: int, place: str) -> None:
-    lengths = chunk.value_lengths().fill_null(length).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != length)
-    if len(wrong):
-        raise InputError(
-            f"{place}: row {first + wrong[0]} holds a list of {lengths[wrong[0]]} values where "
-            f"others have {length}; all rows must have the same length."
-        )
-
-
 def _labels(column: Any, part: Part) -> Array:
     """As stored; text as NumPy's, and masked where they are missing."""
-    if _is_list(column.type):
+    if is_list(column.type):
         return _matrix(column, None, part)
     text = _is_text(column.type)
     missing = column.is_null().to_numpy() if column.null_count else None

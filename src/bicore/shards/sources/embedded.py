@@ -87,7 +87,7 @@ def embedded(
         place.mkdir(parents=True, exist_ok=True)
         record = _begun(place, _record(loader, module, dtype, shard_rows))
         if not record["complete"]:
-            with _frozen(module, device):
+            with frozen(module, device):
                 _write_shards(loader, module, place, device, record)
             _note(place, {**record, "complete": True})
     return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
@@ -100,7 +100,7 @@ def _write_shards(
     for batch in loader:
         x, y = _columns(batch)
         if shard.finished is None:
-            shard.x.append(_embedding(module, x, device, record["dtype"]))
+            shard.x.append(embedded_batch(module, x, device, record["dtype"]))
             if y is not None:
                 shard.y.append(np.asarray(y))
         shard.rows += len(x)
@@ -141,7 +141,8 @@ class _Shard:
         return _Shard(self.place, self.number + 1)
 
 
-def _embedding(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
+def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
+    """A row of numbers for each row of a batch."""
     if not hasattr(x, "to"):
         raise InputError(
             f"loader gives a {type(x).__name__} for x; give batches (x, y) in which x is a tensor "
@@ -249,7 +250,8 @@ def _note(place: Path, record: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
+def frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
+    """Evaluation mode without gradients for the duration."""
     training = [(one, one.training) for one in module.modules()]
     module.eval().to(device)
     try:

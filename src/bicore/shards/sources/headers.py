@@ -14,7 +14,7 @@ from numpy.lib import format as npy_format
 
 from bicore.data import Array
 from bicore.errors import DamagedFileError, InputError
-from bicore.sources.arrays import unreadable
+from bicore.sources.failures import unreadable
 
 #: The first version whose header may be longer than 64 KiB; later ones are read alike.
 _LONG = (2, 0)

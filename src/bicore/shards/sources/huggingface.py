@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bicore.errors import InputError
+from bicore.frames import arrow
 from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources import sampling
 from bicore.shards.sources.arrays import PART_ROWS
-from bicore.shards.sources.columns import FIRST_ROWS, arrow, choose
+from bicore.shards.sources.columns import FIRST_ROWS, choose
 from bicore.shards.sources.gathered import need_part_rows
 
 

@@ -20,7 +20,7 @@ from bicore.shards.sources.values import (
     need_labels,
     need_numbers,
 )
-from bicore.sources.arrays import unreadable
+from bicore.sources.failures import unreadable
 
 _ENDINGS = (".npz",)
 

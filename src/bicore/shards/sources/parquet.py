@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bicore.errors import InputError
+from bicore.frames import arrow
 from bicore.shards.source import Chunk, Part
-from bicore.shards.sources.columns import FIRST_ROWS, Columns, arrow, choose
+from bicore.shards.sources.columns import FIRST_ROWS, Columns, choose
 from bicore.shards.sources.files import Files, find_files
 from bicore.shards.sources.gathered import FileShards, Shard
-from bicore.sources.arrays import unreadable
+from bicore.sources.failures import unreadable
 
 _ENDINGS = (".parquet", ".pq")
 

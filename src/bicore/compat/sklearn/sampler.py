@@ -1,14 +1,17 @@
-"""A scikit-learn (imbalanced-learn) style sampler."""
+"""A sampler as scikit-learn has estimators; :mod:`bicore.compat.imblearn` has one of its own."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
+from bicore import frames
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import WeightOptimiser
@@ -16,8 +19,9 @@ from bicore.data import Dataset
 from bicore.errors import InputError
 from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
-from bicore.selectors.bilevel import BilevelSelector
+from bicore.selectors.base import Selector
 from bicore.selectors.quality_curve import check_tolerance, select_sized
+from bicore.selectors.registry import as_selector
 
 __all__ = ["CoresetSampler"]
 
@@ -25,18 +29,23 @@ __all__ = ["CoresetSampler"]
 class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
-    The parameters of the selection are those of :class:`bicore.BilevelSelector`, which says how to
-    choose them.
+    Frames stay frames and sparse rows stay sparse. The parameters from ``kernel`` on are those of
+    :class:`bicore.BilevelSelector`, which says how to choose them; another method takes those of
+    its own that stand here.
 
     Parameters
     ----------
     size : int, float, "auto" or None
         A count, a fraction of the rows, or the fewest within ``tolerance`` of the full model; None
         takes the counts of ``sampling_strategy``.
+    method : str or Selector
+        A name of ``bicore.selectors.METHODS`` ("bilevel", "uniform", "k-center-features", …), or a
+        selector with options of its own; then none may be given here.
     sampling_strategy : "auto", mapping or callable, optional
-        As imbalanced-learn has it: "auto" takes as many of every class as there are, a mapping (or
-        a function of y that returns one) so many of each label at most; with ``size=None`` the
-        counts of the mapping are the size, and classes it does not name are left out.
+        "auto" takes as many of every class as there are, a mapping (or a function of y that returns
+        one) so many of each label at most; with ``size=None`` the counts of the mapping are the
+        size, and classes it does not name are left out. What imbalanced-learn means by it:
+        :class:`bicore.compat.imblearn.CoresetSampler`.
     kernel : str, Kernel or callable
         The model's kernel.
     loss, outer_loss : str, Loss or callable
@@ -83,6 +92,12 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         Their weights, to pass on as ``sample_weight``.
     coreset_ : Coreset
         The whole answer.
+    sampling_strategy_ : dict or None
+        How many rows of each class were chosen; None without classes.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : array of str
+        Their names, where X is a frame whose names are all text.
 
     Examples
     --------
@@ -98,6 +113,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self,
         size: int | float | str | None = 0.1,
         *,
+        method: str | Selector = "bilevel",
         sampling_strategy: Any = None,
         kernel: Any = "auto",
         loss: Any = "squared",
@@ -120,6 +136,7 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         runtime: Runtime | None = None,
     ) -> None:
         self.size = size
+        self.method = method
         self.sampling_strategy = sampling_strategy
         self.kernel = kernel
         self.loss = loss
@@ -141,15 +158,15 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.runtime = runtime
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CoresetSampler:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> CoresetSampler:
         """Choose the rows.
 
         Parameters
         ----------
-        X : array or frame (n, …)
+        X : array, frame or sparse matrix (n, …)
             Features.
         y : array or series (n,)
-            Labels or targets.
+            Labels or targets; methods that look at none can do without.
         sample_weight : array (n,), optional
             How much each row counts.
 
@@ -163,30 +180,39 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         InputError
             Where a parameter cannot be right; the message names the mend.
         """
-        options = self.get_params(deep=False)
-        size = options.pop("size")
-        state = options.pop("random_state")
-        runtime = options.pop("runtime")
-        tolerance = options.pop("tolerance")
-        check_tolerance(tolerance)
-        data = Dataset(X, y, sample_weight)
-        options["quotas"], size = _quotas(options.pop("sampling_strategy"), size, data)
-        context = Context(runtime=runtime or Runtime())
-        selector = BilevelSelector(**options)
+        check_tolerance(self.tolerance)
+        data = self._checked(X, y, sample_weight)
+        quotas, size = _quotas(self.sampling_strategy, self.size, data)
+        options = self._options() | ({} if quotas is None else {"quotas": quotas})
         self.coreset_ = select_sized(
-            selector, data, size, tolerance, rng=_seed(state), context=context
+            chooser(self.method, options, _DEFAULTS),
+            data,
+            size,
+            self.tolerance,
+            rng=as_seed(self.random_state),
+            context=Context(runtime=self.runtime or Runtime()),
         )
         self.sample_indices_ = self.coreset_.indices
         self.sample_weight_ = self.coreset_.weights
-        self.n_features_in_ = int(data.x[0].size)
+        self.sampling_strategy_ = counts_of(data[self.sample_indices_])
         return self
 
-    def fit_resample(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        """The data, refused in scikit-learn's words where they cannot be."""
+        sparse = "csr" if self.__sklearn_tags__().input_tags.sparse else False
+        form: dict[str, Any] = {"accept_sparse": sparse, "allow_nd": True}
+        if y is None:
+            rows = validate_data(self, X, None, **form)  # which refuses it where y is needed
+        else:
+            rows, y = validate_data(self, X, y, multi_output=True, **form)
+        return Dataset(rows, y, sample_weight)
+
+    def fit_resample(self, X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any]:
         """Choose the rows and return them; frames stay frames.
 
         Parameters
         ----------
-        X : array or frame (n, …)
+        X : array, frame or sparse matrix (n, …)
             Features.
         y : array or series (n,)
             Labels or targets.
@@ -199,7 +225,66 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
             The rows chosen, in order of selection.
         """
         self.fit(X, y, sample_weight)
-        return _rows(X, self.sample_indices_), _rows(y, self.sample_indices_)
+        rows = self.sample_indices_
+        return frames.taken(X, rows), None if y is None else frames.taken(y, rows)
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters that a selector has."""
+        return {name: getattr(self, name) for name in _DEFAULTS if name not in _OF_THE_SAMPLER}
+
+    def _chooser_or_none(self) -> Selector | None:
+        """The selector without quotas; None where parameters are wrong, as ``fit`` will say."""
+        try:
+            return chooser(self.method, self._options(), _DEFAULTS)
+        except InputError:
+            return None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        selector = self._chooser_or_none()
+        tags.target_tags.required = selector is None or selector.needs_labels
+        tags.target_tags.multi_output = True
+        tags.input_tags.sparse = selector is None or selector.takes_sparse
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+#: What each parameter is where nothing is said.
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(CoresetSampler).parameters.items()
+}
+#: Parameters that no selector has.
+_OF_THE_SAMPLER = (
+    "size",
+    "method",
+    "sampling_strategy",
+    "tolerance",
+    "random_state",
+    "runtime",
+)
+
+
+def chooser(
+    method: str | Selector, options: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Selector:
+    """The selector of a method; options that were left as they are leave it as it is."""
+    if method == "bilevel":
+        return as_selector(method, **options)
+    said = {name: value for name, value in options.items() if not _same(value, defaults.get(name))}
+    return as_selector(method, **said)
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def counts_of(data: Dataset) -> dict[Any, int] | None:
+    """How many rows there are of each class; None where y holds none."""
+    if data.y is None or data.y.ndim > 1 or data.y.dtype.kind == "f":
+        return None
+    labels, counts = np.unique(data.y, return_counts=True)
+    return dict(zip(labels.tolist(), counts.tolist(), strict=True))
 
 
 def _quotas(wanted: Any, size: Any, data: Dataset) -> tuple[Any, Any]:
@@ -243,27 +328,21 @@ def _counts(wanted: Mapping[Any, Any], size: Any, data: Dataset) -> tuple[dict[A
 
 
 @singledispatch
-def _seed(state: Any) -> int:
+def as_seed(state: Any) -> int:
     """One number from whatever scikit-learn takes for a random state."""
     return int(state)
 
 
-@_seed.register
+@as_seed.register
 def _(state: None) -> int:
     return int(np.random.default_rng().integers(2**31))
 
 
-@_seed.register
+@as_seed.register
 def _(state: np.random.RandomState) -> int:
     return int(state.randint(2**31 - 1))
 
 
-@_seed.register
+@as_seed.register
 def _(state: np.random.Generator) -> int:
     return int(state.integers(2**31))
-
-
-def _rows(values: Any, rows: Any) -> Any:
-    if hasattr(values, "iloc"):
-        return values.iloc[rows]
-    return values[rows] if hasattr(values, "shape") else np.asarray(values)[rows]

@@ -1,0 +1,172 @@
+"""Beside other people's tools where rows are many: seconds, peak memory, and what the picks train.
+
+    BICORE_PEERS=…/python python -m benchmarks peers_scale --data DIR --json --record
+        [--pool MOST_ROWS] [--rows FILE]
+
+BICORE_PEERS is the Python of an environment that has the peers (benchmarks/peers/at_scale.py says
+which), the one at work by default. Every selection is a process of its own, with BICORE_LIMIT seconds
+(600) and BICORE_MEMORY bytes of memory (8e9); what it cannot do it says. A rerun goes on from the
+rows it finds. Data: made up like an embedding, and the real one in DIR/cifar10-embedding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import machine
+from benchmarks.embedding import Done
+from benchmarks.linear_heads import logistic_accuracy, ridge_accuracy
+from benchmarks.peers.at_scale import METHODS
+
+SCRIPT = Path(__file__).parent / "peers" / "at_scale.py"
+COUNTS = (20_000, 100_000, 1_000_000)
+SHARES = (0.001, 0.01, 0.05)
+WIDTH, CLASSES, KINDS, TEST_ROWS = 128, 10, 5, 10_000
+#: A logistic head is fitted on so many rows at most: beyond, a ridge head says enough.
+MOST_LOGISTIC = 5000
+LIMIT = float(os.environ.get("BICORE_LIMIT", 600))
+MEMORY = int(float(os.environ.get("BICORE_MEMORY", 8e9)))
+#: How much of what a process said before it failed is kept.
+MOST_WORDS = 160
+
+
+def run(arguments: Any) -> dict[str, Any]:
+    most = arguments.pool or max(COUNTS)
+    done = Done(Path(arguments.rows))
+    with tempfile.TemporaryDirectory(prefix="bicore-peers-") as folder:
+        for name, data in _sets(arguments.data, most):
+            _compared(done, name, data, Path(folder))
+    return {
+        "machine": machine(),
+        "limit_seconds": LIMIT,
+        "limit_bytes": MEMORY,
+        "versions": _versions(),
+        "rows": done.rows,
+    }
+
+
+def _sets(folder: str | None, most: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    for count in COUNTS:
+        if count <= most:
+            yield f"made up, {count} rows", made_up(count)
+    place = Path(folder or ".") / "cifar10-embedding"
+    if (place / "train.npz").exists():
+        with np.load(place / "train.npz") as train, np.load(place / "test.npz") as test:
+            yield (
+                "CIFAR-10 embedding, 50000 rows",
+                {
+                    "x": train["x"],
+                    "y": train["y"].astype(np.int64),
+                    "test_x": test["x"].astype(np.float64),
+                    "test_y": test["y"].astype(np.int64),
+                },
+            )
+
+
+def made_up(count: int) -> dict[str, np.ndarray]:
+    """Classes of several kinds whose directions decay as those of embeddings do."""
+    rng = np.random.default_rng(3)
+    spread = np.arange(1, WIDTH + 1) ** -0.4
+    kinds = rng.standard_normal((CLASSES, KINDS, WIDTH), dtype=np.float32)
+    shares = rng.dirichlet(np.full(KINDS, 1.0), CLASSES).cumsum(1)
+    labels = rng.integers(0, CLASSES, count + TEST_ROWS)
+    x = np.empty((len(labels), WIDTH), dtype=np.float16)
+    for start in range(0, len(labels), 50_000):
+        own = labels[start : start + 50_000]
+        kind = (rng.random(len(own))[:, None] > shares[own]).sum(1)
+        noise = rng.standard_normal((len(own), WIDTH), dtype=np.float32)
+        x[start : start + 50_000] = (0.5 * kinds[own, kind] + noise) * spread
+    return {
+        "x": x[:count],
+        "y": labels[:count],
+        "test_x": x[count:].astype(np.float64),
+        "test_y": labels[count:],
+    }
+
+
+def _compared(done: Done, name: str, data: dict[str, np.ndarray], folder: Path) -> None:
+    np.save(folder / "x.npy", data["x"])
+    np.save(folder / "y.npy", data["y"])
+    for method in METHODS:
+        for share in SHARES:
+            size = round(share * len(data["x"]))
+            told = f"{method} | {name}"
+            row = done.find(told, 0, size)
+            if row is None:
+                row = {"method": told, "seed": 0, "size": size, "peer": method, "data": name}
+                row |= {"count": len(data["x"]), "share": share}
+                row |= _picked(method, size, folder)
+                if "failed" not in row:
+                    row |= _judged(np.load(folder / "picks.npy"), data)
+                done.add(row)
+            if "failed" in row:
+                break  # more points take no less
+
+
+def _picked(method: str, size: int, folder: Path) -> dict[str, Any]:
+    python = (
+        sys.executable if method == "bicore" else os.environ.get("BICORE_PEERS", sys.executable)
+    )
+    words = [str(folder / "x.npy"), str(folder / "y.npy"), str(size), str(folder / "picks.npy")]
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        process = subprocess.Popen(
+            [python, str(SCRIPT), method, *words],
+            stdout=out,
+            stderr=err,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)),
+        )
+        code, used = _waited(process)
+    peak = {"peak_bytes": used.ru_maxrss * 1024}
+    if code is None:
+        return {"failed": f"no answer in {LIMIT:.0f} s", **peak}
+    if code != 0:
+        lines = (folder / "err").read_text().strip().splitlines() or [f"ended with {code}"]
+        return {"failed": lines[-1][:MOST_WORDS], **peak}
+    return json.loads((folder / "out").read_text().splitlines()[-1]) | peak
+
+
+def _waited(process: subprocess.Popen[bytes]) -> tuple[int | None, Any]:
+    """The exit code, None where the time was over, and what the process used."""
+    until = time.monotonic() + LIMIT
+    late = False
+    while True:
+        found, status, used = os.wait4(process.pid, os.WNOHANG)
+        if found:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return (None if late else process.returncode), used
+        if not late and time.monotonic() > until:
+            process.kill()
+            late = True
+        time.sleep(0.02)
+
+
+def _judged(picks: np.ndarray, data: dict[str, np.ndarray]) -> dict[str, float]:
+    x, y = data["x"][picks].astype(np.float64), data["y"][picks]
+    test = data["test_x"], data["test_y"]
+    found = {"ridge": ridge_accuracy(x, y, *test, CLASSES)}
+    if len(picks) <= MOST_LOGISTIC:
+        found["logistic"] = logistic_accuracy(x, y, *test)
+    return found
+
+
+def _versions() -> dict[str, str]:
+    """Of the peers, as their own environment has them."""
+    names = ["apricot-select", "coreax", "submodlib", "scikit-learn", "numpy"]
+    code = (
+        "import importlib.metadata as m, json\n"
+        f"print(json.dumps({{d.metadata['Name']: d.version for d in m.distributions() "
+        f"if d.metadata['Name'] in {names!r}}}))"
+    )
+    python = os.environ.get("BICORE_PEERS", sys.executable)
+    return json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True).stdout)

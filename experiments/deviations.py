@@ -1,0 +1,65 @@
+"""Where our runs differ from the paper's, in one list; what can be counted is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from experiments.book import Book
+from experiments.claims import regression
+from experiments.layout import published
+from experiments.marks import by_cause
+from experiments.mnist_tables import streaming_table
+from experiments.stores import GSS_BATCH
+from experiments.streaming import StreamRow
+from experiments.tasks import BATCH
+
+#: What was done in another way.
+WORDS: list[str] = json.loads(Path(__file__).with_name("deviations.json").read_text())
+
+
+def listed(book: Book) -> list[str]:
+    """What was done in another way, then the published numbers that are told apart from ours with
+    the cause, above the paper as well as below."""
+    return [*_protocol(book), *_causes(book)]
+
+
+def _protocol(book: Book) -> list[str]:
+    steps = next(row.steps for row in streaming_table() if isinstance(row, StreamRow))
+    facts = {
+        "steps": steps,
+        "batch": BATCH,
+        "gss_batch": GSS_BATCH,
+        "gss_steps": steps * GSS_BATCH // BATCH,
+        "mixed": _mixed(book),
+        "tested": regression()["tested"],
+    }
+    return [words.format(**facts).strip() for words in WORDS]
+
+
+def _mixed(book: Book) -> str:
+    """Rows whose runs were made with several precisions."""
+    found = []
+    for name in ("imbalanced", "streaming", "streaming-fresh", "continual"):
+        kinds: dict[tuple[str, str], Counter[str]] = {}
+        for record in book.records(name):
+            row = (record["dataset"], record["method"])
+            kinds.setdefault(row, Counter())[record.get("precision", "")] += 1
+        for (problem, key), counts in kinds.items():
+            if len(counts) > 1:
+                parts = " and ".join(f"{count} in {kind}" for kind, count in sorted(counts.items()))
+                found.append(f"{key} of the table {name!r} on {problem} mixes them: {parts}.")
+    return " ".join(found)
+
+
+def _causes(book: Book) -> list[str]:
+    rows = [
+        (
+            place.experiment,
+            line.label if place.memory is None else f"{line.label}, {place.memory} rows",
+            book.cell(place),
+        )
+        for _, line, _, place in published()
+    ]
+    return [f"{labels}: {cause}." for cause, labels in by_cause(rows).items()]

@@ -1,0 +1,13 @@
+"""Selection on a cluster: Dask's workers, and Dask's collections as rows.
+
+``DaskExecutor`` sends parts to the workers of a scheduler; ``DaskShards`` are rows of a Dask array,
+a dataframe or delayed chunks; ``select_from_shards`` takes both. The extra ``bicore[dask]`` has
+what is needed.
+"""
+
+from bicore.shards.dask import DaskExecutor
+from bicore.shards.opening import open_shards
+from bicore.shards.selection import select_from_shards
+from bicore.shards.sources.lazy import DaskShards
+
+__all__ = ["DaskExecutor", "DaskShards", "open_shards", "select_from_shards"]

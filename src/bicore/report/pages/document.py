@@ -1,0 +1,71 @@
+"""A page as one file: style, scripts and facts, under a policy that allows no others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bicore.files import replacing
+
+#: What would end the element that holds the facts, or a line of JavaScript.
+UNSAFE = {letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
+STATIC = "static"
+
+
+def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write the page of some facts; it is written beside and renamed."""
+    with replacing(path) as beside:
+        beside.write_text(document(kind, facts), encoding="utf-8", newline="\n")
+    return Path(path)
+
+
+def document(kind: str, facts: Mapping[str, Any]) -> str:
+    """The page of some facts; ``kind`` names the markup and the script that shows them."""
+    style = _static("page.css")
+    script = _static("common.js") + _static(f"{kind}.js")
+    parts = {
+        "policy": _policy(style, script),
+        "style": style,
+        "script": script,
+        "facts": as_json(facts),
+    }
+    # in one pass: what the facts hold is never looked at for places to fill
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _static(f"{kind}.html"))
+
+
+def as_json(facts: Mapping[str, Any]) -> str:
+    """Facts as JSON that nothing inside an HTML element can be mistaken for markup."""
+    text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
+    for letter, escaped in UNSAFE.items():
+        text = text.replace(letter, escaped)
+    return text
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded, nothing is sent; only this style and this script are obeyed."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _static(name: str) -> str:
+    folder = resources.files("bicore.report.pages") / STATIC
+    return (folder / name).read_text(encoding="utf-8")

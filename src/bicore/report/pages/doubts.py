@@ -1,0 +1,115 @@
+"""Labels that the other rows deny: a model that never saw a row's label says another, and clearly.
+
+Rows are cut into folds, kernel ridge regression is trained on rows of the others, and what it says
+is compared with the label. What the model cannot see stands beside what is wrong: a person looks at
+them, the page does not call them errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore.bilevel.aims import DENIAL, MOST_DENIED
+from bicore.comparison.judges import RidgeJudge, Sample, as_sample
+from bicore.comparison.judges.tuning import drawn
+from bicore.data import Array, Dataset, Targets
+from bicore.report.pages.shown import shortened
+
+FOLDS = 5
+#: Rows that a fold's model is trained on; a fit grows with the third power.
+MOST_TRAINED = 2000
+#: Rows that are asked about, evenly spaced where there are more.
+MOST_ASKED = 20_000
+#: A target is denied from so many deviations on (of normal residuals fewer than one in a million
+#: is); the deviation is known from the median, which a few wrong targets do not move.
+FAR, NORMAL_MEDIAN = 5.0, 0.6745
+#: Characters of what the others say.
+LONGEST = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Doubts:
+    """Rows in doubt, clearest first, and what the others say of them."""
+
+    asked: int
+    rows: Array
+    said: tuple[str, ...]
+
+    def as_json(self, most: int) -> dict[str, Any]:
+        """The first ones, and how many there are."""
+        pairs = zip(self.rows[:most].tolist(), self.said[:most], strict=True)
+        first = [{"row": row, "said": said} for row, said in pairs]
+        rows = self.rows.tolist()
+        return {"asked": self.asked, "count": len(rows), "rows": rows, "first": first}
+
+
+def doubts_of(data: Dataset, targets: Targets, seed: int = 0) -> Doubts:
+    """The rows whose label the other rows deny."""
+    counted = np.flatnonzero(data.weights > 0)
+    spaced = np.linspace(0, len(counted) - 1, min(MOST_ASKED, len(counted))).round()
+    asked = counted[np.unique(spaced.astype(np.int64))]
+    said = _said(data, targets, asked, seed)
+    if targets.classes is None:
+        margins = _deviations(said - targets.values[asked])
+        denied = margins > FAR
+    else:
+        margins, denied = _denied(said, targets.values.reshape(-1)[asked])
+    places = np.flatnonzero(denied)
+    places = places[np.argsort(-margins[places], kind="stable")]
+    words = tuple(_words(targets, said[place]) for place in places)
+    return Doubts(len(asked), asked[places], words)
+
+
+def _denied(shares: Array, labels: Array) -> tuple[Array, Array]:
+    """By how much more the others speak of another class, and whether that is clear.
+
+    Never most of a class: the model does not see it then.
+    """
+    margins = shares.max(1) - shares[np.arange(len(labels)), labels]
+    denied = margins > DENIAL
+    for code in np.unique(labels):
+        if denied[labels == code].mean() > MOST_DENIED:
+            denied[labels == code] = False
+    return margins, denied
+
+
+def _deviations(residuals: Array) -> Array:
+    """The largest residual of a row, in deviations of its target."""
+    sizes = np.abs(residuals)
+    spread = np.median(sizes, axis=0) / NORMAL_MEDIAN
+    scaled = np.divide(sizes, spread, out=np.zeros_like(sizes), where=spread > 0)
+    largest: Array = scaled.max(1)
+    return largest
+
+
+def _words(targets: Targets, said: Array) -> str:
+    if targets.classes is None:
+        return ", ".join(f"{value:.4g}" for value in said.tolist())
+    return shortened(targets.classes.tolist()[int(said.argmax())], LONGEST)
+
+
+def _said(data: Dataset, targets: Targets, asked: Array, seed: int) -> Array:
+    """For each row asked about a share a class, or targets, by a model of other rows."""
+    found = np.zeros((len(asked), targets.outputs))
+    order = np.random.default_rng(seed).permutation(len(asked))
+    for part in np.array_split(order, FOLDS):
+        rest = asked[np.setdiff1d(order, part, assume_unique=True)]
+        if not len(part) or not len(rest):
+            continue
+        rest = np.random.default_rng((seed, len(rest))).permutation(rest)
+        trained, tuning = rest[:MOST_TRAINED], rest[drawn(len(rest), seed)]
+        judge = RidgeJudge().tuned_by(_sample(data, targets, tuning))
+        points, test = (_sample(data, targets, rows) for rows in (trained, asked[part]))
+        found[part] = judge.predictions([points], test, targets.outputs, seed)[0].numpy()
+    return found
+
+
+def _sample(data: Dataset, targets: Targets, rows: Array) -> Sample:
+    cpu = torch.device("cpu")
+    classification = targets.classes is not None
+    labels = targets.values.reshape(-1) if classification else targets.values
+    return as_sample(data.x[rows], labels[rows], np.ones(len(rows)), cpu, classification)

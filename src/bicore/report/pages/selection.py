@@ -1,0 +1,230 @@
+"""The page of a selection: what it is worth, the picks, and what they stand for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore._version import __version__
+from bicore.comparison.answer import Worth
+from bicore.comparison.appraisal import Appraisal
+from bicore.comparison.equivalence import Verdict
+from bicore.comparison.statistics import finite
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, Task, read_targets
+from bicore.errors import InputError
+from bicore.report.pages.document import write_document
+from bicore.report.pages.doubts import doubts_of
+from bicore.report.pages.groups import LONGEST_NAME, Groups, groups_of
+from bicore.report.pages.judged import Judged, judged
+from bicore.report.pages.plane import plane_of
+from bicore.report.pages.shown import Shown, shortened, shown_as
+
+#: Picks, and rows with a doubtful label, that are shown one by one.
+MOST_CARDS, MOST_DOUBTS = 500, 24
+#: The headline of each verdict; what is worth more than random says how much.
+PLAIN = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
+
+
+def page(
+    data: Dataset,
+    coreset: Coreset,
+    path: str | os.PathLike[str],
+    *,
+    appraisal: Appraisal | None = None,
+    name: str = "data",
+    images: Array | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    command: str = "",
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write a selection as one HTML file that opens anywhere and asks the network nothing.
+
+    It begins with what the rows are worth, where an appraisal is given, and shows the picks in
+    their order under a slider over the size, the balance of classes, a map of the data, what each
+    pick gained, who gains and loses by class, labels that the other rows deny, and how to repeat
+    it.
+
+    Parameters
+    ----------
+    data : Dataset
+        What was chosen from.
+    coreset : Coreset
+        What was chosen.
+    path : path
+        The file; it is written beside and renamed.
+    appraisal : Appraisal, optional
+        Of the same coreset: the judge is trained as often as :func:`bicore.worth` would have it,
+        and a few times more on the first picks. Without it the page says nothing of worth.
+    name : str
+        What the page calls the data.
+    images : array (n, height, width[, 3]), optional
+        What rows look like, in 0 … 1.
+    columns : mapping of name to sequence, optional
+        What rows say, a cell for each row.
+    command : str
+        What repeats the selection.
+    notes : sequence of str
+        Sentences that belong beside the parameters.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        Where the coreset is empty, or is not of these data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore import select
+    >>> rng = np.random.default_rng(0)
+    >>> data = Dataset(rng.normal(size=(60, 2)), rng.integers(2, size=60))
+    >>> picks = select(data, size=5, kernel="rbf")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page(data, picks, folder + "/page.html", name="noise").name
+    'page.html'
+    """
+    _check(data, coreset)
+    known = coreset.provenance
+    targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
+    groups = groups_of(targets, len(data))
+    shown = shown_as(data.x, images, columns)
+    view = _View(data, coreset, groups, shown)
+    found = None if appraisal is None else judged(appraisal)
+    facts = {
+        "name": name,
+        "version": __version__,
+        "rows": len(data),
+        "answer": None if found is None else answer(found.worth),
+        "curve": None if found is None else _curve(found),
+        "classes": [] if found is None else [one.as_json() for one in found.by_class],
+        "groups": groups.as_json(),
+        "shown": {"kind": shown.kind, "columns": [shortened(one, 60) for one in shown.columns]},
+        "picks": view.picks(),
+        "doubts": _doubts(view, targets),
+        "parameters": _parameters(coreset),
+        "notes": [*notes, *known.notes],
+        "command": command,
+    }
+    return write_document("selection", facts | view.plane(), path)
+
+
+def answer(worth: Worth) -> dict[str, Any]:
+    """The headline, and the sentences below it."""
+    sentence = f"Your {worth.size} rows are worth {worth.rivals[0]}"
+    headline = PLAIN.get(worth.verdict, sentence)
+    evenly = worth.verdict is Verdict.ENOUGH and worth.rivals[0].verdict is Verdict.MORE
+    return {
+        **worth.as_dict(),
+        "headline": f"{headline}, drawn evenly from the classes" if evenly else headline,
+        "sentence": sentence,
+        "how": worth.how(),
+        "rivals": [{**rival.as_dict(), "words": str(rival)} for rival in worth.rivals],
+    }
+
+
+def _check(data: Dataset, coreset: Coreset) -> None:
+    if not len(coreset):
+        raise InputError("coreset holds no points; there is nothing to show.")
+    if coreset.indices.max() >= len(data):
+        raise InputError(
+            f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
+            "it was made from."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """What a page shows of rows."""
+
+    data: Dataset
+    coreset: Coreset
+    groups: Groups
+    shown: Shown
+
+    def picks(self) -> dict[str, Any]:
+        """Columns of all picks in order, and the first ones as they are shown."""
+        coreset = self.coreset
+        rows = coreset.indices
+        return {
+            "rows": rows.tolist(),
+            "codes": self.groups.codes[rows].tolist(),
+            "labels": [self.label(row) for row in rows.tolist()] if self.ranges else None,
+            "weights": None if coreset.binary else coreset.weights.tolist(),
+            "gains": [finite(value) for value in coreset.gains.tolist()],
+            "objectives": [finite(value) for value in coreset.objectives.tolist()],
+            "empty": coreset.provenance.empty_objective,
+            "cards": [self.shown.of(row) for row in rows[:MOST_CARDS].tolist()],
+        }
+
+    @property
+    def ranges(self) -> bool:
+        """Whether groups are ranges of targets, so that rows of one differ."""
+        return self.groups.kind == "range"
+
+    def label(self, row: int) -> str:
+        """The class of a row, or its targets."""
+        if not self.ranges or self.data.y is None:
+            return self.groups.names[int(self.groups.codes[row])]
+        values = np.ravel(self.data.y[row]).tolist()
+        return shortened(", ".join(f"{one:.4g}" for one in values), LONGEST_NAME)
+
+    def plane(self) -> dict[str, Any]:
+        """The map, and where the picks lie on it."""
+        plane = plane_of(self.data.x, self.coreset.indices)
+        places = plane.places[np.searchsorted(plane.rows, self.coreset.indices)]
+        facts = plane.as_json(self.groups.codes, len(self.data))
+        return {"plane": {**facts, "picks": places.astype(int).tolist()}}
+
+
+def _doubts(view: _View, targets: Targets | None) -> dict[str, Any] | None:
+    """Rows whose label the others deny, as they are shown; None where there is nothing to deny."""
+    if targets is None or (targets.classes is not None and len(targets.classes) < 2):
+        return None
+    facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
+    for one in facts["first"]:
+        one |= {"label": view.label(one["row"]), "shown": view.shown.of(one["row"])}
+    return facts
+
+
+def _curve(found: Judged) -> dict[str, Any]:
+    """The first picks' scores up to the whole selection's, which stand beside random ones."""
+    worth = found.worth
+    return {
+        "metric": worth.metric,
+        "prefixes": [one.as_json() for one in found.prefixes],
+        "whole": {"size": worth.size, "score": worth.score, "spread": worth.spread},
+    }
+
+
+def _parameters(coreset: Coreset) -> list[list[str]]:
+    """Names and values, in words."""
+    known = coreset.provenance
+    regulariser = None
+    if known.inner_reg is not None:
+        form = " a point" if known.per_point else ""
+        regulariser = f"{known.inner_reg:.4g}{form}{' (automatic)' if known.automatic else ''}"
+    values = {
+        "method": known.method,
+        "task": known.task,
+        "kernel": known.kernel,
+        "loss": known.loss,
+        "regulariser": regulariser,
+        "weights": "1 each" if coreset.binary else "learnt",
+        "objective": None if coreset.objective is None else f"{coreset.objective:.6g}",
+        "seed": known.seed,
+        "seconds": f"{known.seconds:.2f}",
+        "status": coreset.message or coreset.status.value,
+        "fingerprint of the data": known.fingerprint,
+        "bicore": __version__,
+    }
+    return [[name, str(value)] for name, value in values.items() if value not in (None, "")]

@@ -1,0 +1,146 @@
+
+/* The page of a comparison. A judge and a size move everything. */
+const { sizes, methods, judges } = facts;
+const state = { place: facts.start, judge: 0 };
+const colours = new Map(methods.map((name, code) => [name, name === facts.random ? "var(--random)" : colourOf(code, false, methods.length)]));
+const own = () => judges[state.judge];
+const at = (method, size) => own().entries.find((one) => one.method === method && one.size === size);
+const better = (a, b) => (own().larger ? b.mean - a.mean : a.mean - b.mean);
+const margin = (entry) => entry.error || 0;
+let moveCurve = () => {};
+
+function drawCurve() {
+  return chart(byId("curve"), 360, (svg, width, height) => {
+    const entries = own().entries;
+    const references = own().references.filter((one) => one.name === "all data");
+    const values = [...entries.flatMap((one) => [one.mean - margin(one), one.mean + margin(one)]), ...references.map((one) => one.mean)];
+    const floor = own().measure === "R²" ? -0.5 : -Infinity;
+    const low = Math.max(floor, Math.min(...values));
+    const high = Math.max(...values, low + 1e-6);
+    const box = { left: 46, right: width - 12, top: 30, bottom: height - 44 };
+    const [first, last] = [sizes[0], sizes[sizes.length - 1]];
+    const x = first === last ? () => (box.left + box.right) / 2 : logarithmic(first, last, box.left + 10, box.right - 10);
+    const y = linear(low, high, box.bottom, box.top);
+    const kept = (value) => Math.max(low, value);
+    const ticks = sizes.length <= 8 ? sizes.map((one) => [one, whole(one)]) : logTicks(first, last, width / 52);
+    axes(svg, box, x, y, ticks, niceTicks(low, high, 5), `${facts.along} (logarithmic)`, own().measure);
+    for (const one of references) {
+      const level = y(one.mean);
+      svg.append(shape("line", { x1: box.left, x2: box.right, y1: level, y2: level, stroke: "var(--soft)", "stroke-dasharray": "2 5" }),
+        shape("text", { x: box.left + 4, y: level + 15 }, one.name));
+    }
+    const marker = shape("line", { y1: box.top, y2: box.bottom, stroke: "var(--ink)", "stroke-width": 1.2, opacity: 0.5 });
+    svg.append(marker);
+    const best = own().entries.filter((one) => one.best).map((one) => one.method);
+    for (const name of [...methods].reverse()) {
+      const series = entries.filter((one) => one.method === name);
+      if (!series.length) continue;
+      const edge = (sign) => series.map((one) => [x(one.size), y(kept(one.mean + sign * margin(one)))]);
+      const wide = best.includes(name) || name === facts.random;
+      svg.append(
+        shape("path", { d: band(edge(1), edge(-1)), fill: colours.get(name), opacity: wide ? 0.16 : 0.07 }),
+        shape("path", { d: way(series.map((one) => [x(one.size), y(kept(one.mean))])), fill: "none", stroke: colours.get(name), "stroke-width": wide ? 2.6 : 1.4, opacity: wide ? 1 : 0.75 }),
+        ...series.map((one) => shape("circle", { cx: x(one.size), cy: y(kept(one.mean)), r: wide ? 3.4 : 2.2, fill: colours.get(name) })));
+    }
+    moveCurve = () => filled(marker, { x1: x(sizes[state.place]), x2: x(sizes[state.place]) }, []);
+    moveCurve();
+  });
+}
+function rank() {
+  const size = sizes[state.place];
+  const entries = own().entries.filter((one) => one.size === size).sort(better);
+  const means = entries.map((one) => one.mean);
+  const all = own().references.map((one) => one.mean);
+  const low = own().larger ? Math.max(0, Math.min(...means, ...all) - 0.05) : 0;
+  const high = Math.max(...means, ...all, low + 1e-9);
+  const width = (value) => 100 * Math.max(0.004, Math.min(1, (value - low) / (high - low)));
+  byId("rank-rows").replaceChildren(...entries.map((one) => {
+    const bar = element("i", {});
+    bar.style.width = `${width(one.mean)}%`;
+    bar.style.background = colours.get(one.method);
+    const line = element("u", {});
+    line.style.left = `${width(one.mean - margin(one))}%`;
+    line.style.width = `${width(one.mean + margin(one)) - width(one.mean - margin(one))}%`;
+    const mark = one.best ? " ★" : one.tied ? " ≈" : one.complete ? "" : ` (${one.seeds})`;
+    const spoken = one.best ? "best" : one.tied ? "may be as good as the best" : "";
+    return element("div", { class: one.best ? "row best" : "row", role: "listitem" },
+      element("span", { class: "name", title: one.method }, one.method),
+      element("span", { class: "bar", "aria-hidden": "true" }, bar, line),
+      element("span", { class: "value" }, `${score(one.mean)}${one.error === null ? "" : ` ± ${score(one.error)}`}`,
+        element("span", { "aria-hidden": "true" }, mark), element("span", { class: "skip" }, ` ${spoken}`)));
+  }));
+  const difference = own().detectable[state.place];
+  byId("rank-words").textContent =
+    `Mean ${own().measure} over seeds ± one standard error, by the ${own().judge} judge. ★ best; ≈ the paired 95% interval of its distance to the best includes zero.` +
+    `${difference === null ? "" : ` These seeds would find a difference of ${score(difference)}.`}`;
+}
+function every() {
+  const last = sizes[sizes.length - 1];
+  const names = methods.filter((name) => own().entries.some((one) => one.method === name));
+  names.sort((a, b) => (at(a, last) && at(b, last) ? better(at(a, last), at(b, last)) : 0));
+  const cell = (name, size) => {
+    const one = at(name, size);
+    if (!one) return "–";
+    return `${score(one.mean)}${one.error === null ? "" : ` ± ${score(one.error)}`}${one.best ? " ★" : one.tied ? " ≈" : ""}`;
+  };
+  const worths = own().entries.some((one) => one.worth !== null);
+  const worth = (name) => sizes.map((size) => at(name, size)).map((one) => (one && one.worth) || "–").join(" / ");
+  const rows = names.map((name) => [name, ...sizes.map((size) => cell(name, size)), ...(worths ? [name === facts.random ? "" : worth(name)] : []),
+    short((at(name, last) || { seconds: null }).seconds)]);
+  for (const one of own().references) rows.push([one.name, ...sizes.map(() => score(one.mean)), ...(worths ? [""] : []), ""]);
+  byId("every-table").replaceChildren(tableOf(`${own().measure} of the ${own().judge} judge`,
+    ["method", ...sizes.map((size) => whole(size)), ...(worths ? ["worth"] : []), "seconds"], rows, sizes.map((_, i) => i + 1)));
+  byId("every-words").textContent = worths
+    ? "Worth: random rows of the same mean score, a number a size, as far as the sizes compared tell."
+    : "";
+}
+function headline() {
+  titled(byId("headline"), own().headlines[state.place]);
+  byId("lede").textContent = own().headlines[state.place] === "Random is enough here"
+    ? `At ${whole(sizes[state.place])} rows no method is clearly better than drawing them at random.`
+    : `Judged by a model trained on each selection alone, on rows that no method saw.`;
+}
+function moveTo(place) {
+  state.place = Math.max(0, Math.min(sizes.length - 1, place));
+  const size = byId("size");
+  size.value = String(state.place);
+  byId("size-words").textContent = `${whole(sizes[state.place])} rows`;
+  byId("now").textContent = own().headlines[state.place];
+  size.setAttribute("aria-valuetext", `${sizes[state.place]} rows. ${own().headlines[state.place]}`);
+  headline();
+  rank();
+  moveCurve();
+}
+function start() {
+  document.title = `${facts.name}: ${methods.length} methods compared · bicore`;
+  byId("kicker").append(element("b", {}, facts.name), ` · ${plural(methods.length, "method")} compared`);
+  byId("curve-caption").textContent = `${own().measure} by ${facts.along}, with a band of one standard error; the numbers are in the tables below.`;
+  const redrawn = drawCurve();
+  if (judges.length > 1) {
+    byId("judge").append(...judges.map((one, place) => element("option", { value: place }, one.judge)));
+    byId("judge-choice").hidden = false;
+    byId("judge").addEventListener("change", () => {
+      state.judge = Number(byId("judge").value);
+      redrawn();
+      every();
+      moveTo(state.place);
+    });
+  }
+  methods.forEach((name) => {
+    const dot = element("i", { "aria-hidden": "true" });
+    dot.style.background = colours.get(name);
+    byId("legend").append(element("li", {}, dot, element("span", { title: name }, name)));
+  });
+  every();
+  if (facts.failed.length) {
+    definitions(byId("failures"), facts.failed);
+    byId("failed").hidden = false;
+  }
+  afterwords();
+  const slider = byId("size");
+  slider.max = String(sizes.length - 1);
+  slider.addEventListener("input", () => moveTo(Number(slider.value)));
+  playing(byId("play"), slider, moveTo);
+  moveTo(facts.start);
+}
+start();

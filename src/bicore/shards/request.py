@@ -1,0 +1,167 @@
+"""What is asked of a selection from shards, and how its points fall into passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bicore.data import Array
+from bicore.errors import InputError, unknown_name
+from bicore.moments.features import FeatureMap, Rows
+from bicore.runtime import Runtime
+from bicore.shards.quotas import check_wish
+from bicore.shards.room import Shape, most_pairs, shape_of
+from bicore.shards.source import ShardSource
+
+#: ρ as a share of the mean of ‖φ‖².
+SHARE = 0.1
+#: Rows that a pass returns in all, and at least of a part.
+SHORTLIST, LEAST_OF_PART = 8192, 16
+#: Points taken from a pass: at least, and as a share of those there are. In trials with 10 000
+#: embeddings the objective stayed within half a percent of one point a pass.
+LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
+#: Exchanges at the end are made among so many rows at most, fewer under a memory limit: their pairs
+#: are held.
+MOST_EXCHANGED = 1500
+#: Passes that look for exchanges, at most.
+ROUNDS = 3
+#: Rows that a feature map is settled on.
+FIRST_ROWS = 1000
+RULES = ("gain", "gradient")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a selection from shards, checked.
+
+    Parameters
+    ----------
+    size : int
+        How many points.
+    features : FeatureMap
+        What rows are compared in; by default the rows, brought to length 1.
+    rule : {"gain", "gradient"}
+        How points are taken from a shortlist.
+    passes : {"auto", "exact"}
+        How many points a pass gives: some, or one, which is exact.
+    inner_reg : float, optional
+        ρ as a share of the mean of ‖φ‖².
+    prior : str or mapping
+        "data", "equal", or shares by label.
+    exchange : bool
+        Whether exchanges are made among the chosen and their runners-up at the end.
+    quotas : "balanced" or mapping, optional
+        One point of every class a round, or the most points by label.
+    skip_bad : bool
+        Whether rows that are not finite are left out and counted; else they are an error.
+    shortlist : int
+        Rows that a pass returns.
+    most_exchanged : int
+        Rows among which exchanges are made, at most: their pairs are held.
+
+    Examples
+    --------
+    >>> Request(10).rule
+    'gain'
+    """
+
+    size: int
+    features: FeatureMap = field(default_factory=lambda: Rows().unit())
+    rule: str = "gain"
+    passes: str = "auto"
+    inner_reg: float = SHARE
+    prior: Any = "data"
+    exchange: bool = True
+    quotas: Any = None
+    skip_bad: bool = False
+    shortlist: int = SHORTLIST
+    most_exchanged: int = MOST_EXCHANGED
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise unknown_name("rule", self.rule, RULES)
+        if self.passes not in ("auto", "exact"):
+            raise unknown_name("passes", self.passes, ("auto", "exact"))
+        check_wish(self.quotas)
+        self._check_regulariser()
+
+    def within(self, runtime: Runtime) -> Request:
+        """The same under a memory limit, where one was given: what is free changes no picks.
+
+        Parameters
+        ----------
+        runtime : Runtime
+            With the limit.
+
+        Returns
+        -------
+        Request
+            With fewer rows among which exchanges are made, where their pairs would not fit.
+        """
+        if runtime.memory is None:
+            return self
+        fits = most_pairs(runtime.memory_bytes())
+        return replace(self, most_exchanged=min(self.most_exchanged, fits))
+
+    def _check_regulariser(self) -> None:
+        if not (np.isfinite(self.inner_reg) and self.inner_reg > 0):
+            raise InputError(
+                f"inner_reg={self.inner_reg!r} is not a positive number; give a share of the mean "
+                "of ‖φ‖² such as 0.1."
+            )
+
+
+def rows_of_a_part(request: Request, parts: int) -> int:
+    """How many rows of each part are looked at closely."""
+    exact = request.passes == "exact"
+    return LEAST_OF_PART if exact else max(LEAST_OF_PART, request.shortlist // parts)
+
+
+def lengths(source: ShardSource, request: Request) -> Shape:
+    """What memory and work of a selection depend on."""
+    parts = len(source.parts)
+    listed = min(source.rows, parts * rows_of_a_part(request, parts))
+    most = request.most_exchanged
+    asked = request.exchange and request.passes != "exact" and request.size < most
+    exchanged = min(most, request.size + listed) if asked else 0
+    return shape_of(
+        source, request.features, request.size, listed, exchanged, request.prior != "data"
+    )
+
+
+def points_of_a_pass(done: int, size: int, exact: bool) -> int:
+    """How many points the next pass gives."""
+    if exact:
+        return 1
+    return min(size - done, max(LEAST_A_PASS, int(SHARE_A_PASS * done)))
+
+
+def passes_left(done: int, size: int, exact: bool) -> int:
+    """How many passes the points that are missing take, exchanges apart."""
+    if exact:
+        return size - done
+    count = 0
+    while done < size:
+        done += points_of_a_pass(done, size, exact)
+        count += 1
+    return count
+
+
+def first_rows(source: ShardSource) -> Array:
+    """What a map is settled on; rows that are not finite are someone else's matter."""
+    rows = np.array(source.read(source.parts[0]).x[:FIRST_ROWS])
+    sound = np.isfinite(rows).reshape(len(rows), -1).all(1)
+    return rows[sound] if sound.any() else np.zeros_like(rows[:1])
+
+
+def size_of(size: Any, rows: int) -> int:
+    """How many points, from a count or a fraction."""
+    count = int(size * rows) if 0 < size < 1 else int(size)
+    if not 1 <= count <= rows or (size >= 1 and count != size):
+        raise InputError(
+            f"size={size!r} is neither a whole number from 1 to the {rows} rows nor a fraction of "
+            "them."
+        )
+    return count

@@ -1,0 +1,160 @@
+"""How a source is read: what is said beside its name, and how much memory it may take."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from bicore.errors import InputError, MemoryLimitError, unknown_name
+from bicore.runtime.context import DEFAULT_MEMORY_SHARE
+from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
+
+#: Bytes of one feature: they become float64.
+NUMBER = 8
+#: A matrix of features and the scaled one beside it.
+COPIES = 2
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The memory that reading may take: asked before it is taken."""
+
+    limit: int
+
+    @classmethod
+    def of(cls, memory: int | str | None) -> Allowance:
+        """A limit as people write it; without one, a share of what is free."""
+        limit = parse_bytes(memory)
+        free = free_bytes(torch.device("cpu")) if limit is None else 0
+        return cls(int(DEFAULT_MEMORY_SHARE * free) if limit is None else limit)
+
+    def need(self, size: int, what: str) -> None:
+        """Refuse what does not fit."""
+        if size > self.limit:
+            raise MemoryLimitError(
+                f"{what} would take {human_bytes(size)}, and the memory limit is "
+                f"{human_bytes(self.limit)}; raise --memory, or take fewer rows with --limit."
+            )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a command says of the data beside their name.
+
+    Parameters
+    ----------
+    target : str, optional
+        The column to predict; several have commas between them.
+    labels : str, optional
+        The file of labels.
+    weight : str, optional
+        The column, or the array, of weights.
+    folder : str, optional
+        Where named data lie.
+    limit : int, optional
+        The first so many rows.
+    allowance : Allowance
+        Memory.
+    features, drop : str, optional
+        Columns that serve as features, and columns that do not.
+    drop_missing_target : bool
+        Rows without a target are left out.
+    decimal : "comma" or "point", optional
+        How fractions are written where a table does not tell.
+    """
+
+    target: str | None = None
+    labels: str | None = None
+    weight: str | None = None
+    folder: str | None = None
+    limit: int | None = None
+    allowance: Allowance = field(default_factory=lambda: Allowance.of(None))
+    features: str | None = None
+    drop: str | None = None
+    drop_missing_target: bool = False
+    decimal: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"limit={self.limit} is below 1; give a number of rows.")
+        if self.decimal not in (None, "comma", "point"):
+            raise unknown_name("decimal", self.decimal, ("comma", "point"))
+
+    def whole(self) -> Reading:
+        """The same for all rows."""
+        return replace(self, limit=None)
+
+    def given(self) -> dict[str, str]:
+        """The options that stand in the command and mean something for some sources only."""
+        options = {
+            "target": self.target,
+            "labels": self.labels,
+            "data-weights": self.weight,
+            "data": self.folder,
+            "features": self.features,
+            "drop": self.drop,
+            "drop-missing-target": "" if self.drop_missing_target else None,
+            "decimal": self.decimal,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each column of a table is for."""
+
+    targets: tuple[str, ...]
+    weight: str | None
+    features: tuple[str, ...]
+    #: Whether the features were named one by one.
+    named: bool
+    dropped: tuple[str, ...]
+
+
+def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
+    """What columns are for, once all that are named are there."""
+    targets = listed("target", reading.target, names)
+    dropped = listed("drop", reading.drop, names)
+    wanted = listed("features", reading.features, names)
+    if reading.weight is not None and reading.weight not in names:
+        raise unknown_name("data-weights", reading.weight, names)
+    if reading.weight in targets:
+        raise InputError(
+            f"--data-weights {reading.weight} is the target column itself; name another column."
+        )
+    if not targets:
+        raise InputError(f"a table needs --target COLUMN; {where} holds {', '.join(names)}.")
+    _refuse_double(where, names)
+    for option, other in (("drop", dropped), ("features", wanted)):
+        both = next((name for name in other if name in targets), None)
+        if both is not None:
+            raise InputError(f"--{option} {both} is the target column itself; leave it out.")
+    both = next((name for name in dropped if name in wanted), None)
+    if both is not None:
+        raise InputError(f"--drop {both} is among --features too; leave one of them out.")
+    free = (name for name in wanted or names if name not in (*targets, reading.weight, *dropped))
+    return Roles(targets, reading.weight, tuple(free), bool(wanted), dropped)
+
+
+def listed(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
+    """Columns as people write them: one, or several with commas between (quoted as in CSV)."""
+    if text is None:
+        return ()
+    if text in names:
+        return (text,)
+    found = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    for name in found:
+        if name not in names:
+            raise unknown_name(option, text if len(found) == 1 else name, names)
+    return tuple(dict.fromkeys(found))
+
+
+def _refuse_double(where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{where} has two columns of one name ({name!r}); rename one.")
+        seen.add(name)

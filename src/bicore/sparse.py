@@ -1,0 +1,223 @@
+"""Rows of which most numbers are zero (counts of words, TF-IDF), held in SciPy's CSR form.
+
+They are cut into rows like any array, and kernels that need inner products and lengths alone see
+them as they are. What needs the numbers of a row side by side says so: nothing makes them dense on
+the way. Arithmetic is in float64, whatever the precision of what is done with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bicore.errors import InputError
+
+#: SciPy's names for what can be turned into CSR without a look at its kind.
+_KINDS = "biuf"
+
+
+class DenseNeeded(InputError, AttributeError):
+    """Sparse rows were given to what looks at dense ones.
+
+    Examples
+    --------
+    >>> issubclass(DenseNeeded, InputError)
+    True
+    """
+
+
+def dense_needed(what: str = "this kernel or method") -> DenseNeeded:
+    """What is raised where somebody looks at the numbers of sparse rows."""
+    return DenseNeeded(
+        f"x is sparse, and {what} looks at dense rows; sparse ones go with kernel='linear' or "
+        "'rbf' (also summed, scaled and normalised): use one, or pass x.toarray() if it fits."
+    )
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether these are sparse rows, as data or as points of a kernel."""
+    return type(x) in (SparseRows, SparsePoints)
+
+
+def sparse_rows(given: Any, name: str) -> SparseRows:
+    """SciPy's sparse matrix of any form, checked: real, finite, at least one row and column."""
+    if given.ndim != 2 or not all(given.shape):
+        raise InputError(
+            f"{name} has shape {given.shape}; at least one row and one column are needed."
+        )
+    if given.dtype.kind not in _KINDS:
+        raise InputError(f"{name} has dtype {given.dtype}; give real numbers.")
+    matrix = given.tocsr()
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (4, 8):
+        matrix = matrix.astype(np.float64)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # the caller's is never written to
+        matrix.sum_duplicates()
+    bad = np.flatnonzero(~np.isfinite(matrix.data))
+    if len(bad):
+        row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+        raise InputError(
+            f"{name} holds {matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}; "
+            "every value must be finite (fill or drop it first)."
+        )
+    return SparseRows(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """The rows of a data set, most of whose numbers are zero.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array or csr_matrix
+        Checked by :func:`sparse_rows`.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = sparse_rows(csr_array([[0.0, 2.0], [1.0, 0.0]]), "x")
+    >>> rows[[1]].shape
+    (1, 2)
+    """
+
+    matrix: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.matrix.shape
+        return int(rows), int(columns)
+
+    @property
+    def ndim(self) -> int:
+        """Two, always."""
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        found: np.dtype[Any] = self.matrix.dtype
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> SparseRows:
+        return SparseRows(self.matrix[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        raise dense_needed()
+
+    def __getattr__(self, name: str) -> Any:
+        # Python asks a value for names such as these before it is whole, when it is unpickled.
+        if name.startswith("__") or name == "matrix":
+            raise AttributeError(name)
+        raise dense_needed()
+
+    def joined(self, other: SparseRows) -> SparseRows:
+        """The rows of both."""
+        from scipy.sparse import vstack
+
+        return SparseRows(vstack([self.matrix, other.matrix], format="csr"))
+
+    def digest_into(self, digest: hashlib._Hash) -> None:
+        """Tell a digest all that these rows are."""
+        matrix = self.matrix
+        digest.update(f"csr{matrix.dtype.str}{self.shape}".encode())
+        for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
+            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+
+    def points(self) -> SparsePoints:
+        """The same as a kernel sees them."""
+        single = self.dtype == np.float32
+        return SparsePoints(self.matrix, torch.float32 if single else torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePoints:
+    """Sparse rows where kernels have tensors of points: cut alike, multiplied by one another.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array or csr_matrix
+        One row a point.
+    dtype : torch.dtype
+        Of what comes out.
+    device : torch.device
+        Where it goes; the products themselves are SciPy's.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> points = sparse_rows(csr_array([[0.0, 2.0], [1.0, 0.0]]), "x").points()
+    >>> points.products(points).tolist()
+    [[4.0, 0.0], [0.0, 1.0]]
+    """
+
+    matrix: Any
+    dtype: torch.dtype
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  # a constant
+    #: To those who choose blocks: the arithmetic is the host's, wherever its results go.
+    is_cuda = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Points and columns."""
+        rows, columns = self.matrix.shape
+        return int(rows), int(columns)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> SparsePoints:
+        places = rows.cpu().numpy() if type(rows) is Tensor else rows
+        return replace(self, matrix=self.matrix[places])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("matrix", "dtype", "device"):
+            raise AttributeError(name)
+        raise dense_needed()
+
+    def numel(self) -> int:
+        """Numbers that are held."""
+        return int(self.matrix.nnz)
+
+    def to(self, *place: Any) -> SparsePoints:
+        """For another device, precision, or those of other points."""
+        changed = self
+        for one in place:
+            kind, where = getattr(one, "dtype", one), getattr(one, "device", one)
+            if type(kind) is torch.dtype:
+                changed = replace(changed, dtype=kind)
+            if type(where) is not torch.dtype:
+                changed = replace(changed, device=torch.device(where))
+        return changed
+
+    def new_empty(self, *shape: int, device: torch.device | None = None) -> Tensor:
+        """A tensor for results."""
+        return torch.empty(*shape, dtype=self.dtype, device=device or self.device)
+
+    def new_ones(self, *shape: int) -> Tensor:
+        """A tensor of ones."""
+        return torch.ones(*shape, dtype=self.dtype, device=self.device)
+
+    def products(self, other: SparsePoints) -> Tensor:
+        """All inner products with other points, in float64 on the host."""
+        left, right = (one.matrix.astype(np.float64, copy=False) for one in (self, other))
+        return torch.from_numpy(np.asarray((left @ right.T).toarray()))
+
+    def squared_lengths(self) -> Tensor:
+        """The inner product of each point with itself, likewise."""
+        squares = self.matrix.astype(np.float64, copy=False).power(2).sum(axis=1)
+        return torch.from_numpy(np.asarray(squares).reshape(-1))
+
+    def apart(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
+        """Squared distances of some pairs by their differences, which do not cancel."""
+        gaps = self[rows].matrix.astype(np.float64) - other[columns].matrix.astype(np.float64)
+        return torch.from_numpy(np.asarray(gaps.power(2).sum(axis=1)).reshape(-1))

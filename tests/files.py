@@ -1,0 +1,21 @@
+"""What the tests of files share."""
+
+from __future__ import annotations
+
+from tests.cli_server import Result
+
+
+def refused(result: Result, *words: str) -> None:
+    """Ended with code 2 and one line that says these words."""
+    assert result.returncode == 2, result.stderr or result.stdout
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for one in words:
+        assert one in result.stderr
+    assert result.stdout == ""
+
+
+def told(result: Result, *words: str) -> None:
+    """Went well, and said these words."""
+    assert result.returncode == 0, result.stderr
+    for one in words:
+        assert one in result.stderr, result.stderr

@@ -1,0 +1,39 @@
+"""Host libraries that are not among the developer's packages: imported, or their tests skipped."""
+
+import importlib.util
+
+import pytest
+import torch
+
+#: Operators that torchvision describes at import, and that its build for a GPU lacks beside a torch
+#: for the CPU; nothing here calls them.
+OPERATORS = ("nms", "qnms")
+_library = []
+
+
+def torchvision_or_skip():
+    """torchvision, also beside a torch that it was not built for."""
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed", allow_module_level=True)
+    try:
+        import torchvision
+    except RuntimeError:
+        import sys
+
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _library.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for name in OPERATORS:
+            _library[0].define(f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor")
+        import torchvision
+    return torchvision
+
+
+def avalanche_or_skip():
+    """Avalanche, which reads images by torchvision."""
+    if importlib.util.find_spec("avalanche") is None:
+        pytest.skip("avalanche-lib is not installed", allow_module_level=True)
+    torchvision_or_skip()
+    import avalanche
+
+    return avalanche

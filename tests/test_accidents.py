@@ -1,0 +1,718 @@
+"""Accidents and hostile files, through the command's real entry point: every line of the list of
+accidents has a test whose name it is."""
+
+import ast
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bicore as library
+from bicore import Coreset
+from tests.helpers import blobs
+
+ROOT = Path(__file__).parents[1]
+#: Whichever folder a process is started in, it finds the package that is tested.
+PLACE = {**os.environ, "PYTHONPATH": str(Path(library.__file__).parents[1])}
+FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
+SELECT = ["select", "data.npz", *FAST, "--size", "5"]
+#: A line of progress at once, whatever the time.
+AT_ONCE = {"bicore.runtime.progress.LINE_EVERY_SECONDS": 0.0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    data = blobs(60)
+    np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
+    np.savez(tmp_path / "targets.npz", x=data.x, y=data.x[:, 0] + 0.1)
+    return tmp_path
+
+
+def one_line(result) -> str:
+    """What a refusal says: a single line of the command's own."""
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("bicore: ")
+    assert "Traceback" not in line
+    return line
+
+
+# ---- 2: bicore kernel, and the lock of a stream
+
+
+def kernel(bicore, folder, **more):
+    return bicore("kernel", "data.npz", "--kernel", "rbf", "--out", "K.npy", cwd=folder, **more)
+
+
+def test_kernel_on_a_full_disk_is_an_error_that_leaves_nothing_behind(bicore, folder):
+    result = kernel(bicore, folder, largest_file=20_000)  # the matrix has 28 800 bytes
+    assert result.returncode == 1
+    assert "28.9 kB are needed" in one_line(result)
+    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "targets.npz"]
+    assert kernel(bicore, folder).returncode == 0
+
+
+@pytest.mark.slow
+def test_kernel_on_a_disk_that_fills_up_while_it_works_keeps_what_is_done(bicore, folder):
+    """Some file systems reserve nothing: then a write fails, by a name and not by a signal."""
+    rows = {"bicore.cli.kernel_file.ROWS": 20}
+    unreserved = {"without": ("os.posix_fallocate",), "largest_file": 12_000, "patch": rows}
+    result = kernel(bicore, folder, **unreserved)
+    assert result.returncode == 1
+    assert "File too large (.K.npy.part)" in one_line_of(result, "bicore:")
+    assert (folder / ".K.npy.part").exists()
+    assert not (folder / "K.npy").exists()
+    assert kernel(bicore, folder, patch=rows).returncode == 0
+    assert np.load(folder / "K.npy").shape == (60, 60)
+
+
+def test_kernel_two_processes_share_no_out(bicore, folder):
+    from bicore.files import hold
+
+    handle = hold(folder / ".K.npy.lock", "K.npy", "wait")
+    result = kernel(bicore, folder)
+    assert result.returncode == 2
+    assert f"K.npy is in use by process {os.getpid()}" in one_line(result)
+    os.close(handle)
+    assert kernel(bicore, folder).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        (".K.npy.part", "symbolic"),
+        pytest.param(".K.npy.lock", "symbolic", marks=pytest.mark.slow),
+        pytest.param(".K.npy.part", "hard", marks=pytest.mark.slow),
+        pytest.param(".K.npy.part", "pipe", marks=pytest.mark.slow),
+    ],
+)
+def test_kernel_follows_no_planted_link(bicore, folder, name, how):
+    precious = folder / "precious"
+    precious.write_bytes(b"precious")
+    plant = {
+        "symbolic": lambda: (folder / name).symlink_to(precious),
+        "hard": lambda: os.link(precious, folder / name),
+        "pipe": lambda: os.mkfifo(folder / name),
+    }
+    plant[how]()
+    result = kernel(bicore, folder)
+    assert result.returncode == 2
+    assert "is not a plain file of its own" in one_line(result)
+    assert precious.read_bytes() == b"precious"
+
+
+@pytest.mark.slow
+def test_kernel_writes_its_note_over_no_planted_link(bicore, folder):
+    precious = folder / "precious"
+    precious.write_bytes(b"precious")
+    (folder / ".K.npy.json").symlink_to(precious)
+    assert kernel(bicore, folder).returncode == 0
+    assert precious.read_bytes() == b"precious"
+
+
+def test_kernel_computes_damaged_blocks_again(folder, monkeypatch, capsys):
+    """Blocks are recognised by their checksums; a note of another job is not believed."""
+    from bicore import RBF, Runtime
+    from bicore.cli import kernel_file as module
+
+    monkeypatch.setattr(module, "ROWS", 20)
+    x = blobs(60).x
+    calls = []
+    plain = RBF.gram
+
+    def gram(self, rows, block=None):
+        calls.append(len(rows))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(self, rows, block)
+
+    monkeypatch.setattr(RBF, "gram", gram)
+    job = {"fingerprint": "f", "kernel": "rbf", "dtype": "float64", "n": 60}
+    out = folder / "K.npy"
+
+    def compute(job=job):
+        module.compute(RBF(0.1), x, out, job, Runtime(device="cpu"), None)
+
+    with pytest.raises(KeyboardInterrupt):
+        compute()
+    part = bytearray(module.part_of(out).read_bytes())
+    part[128 + 8 * 30] ^= 1  # in the first stripe of two
+    module.part_of(out).write_bytes(part)
+    compute()
+    assert len(calls) == 5  # two and one interrupted; then the first again and the third
+    assert "rows from 0 on are damaged on disk" in capsys.readouterr().err
+    np.testing.assert_allclose(np.load(out), RBF(0.1)(x), rtol=1e-12)
+    calls.clear()
+    out.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        compute()
+    compute(job | {"kernel": "other"})
+    assert len(calls) == 6  # all three once more
+
+
+def test_stream_truncates_no_target_of_a_linked_lock(bicore, folder):
+    precious = folder / "precious"
+    precious.write_bytes(b"precious")
+    (folder / "state").mkdir()
+    (folder / "state" / "lock").symlink_to(precious)
+    result = bicore("stream", "data.npz", "--capacity", "5", "--state", "state", cwd=folder)
+    assert result.returncode == 2
+    assert "lock is not a plain file of its own" in one_line(result)
+    assert precious.read_bytes() == b"precious"
+
+
+def test_a_file_beside_is_new_whatever_lies_in_wait(tmp_path, monkeypatch):
+    from bicore import files
+
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / f".a.{os.getpid()}-guessed.part.txt").symlink_to(precious)
+    with pytest.raises(FileExistsError), files.replacing(tmp_path / "a.txt"):
+        pass
+    assert precious.read_bytes() == b"precious"
+
+
+# ---- 3: a finished selection is never lost
+
+
+def rows_in(text: str) -> list[int]:
+    (line,) = [line for line in text.splitlines() if line.startswith("all rows: ")]
+    return [int(word) for word in line.removeprefix("all rows: ").split(",")]
+
+
+@pytest.mark.parametrize("quiet", [["--quiet"], pytest.param([], marks=pytest.mark.slow)])
+def test_a_finished_selection_survives_an_out_that_fails(bicore, folder, quiet):
+    plain = json.loads(bicore(*SELECT, "--json", cwd=folder).stdout)
+    (folder / "old.npz").write_bytes(b"old")
+    result = bicore(*SELECT, "--out", "old.npz", "--force", *quiet, cwd=folder, largest_file=900)
+    assert result.returncode == 1
+    assert rows_in(result.stdout) == plain["indices"]
+    assert "old.npz could not be written (File too large)" in result.stderr
+    assert "could not be kept in any file" in result.stderr
+    assert (folder / "old.npz").read_bytes() == b"old"
+
+
+def test_what_out_could_not_take_is_kept_in_a_fallback_file(bicore, folder):
+    (folder / "t.csv").write_text(
+        "a,b,label\n" + "".join(f"{i},{i * i % 7},{i % 2}\n" for i in range(40))
+    )
+    words = ["select", "t.csv", "--target", "label", *FAST, "--size", "4"]
+    patch = {"bicore.cli.selecting.write_rows": None}  # calling it fails, whatever the reason
+    result = bicore(*words, "--out", "picks.csv", cwd=folder, patch=patch)
+    assert result.returncode == 1
+    kept = re.search(r"are kept in (\S+)\.$", result.stderr.strip().splitlines()[-1])[1]
+    assert Coreset.load(folder / kept).indices.tolist() == rows_in(result.stdout)
+    shown = bicore("show", kept, cwd=folder).stdout
+    assert "To make it again: bicore select t.csv" in shown
+
+
+@pytest.mark.slow
+def test_a_picture_that_fails_takes_nothing_with_it(bicore, folder):
+    patch = {"bicore.cli.selecting.draw": None}
+    result = bicore(*SELECT, "--out", "a.npz", "--picture", "a.png", cwd=folder, patch=patch)
+    assert result.returncode == 1
+    assert "written: a.npz" in result.stdout
+    assert "a.png could not be written" in one_line_of(result, "a.png")
+    assert len(Coreset.load(folder / "a.npz")) == 5
+    assert not list(folder.glob("bicore-selection*"))
+
+
+def one_line_of(result, word: str) -> str:
+    (line,) = [line for line in result.stderr.splitlines() if word in line]
+    return line
+
+
+@pytest.mark.parametrize("as_json", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
+def test_a_finished_selection_survives_a_full_standard_output(bicore, folder, as_json):
+    result = bicore(*SELECT, *as_json, "--quiet", cwd=folder, output="/dev/full")
+    assert result.returncode == 1
+    first, second = result.stderr.strip().splitlines()
+    assert "the points are kept in bicore-selection.npz" in first
+    assert "No space left on device" in second
+    assert len(Coreset.load(folder / "bicore-selection.npz")) == 5
+
+
+@pytest.mark.slow
+def test_what_a_stream_keeps_survives_an_out_that_fails(bicore, folder):
+    words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "state"]
+    result = bicore(
+        *words, "--out", "kept.npz", cwd=folder, patch={"bicore.coreset.Coreset.save": None}
+    )
+    assert result.returncode == 1
+    assert len(rows_in(result.stdout)) == 5
+    assert "state: state" in result.stdout
+    assert list((folder / "state").glob("state-*.npz"))
+
+
+# ---- 5: nothing that a file holds steers a terminal
+
+EVIL = "a\x1b]0;owned\x07\nb\x9b31m\u202ec\x7f"
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]")
+
+
+def harmless(result, lines: int | None = None) -> None:
+    """No steering characters; and no more lines than there are without a line break in a name."""
+    assert not STEERING.search(result.stdout + result.stderr)
+    if lines is not None:
+        assert len((result.stdout + result.stderr).splitlines()) == lines
+
+
+def evil_table(folder, evil: str) -> None:
+    rows = [["x", evil, "label"]]
+    rows += [[str(i % 7), f"{evil}{i % 3}", evil if i % 2 else "plain"] for i in range(40)]
+    with open(folder / "t.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_terminal_injection_by_class_and_column_names(bicore, folder):
+    words = ["select", "t.csv", "--target", "label", *FAST, "--size", "4"]
+    evil_table(folder, "nice")
+    plain = bicore(*words, cwd=folder)
+    assert plain.returncode == 0, plain.stderr
+    evil_table(folder, EVIL)
+    result = bicore(*words, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    harmless(result, len((plain.stdout + plain.stderr).splitlines()))
+    assert r"a\x1b]0;owned\x07\nb\x9b31m\u202ec\x7f" in result.stdout
+    found = bicore(*words, "--json", cwd=folder)
+    harmless(found)
+    assert EVIL in json.loads(found.stdout)["classes"]
+    refused = bicore(*words[:3], f"{EVIL}!", *words[4:], "--quiet", cwd=folder)
+    assert refused.returncode == 2
+    harmless(refused, 1)
+
+
+def test_terminal_injection_by_the_fields_that_show_prints(bicore, folder):
+    names = dict.fromkeys(("method", "task", "kernel", "loss"), EVIL)
+    coreset = Coreset(np.array([1, 2]), message=EVIL).annotated(
+        {**names, "notes": (EVIL,)}, **{EVIL: EVIL, "nested": {EVIL: [EVIL]}}
+    )
+    coreset.save(folder / "evil.npz")
+    plain = Coreset(np.array([1, 2]), message="m").annotated(
+        {**dict.fromkeys(names, "m"), "notes": ("m",)}, m="m", nested={"m": ["m"]}
+    )
+    plain.save(folder / "plain.npz")
+    lines = bicore("show", "plain.npz", cwd=folder).stdout.splitlines()
+    result = bicore("show", "evil.npz", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    harmless(result, len(lines))
+
+
+@pytest.mark.slow
+def test_terminal_injection_by_file_names_and_options(bicore, folder):
+    (folder / EVIL.replace("/", "")).write_text("no table")
+    for words in (
+        ["select", EVIL, "--size", "4"],
+        ["select", "data.npz", "--size", EVIL],
+        ["select", "data.npz", f"--{EVIL}", "4"],
+        ["show", EVIL],
+        ["stream", "data.npz", "--capacity", "4", "--state", EVIL],
+    ):
+        result = bicore(*words, "--quiet" if words[0] != "show" else "--help", cwd=folder)
+        harmless(result)
+
+
+def test_nothing_else_in_the_command_prints():
+    for path in sorted((Path(library.__file__).parent / "cli").glob("*.py")):
+        calls = [
+            ast.unparse(node.func)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        ]
+        printing = {"print", "typer.echo", "sys.stdout.write", "sys.stderr.write"}
+        assert path.name == "telling.py" or not printing.intersection(calls), path.name
+
+
+# ---- 7: bicore compare
+
+COMPARE = ["--seeds", "2", "--sizes", "5", "--kernel", "rbf"]
+
+
+@pytest.mark.slow  # its like is among the fast ones, with those of the command
+def test_compare_on_regression_ends_well_by_default(bicore, folder):
+    result = bicore("compare", "targets.npz", *COMPARE, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("R² of the ridge judge")
+    assert "class-balanced needs classes, and the labels are targets: left out" in result.stderr
+
+
+FEW = [*COMPARE, "--methods", "uniform"]
+
+
+def test_compare_keeps_records_in_a_cache_or_a_named_folder_and_says_where(bicore, folder):
+    result = bicore("compare", "data.npz", *FEW, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    (path,) = (folder / "cache").iterdir()
+    assert f"records: {path}" in result.stdout.splitlines()
+    assert f"rows are kept in {path}" in result.stderr
+    assert not list(folder.glob("*.jsonl"))
+    (folder / "mine").mkdir()
+    found = bicore("compare", "data.npz", *FEW, "--records", "mine", "--json", cwd=folder)
+    assert json.loads(found.stdout)["records"] == f"mine/{path.name}"
+
+
+@pytest.mark.parametrize(
+    "left", [40, *(pytest.param(left, marks=pytest.mark.slow) for left in (0, 1, 13, -1))]
+)
+def test_compare_knows_a_file_with_a_cut_first_line_as_its_own(bicore, folder, left):
+    bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder)
+    head = (folder / "r.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (folder / "r.jsonl").write_bytes(head[:left])
+    result = bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert (folder / "r.jsonl").read_bytes().startswith(head)
+    (folder / "r.jsonl").write_bytes(b'{"mine": ' + head[:left])
+    result = bicore("compare", "data.npz", *FEW, "--records", "r.jsonl", "--quiet", cwd=folder)
+    assert result.returncode == 2
+    assert "is not a file of comparison records" in one_line(result)
+
+
+# ---- 8: one line with the mend
+
+
+def packed(head: object = None, how: int = zipfile.ZIP_STORED, **arrays: object) -> bytes:
+    """A coreset file with some of its parts exchanged."""
+    parts = {
+        "indices": np.array([3, 1]),
+        "weights": np.ones(2),
+        "ids": np.array([3, 1]),
+        "objectives": np.array([0.5, 0.4]),
+        **arrays,
+    }
+    if head is None:
+        head = {"format": 2, "status": "complete", "message": "", "provenance": {}, "details": {}}
+    parts["head"] = np.array(head if isinstance(head, str) else json.dumps(head))
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", how) as archive:
+        for name, value in parts.items():
+            member = BytesIO()
+            np.save(member, value)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return content.getvalue()
+
+
+def changed(**fields: object) -> str:
+    head = {"format": 2, "status": "complete", "message": "", "provenance": {}, "details": {}}
+    return json.dumps({**head, **fields})
+
+
+def plain_array() -> bytes:
+    content = BytesIO()
+    np.save(content, np.arange(3))
+    return content.getvalue()
+
+
+def encrypted() -> bytes:
+    content = bytearray(packed())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.find(mark)
+        while at >= 0:
+            content[at + place] |= 1
+            at = content.find(mark, at + 4)
+    return bytes(content)
+
+
+def flipped() -> bytes:
+    content = bytearray(packed())
+    content[content.find(b"NUMPY") + 130] ^= 255
+    return bytes(content)
+
+
+MALFORMED = {
+    "empty": lambda: b"",
+    "text": lambda: b"hello\n",
+    "an array": plain_array,
+    "cut": lambda: packed()[:-40],
+    "a bit flipped": flipped,
+    "encrypted": encrypted,
+    "compressed": lambda: packed(how=zipfile.ZIP_DEFLATED),
+    "another compression": lambda: packed(how=zipfile.ZIP_LZMA),
+    "no head": lambda: packed().replace(b"head.npy", b"haed.npy"),
+    "head no JSON": lambda: packed("{"),
+    "head a list": lambda: packed("[]"),
+    "head too deep": lambda: packed("[" * 100_000),
+    "status": lambda: packed(changed(status="fine")),
+    "message": lambda: packed(changed(message={"a": 1})),
+    "provenance": lambda: packed(changed(provenance=[1])),
+    "seconds": lambda: packed(changed(provenance={"seconds": "soon"})),
+    "regulariser": lambda: packed(changed(provenance={"inner_reg": [1]})),
+    "notes": lambda: packed(changed(provenance={"notes": "abc"})),
+    "a note": lambda: packed(changed(provenance={"notes": [1]})),
+    "classes": lambda: packed(changed(provenance={"classes": 3})),
+    "details": lambda: packed(changed(details="x")),
+    "indices of fractions": lambda: packed(indices=np.array([0.5, 1.5])),
+    "indices in a square": lambda: packed(indices=np.zeros((2, 2), int)),
+    "indices twice": lambda: packed(indices=np.array([1, 1])),
+    "indices below zero": lambda: packed(indices=np.array([-1, 1])),
+    "indices beyond int64": lambda: packed(indices=np.array([2**64 - 1, 1], np.uint64)),
+    "weights of text": lambda: packed(weights=np.array(["a", "b"])),
+    "weights not finite": lambda: packed(weights=np.array([np.nan, 1.0])),
+    "weights of others": lambda: packed(weights=np.ones(3)),
+    "another format": lambda: packed(changed(format=99)),
+}
+
+
+#: One whose bytes are wrong and one whose words are; the others are read by the same lines.
+QUICK = ("cut", "seconds")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MALFORMED],
+)
+def test_a_malformed_coreset_file_is_refused_by_show_and_initial(bicore, folder, name):
+    (folder / "bad.npz").write_bytes(MALFORMED[name]())
+    for words in (["show", "bad.npz"], [*SELECT, "--initial", "bad.npz", "--quiet"]):
+        result = bicore(*words, cwd=folder)
+        assert result.returncode == 2, result.stderr
+        assert result.stdout == ""
+        assert "bad.npz" in one_line(result)
+
+
+@pytest.mark.slow
+def test_a_whole_coreset_file_is_none_of_these(bicore, folder):
+    (folder / "good.npz").write_bytes(packed())
+    assert bicore("show", "good.npz", cwd=folder).returncode == 0
+    assert bicore(*SELECT, "--initial", "good.npz", cwd=folder).returncode == 0
+    assert bicore("show", ".", cwd=folder).returncode == 2
+
+
+def test_ascii_standard_output_takes_every_sign(bicore, folder):
+    result = bicore("compare", "data.npz", *FEW, cwd=folder, encoding="ascii")
+    assert result.returncode == 0, result.stderr
+    assert "mean +- standard error" in result.stdout
+    assert "* best mean; ~ the paired" in result.stdout
+    assert bicore("select", "--help", encoding="ascii").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.5, 1.0])
+def test_an_interrupt_while_it_starts_ends_in_one_line(folder, after):
+    """Sent when the libraries are being loaded, which a word on standard error tells."""
+    code = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import bicore.cli.starting as s\n"
+        "plain = s.signal.signal\n"
+        "def told(*given):\n"
+        "    plain(*given)\n"
+        "    print('ready', flush=True)\n"
+        "s.signal.signal = told\n"
+        "from bicore.cli.app import main\nmain()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *SELECT],
+        cwd=folder,
+        env=PLACE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in range(3):  # loading the verbs, loaded, loading what works
+            process.stdout.readline()
+        time.sleep(after)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors == "bicore: interrupted while starting; nothing was begun.\n"
+
+
+@pytest.mark.slow
+def test_an_interrupt_that_finds_nothing_to_keep_ends_in_one_line():
+    code = (
+        "import bicore.sources.opening as o\n"
+        "def late(*given, **named): raise KeyboardInterrupt\n"
+        "o.open_source = late\n"
+        "import sys\nsys.argv = ['bicore', 'worth', 'digits', '--size', '5']\n"
+        "from bicore.cli.app import main\nmain()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=PLACE)
+    assert result.returncode == 130
+    assert result.stderr == "bicore: interrupted; there is nothing to keep.\n"
+
+
+def test_a_stream_state_that_is_a_file(bicore, folder):
+    (folder / "file").write_bytes(b"mine")
+    for place in ("file", "file/inside"):
+        result = bicore(
+            "stream", "data.npz", "--capacity", "5", "--state", place, "--quiet", cwd=folder
+        )
+        assert result.returncode == 2
+        assert "a state needs a folder" in one_line(result)
+    assert (folder / "file").read_bytes() == b"mine"
+
+
+# ---- 11: progress, and a quick start
+
+
+def progress_lines(result, word: str) -> list[str]:
+    return [line for line in result.stderr.splitlines() if line.startswith(f"{word} ")]
+
+
+VERBS = {
+    "selecting": SELECT,
+    "streaming": ["stream", "data.npz", "--capacity", "9", "--state", "s", "--batch", "20"],
+    "comparing": ["compare", "data.npz", *FEW],
+    "kernel": ["kernel", "data.npz", "--out", "K.npy", "--kernel", "rbf"],
+}
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["kernel", *(pytest.param(word, marks=pytest.mark.slow) for word in VERBS if word != "kernel")],
+)
+def test_progress_off_a_terminal_is_a_line_now_and_then(bicore, folder, word):
+    lines = progress_lines(bicore(*VERBS[word], cwd=folder, patch=AT_ONCE), word)
+    assert lines
+    assert any("left" in line for line in lines)
+    assert not any("\r" in line for line in lines)
+    for path in ("K.npy", "s/lock", *(f"s/state-{60:015d}.npz",)):
+        (folder / path).unlink(missing_ok=True)
+    quiet = bicore(*VERBS[word], "--quiet", cwd=folder, patch=AT_ONCE)
+    assert not progress_lines(quiet, word)
+    assert not progress_lines(bicore(*VERBS[word], "--force", cwd=folder), word)  # soon done
+
+
+@pytest.mark.slow
+def test_progress_while_reading_says_how_far_it_is(bicore, folder):
+    lines = [f"{i},{i % 7},{i % 2}\n" for i in range(15_000)]
+    (folder / "long.csv").write_text("a,b,label\n" + "".join(lines))
+    patch = AT_ONCE | {"bicore.cli.progress.LOOK_SECONDS": 0.001}
+    words = ["select", "long.csv", "--target", "label", *FAST, "--size", "0"]
+    result = bicore(*words, cwd=folder, patch=patch)
+    assert result.returncode == 2
+    assert all(
+        re.match(r"reading long\.csv  \d+( s|%)", line)
+        for line in progress_lines(result, "reading")
+    )
+    assert progress_lines(result, "reading")
+    assert not progress_lines(bicore(*words, "--quiet", cwd=folder, patch=patch), "reading")
+
+
+@pytest.mark.slow
+def test_progress_while_a_kernel_is_computed_for_a_selection(bicore, folder):
+    words = ["select", "digits", "--kernel", "rbf", "--inner-reg", "0.1", "--size", "1"]
+    result = bicore(*words, "--memory", "25MB", "--exact", cwd=folder, patch=AT_ONCE)
+    assert result.returncode == 0, result.stderr
+    lines = progress_lines(result, "selecting")
+    assert any(re.match(r"selecting preparing  \d+% of a pass", line) for line in lines)
+
+
+def test_help_and_version_load_neither_torch_nor_numpy():
+    verbs = ["select", "estimate", "worth", "compare", "stream", "kernel", "show", "doctor"]
+    code = (
+        "import sys\n"
+        "from bicore.cli.app import main\n"
+        f"for words in [['--version'], ['--help'], *([v, '--help'] for v in {verbs})]:\n"
+        "    sys.argv = ['bicore', *words]\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as stop:\n        assert not stop.code, words\n"
+        "heavy = [n for n in ('torch', 'numpy', 'scipy', 'sklearn', 'rich') if n in sys.modules]\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=PLACE)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("Example: bicore") >= len(verbs)
+
+
+def test_names_of_help_texts_are_those_of_the_library():
+    from bicore.cli import names
+    from bicore.cli.buffers import NAMES
+    from bicore.comparison import appraisal
+    from bicore.comparison.judges import JUDGES
+    from bicore.selectors.registry import METHODS
+
+    assert tuple(JUDGES) == names.JUDGES
+    assert tuple(NAMES) == names.BUFFERS
+    assert (names.SEEDS, names.MOST) == (appraisal.SEEDS, appraisal.MOST)
+    assert set(names.DEFAULT_METHODS) <= set(METHODS)
+    assert set(names.DEFAULT_BUFFERS) <= set(NAMES)
+
+
+def test_public_names_are_loaded_from_where_types_say():
+    source = ast.parse(Path(library.__file__).read_text())
+    (typed,) = [node for node in source.body if isinstance(node, ast.If)]
+    imported = {
+        alias.name: node.module.removeprefix("bicore.")
+        for node in typed.body
+        for alias in node.names
+    }
+    assert imported == library._HOME_OF
+    assert {*imported, "__version__"} == set(library.__all__)
+    assert library.kernels.RBF is library.RBF  # modules are there without an import of their own
+    assert not hasattr(library, "nothing_of_this_name")
+    assert set(library.__all__) <= set(dir(library))
+
+
+def test_doctor_names_only_what_is_used():
+    from bicore.cli.doctor import NEEDED, OPTIONAL
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[]", word)[0] for word in project["dependencies"]}
+    assert set(NEEDED) == needed
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    imports = {"scikit-learn": "sklearn", "pillow": "PIL", "dask": "distributed"}
+    for name in (*NEEDED, *OPTIONAL):
+        assert re.search(rf"(import|from) {imports.get(name, name)}\b", source), name
+
+
+# ---- 12 and 13: options of select, and what a stream wrote
+
+
+def test_select_takes_quotas_strategy_rule_and_prior(bicore, folder):
+    words = [*SELECT, "--json"]
+    y = blobs(60).y
+    balanced = json.loads(
+        bicore(*words[:-2], "6", "--json", "--quotas", "balanced", cwd=folder).stdout
+    )
+    assert np.bincount(y[balanced["indices"]]).tolist() == [2, 2, 2]
+    capped = json.loads(bicore(*words, "--quotas", "0=0,2=1", cwd=folder).stdout)
+    assert np.bincount(y[capped["indices"]], minlength=3).tolist() == [0, 4, 1]
+    chosen = ["--strategy", "greedy", "--rule", "gain", "--prior", "equal", "--quotas", "1=2"]
+    mixed = json.loads(bicore(*words, *chosen, cwd=folder).stdout)
+    expected = library.select(
+        blobs(60).x,
+        y,
+        5,
+        kernel="rbf",
+        inner_reg=0.1,
+        strategy="greedy",
+        rule="gain",
+        prior="equal",
+        quotas={1: 2},
+    )
+    assert mixed["indices"] == expected.indices.tolist()
+
+
+@pytest.mark.slow
+def test_select_refuses_quotas_that_are_none(bicore, folder):
+    for quotas, words_said in (
+        ("7=1", "the class in --quotas='7' is not known"),
+        ("0=many", "is no LABEL=COUNT; for example"),
+        ("some", "quotas='some' is neither 'balanced'"),
+    ):
+        refused = bicore(*SELECT, "--quotas", quotas, "--quiet", cwd=folder)
+        assert refused.returncode == 2
+        assert words_said in one_line(refused)
+
+
+def test_show_says_source_and_command_for_what_stream_wrote(bicore, folder):
+    words = ["stream", "data.npz", "--buffer", "reservoir", "--capacity", "5", "--state", "s"]
+    assert bicore(*words, "--out", "kept.npz", cwd=folder).returncode == 0
+    shown = bicore("show", "kept.npz", cwd=folder).stdout
+    assert "source          data.npz" in shown
+    assert "note            To make it again: bicore stream data.npz --buffer reservoir" in shown

@@ -1,0 +1,263 @@
+"""Kernels of smooth activations against quadrature, and modules that from_module reads or refuses."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bicore import InputError
+from bicore.compat.torch import select_from
+from bicore.kernels import (
+    GELU,
+    Conv,
+    Dense,
+    Erf,
+    GlobalAverage,
+    ReLU,
+    Residual,
+    TangentKernel,
+    from_module,
+)
+from tests.hosts import torchvision_or_skip
+
+KINDS = {
+    "gelu": (GELU(), functional.gelu),
+    "erf": (Erf(), torch.erf),
+}
+#: Variances, and covariances as shares of what they allow: independent, opposite, equal, tiny, large.
+CASES = [
+    (1.0, 1.0, 0.3),
+    (0.4, 2.5, -0.7),
+    (1.7, 1.7, 1.0),
+    (1.7, 1.7, -1.0),
+    (3.0, 0.2, 0.0),
+    (1e-6, 2.0, 0.5),
+    (0.0, 1.0, 0.0),
+]
+
+
+def expected(function, a, b, c, nodes=120):
+    """E f(u)f(u') by Gauss–Hermite quadrature."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    weights = torch.from_numpy(weights / math.sqrt(2 * math.pi))
+    points = torch.from_numpy(points)
+    along = c / math.sqrt(a) if a > 0 else 0.0
+    across = math.sqrt(max(b - along**2, 0.0))
+    u = math.sqrt(a) * points[:, None]
+    other = along * points[:, None] + across * points[None, :]
+    return float((weights[:, None] * weights[None, :] * function(u) * function(other)).sum())
+
+
+def slope_of(function):
+    def slope(u):
+        u = u.detach().requires_grad_()
+        return torch.autograd.grad(function(u).sum(), u)[0]
+
+    return slope
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_maps_are_the_expectations(name, case):
+    layer, function = KINDS[name]
+    a, b, share = case
+    c = share * math.sqrt(a * b)
+    value, slope = layer._maps(*(torch.tensor(one, dtype=torch.float64) for one in (a, b, c)))
+    assert float(value) == pytest.approx(expected(function, a, b, c), abs=1e-7)
+    assert float(slope) == pytest.approx(expected(slope_of(function), a, b, c), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_second_map_is_the_derivative_of_the_first(name):
+    layer, _ = KINDS[name]
+    step = 1e-6
+    for a, b, share in CASES[:2]:
+        c = share * math.sqrt(a * b)
+        beside = torch.tensor([c - step, c, c + step], dtype=torch.float64)
+        value, slope = layer._maps(torch.full_like(beside, a), torch.full_like(beside, b), beside)
+        difference = (value[2] - value[0]) / (2 * step)
+        assert float(slope[1]) == pytest.approx(float(difference), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+def test_equal_points_lie_on_the_diagonal_in_every_shape_of_network(name, kind):
+    layer, _ = KINDS[name]
+    x = np.random.default_rng(0).normal(size=(5, 2, 2, 2))
+    networks = [
+        [Dense(1.3, 0.2), layer, Dense(1.1), layer, Dense()],
+        [Conv(2), Residual((layer, Conv(2)), (Conv(1),)), layer, GlobalAverage(), Dense()],
+    ]
+    for layers in networks:
+        kernel = TangentKernel(layers, kind=kind)
+        rows = x if kernel.spatial else x.reshape(5, -1)
+        whole = kernel(np.concatenate([rows, rows[:2]]))
+        np.testing.assert_allclose(whole[5:, :5], whole[:2, :5], rtol=1e-9)
+        np.testing.assert_allclose(kernel(rows, rows), whole[:5, :5], rtol=1e-9)
+        assert np.linalg.eigvalsh(whole).min() > -1e-9
+        single = kernel(rows.astype(np.float32))
+        np.testing.assert_allclose(single, whole[:5, :5], rtol=1e-4)
+
+
+def test_a_wide_gelu_network_has_this_tangent_kernel():
+    width, sigma_w, sigma_b = 3000, 1.5, 0.3
+    net = nn.Sequential(nn.Linear(4, width), nn.GELU(), nn.Linear(width, 1)).double()
+    kernel = from_module(net, sigma_w=sigma_w, sigma_b=sigma_b)
+    x = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    for value in net.parameters():
+        nn.init.normal_(value)
+    first, _, last = net
+    scale = sigma_w / 2, sigma_w / math.sqrt(width)
+
+    def output(w, b, v, d):
+        hidden = functional.gelu(x @ (w * scale[0]).T + sigma_b * b)
+        return (hidden @ (v * scale[1]).T + sigma_b * d)[:, 0]
+
+    parameters = first.weight, first.bias, last.weight, last.bias
+    jacobian = torch.autograd.functional.jacobian(output, tuple(p.detach() for p in parameters))
+    empirical = sum(part.reshape(3, -1) @ part.reshape(3, -1).T for part in jacobian)
+    most = float(empirical.abs().max())
+    np.testing.assert_allclose(empirical.numpy(), kernel(x).numpy(), rtol=0.08, atol=0.02 * most)
+
+
+class Called(nn.Module):
+    """A small network of images that ends as a function says."""
+
+    def __init__(self, end, activation=torch.relu):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.last = nn.Linear(4, 3)
+        self.end = end
+        self.activation = activation
+
+    def forward(self, x):
+        return self.end(self, self.activation(self.conv(x)))
+
+
+POOLED = (Conv(3, 1, 1, 1.0, 0.05), ReLU(), GlobalAverage(), Dense(1.0, 0.05))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 1).flatten(1)),
+        lambda net, h: net.last(functional.adaptive_avg_pool2d(h, output_size=(1, 1)).flatten(1)),
+        lambda net, h: net.last(h.mean((2, 3))),
+        lambda net, h: net.last(torch.mean(h, dim=[-2, -1])),
+        lambda net, h: functional.log_softmax(net.last(h.mean((2, 3))), dim=1),
+        lambda net, h: net.last(h.mean((2, 3))).softmax(1),
+    ],
+)
+def test_averages_and_final_softmaxes_that_are_called(end):
+    assert from_module(Called(end)).layers == POOLED
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 2).flatten(1)), "to 2"),
+        (lambda net, h: net.last(h.mean(1)), "average pooling"),
+        (lambda net, h: net.last(torch.softmax(h.mean((2, 3)), 1)), "softmax"),
+        (lambda net, h: net.last(h.mean((2, 3))).softmax(dim=0), "softmax"),
+        (lambda net, h: net.last(torch.tanh(h).flatten(1)), "closed form"),
+        (lambda net, h: net.last(functional.gelu(h, approximate="tanh").flatten(1)), "by tanh"),
+    ],
+)
+def test_what_is_refused_names_what_to_call_instead(end, words):
+    with pytest.raises(InputError, match=words) as raised:
+        from_module(Called(end))
+    assert "select_from" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_activations_and_ends_by_module():
+    layers = nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2), nn.LogSoftmax(1)
+    assert from_module(nn.Sequential(*layers)).layers == (Dense(1, 0.05), GELU(), Dense(1, 0.05))
+    erf = Called(lambda net, h: net.last(h.flatten(1)), torch.erf)
+    assert from_module(erf).layers[1] == Erf()
+    for wrong in (nn.GELU("tanh"), nn.Tanh(), nn.Sigmoid(), nn.SiLU()):
+        with pytest.raises(InputError, match="select_from"):
+            from_module(nn.Sequential(nn.Linear(3, 4), wrong, nn.Linear(4, 2)))
+    with pytest.raises(InputError, match="Softmax"):
+        from_module(nn.Sequential(nn.Linear(3, 4), nn.Softmax(1), nn.Linear(4, 2)))
+
+
+@pytest.mark.slow  # importing the compiler is
+def test_a_compiled_module_is_read_as_the_one_it_was_made_from():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    compiled = from_module(torch.compile(net))
+    assert compiled == from_module(net)
+    assert compiled.label == "Sequential"
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.LayerNorm([4, 6, 6])]
+)
+def test_normalisation_is_refused_or_left_out_with_a_notice(norm):
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)
+    )
+    with pytest.raises(InputError, match=r"normalisation='drop'.*select_from"):
+        from_module(net)
+    with pytest.warns(UserWarning, match="normalisation"):
+        kernel = from_module(net, normalisation="drop")
+    plain = nn.Sequential(*(part for part in net if part is not norm))
+    assert kernel.layers == from_module(plain).layers
+    with pytest.raises(InputError, match="normalisation='keep'"):
+        from_module(net, normalisation="keep")
+
+
+#: What becomes of torchvision's models: the layers that are read, or a word of the refusal.
+TORCHVISION = {
+    "resnet18": None,
+    "vgg11": "average pooling",
+    "mobilenet_v2": "ReLU6|one group",
+    "vit_b_16": "cannot be followed",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_torchvision_models_work_or_say_what_to_call(name):
+    models = torchvision_or_skip().models
+    model = getattr(models, name)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with pytest.raises(InputError, match="select_from") as raised:
+            from_module(model)
+        assert "\n" not in str(raised.value)
+        if TORCHVISION[name] is not None:
+            with pytest.raises(InputError, match="(?i)" + TORCHVISION[name]) as raised:
+                from_module(model, normalisation="drop")
+            assert "select_from" in str(raised.value)
+            assert "\n" not in str(raised.value)
+            return
+        kernel = from_module(model, normalisation="drop")
+    assert sum(layer.rectifiers for layer in kernel.layers) == 17
+    found = kernel(np.random.default_rng(0).normal(size=(3, 3, 16, 16)))
+    assert np.linalg.eigvalsh(found).min() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "side", "columns"),
+    [
+        ("resnet18", 32, 512),
+        ("vgg11", 32, 4096),
+        ("mobilenet_v2", 32, 1280),
+        ("vit_b_16", 224, 768),
+    ],
+)
+def test_torchvision_models_embed(name, side, columns):
+    """What the refusals name works: the input of the last layer is the embedding."""
+    model = getattr(torchvision_or_skip().models, name)()
+    images = torch.rand(6, 3, side, side, generator=torch.Generator().manual_seed(0))
+    rows = torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 0, 1, 0, 1]))
+    picked = select_from(rows, 2, model=model, kernel="linear", inner_reg=0.1, batch_size=3)
+    assert len(picked) == 2
+    assert picked.info["embedding_columns"] == columns

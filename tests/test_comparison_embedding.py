@@ -1,0 +1,89 @@
+"""The comparison on an embedding: in pieces, with rows that are kept, and told by whole seeds."""
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+from benchmarks import comparison_embedding, comparison_embedding_page
+from benchmarks.common import write_record
+from benchmarks.comparison_embedding import PARTS, Part, run
+from bicore import Linear
+from bicore.comparison.judges import RidgeJudge
+from bicore.comparison.records import Row
+from bicore.errors import InputError
+from bicore.selectors.registry import METHODS
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Thirty rows of two classes, and a part that takes a few of them."""
+    (tmp_path / "cifar10-embedding").mkdir()
+    rng = np.random.default_rng(0)
+    for name, rows in (("train", 40), ("test", 20)):
+        y = np.arange(rows) % 2
+        x = (rng.normal(size=(rows, 3)) + 3 * y[:, None]).astype(np.float32)
+        np.savez(tmp_path / "cifar10-embedding" / f"{name}.npz", x=x, y=y.astype(np.uint8))
+    part = Part(30, {4: 2, 6: 1}, ("uniform", "class-balanced"), (RidgeJudge(Linear()),), {})
+    monkeypatch.setattr(comparison_embedding, "PARTS", {"pools": part})
+    monkeypatch.setattr(comparison_embedding, "RECORDS", tmp_path / "records")
+    return tmp_path
+
+
+def asked(folder, **facts):
+    given = {
+        "data": str(folder),
+        "rows": str(folder / "rows.jsonl"),
+        "protocol": "aside",
+        "methods": None,
+        "minutes": None,
+        "seeds": 2,
+        "device": "cpu",
+    }
+    return Namespace(**{**given, **facts})
+
+
+def cells(record):
+    return [(row["method"], row["size"], row["seed"]) for row in record["parts"]["pools"]["rows"]]
+
+
+def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
+    assert cells(run(asked(folder, minutes=1e-9))) == []
+    assert "goes on" in capsys.readouterr().err
+    first = run(asked(folder, methods="uniform", seeds=1))
+    assert cells(first) == [("uniform", 4, 0), ("uniform", 6, 0)]
+    capsys.readouterr()
+    whole = run(asked(folder))
+    assert len(cells(whole)) == 6  # of the larger size one seed
+    assert "uniform, 4 points, seed 0" not in capsys.readouterr().err
+    run(asked(folder))
+    assert capsys.readouterr().err == ""
+
+
+def test_where_there_are_no_rows_it_goes_on_from_the_record(folder, monkeypatch, capsys):
+    made = run(asked(folder))
+    write_record("comparison_embedding", made, folder / "records")
+    monkeypatch.setattr(comparison_embedding, "read_record", lambda name: made)
+    capsys.readouterr()
+    again = run(asked(folder, rows=str(folder / "other.jsonl")))
+    assert again["parts"] == made["parts"]
+    assert capsys.readouterr().err == ""
+
+
+def test_methods_that_are_not_known_are_named(folder):
+    with pytest.raises(InputError, match="k-center-of-mass"):
+        run(asked(folder, methods="uniform,k-center-of-mass"))
+
+
+def test_every_method_stands_in_the_comparison_and_fractions_are_deepcores():
+    assert set(PARTS["pools"].methods) == set(METHODS)
+    assert {"v-design", "a-design", "reconstruction"} <= set(PARTS["pools"].of(250, list(METHODS)))
+    assert list(PARTS["fractions"].sizes) == [50, 250, 500, 2500, 5000]
+    assert "batchbald" not in PARTS["pools"].of(250, list(METHODS))
+
+
+def test_only_whole_seeds_are_told():
+    rows = [Row(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
+    assert comparison_embedding_page.complete([*rows, Row("a", 5, 3, 0.5, 0.1)]) == [0, 1, 2]
+    rare = Row("c", 5, 0, 0.5, 0.1)
+    assert comparison_embedding_page.complete([*rows, rare]) == [0, 1, 2]

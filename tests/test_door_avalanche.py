@@ -1,0 +1,171 @@
+"""Avalanche's own strategies and plugins, with rows that bicore keeps."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from bicore import Dataset, InputError
+from bicore.compat.avalanche import CoresetBuffer, CoresetSelection
+from bicore.memory import ReplayMemory
+from bicore.selectors import KCenter
+from bicore.sources import digits
+from tests.hosts import avalanche_or_skip
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_without_avalanche_it_is_named():
+    if importlib.util.find_spec("avalanche") is not None:
+        pytest.skip("avalanche-lib is installed")
+    for make in (CoresetBuffer, CoresetSelection):
+        with pytest.raises(InputError, match="avalanche"):
+            make(10)
+
+
+@pytest.fixture(scope="module")
+def host():
+    return avalanche_or_skip()
+
+
+def rows(keep):
+    x, y = digits()
+    chosen = np.flatnonzero(keep(np.arange(len(y)), y))
+    return TensorDataset(
+        torch.from_numpy(x[chosen]).float().reshape(-1, 1, 8, 8), torch.from_numpy(y[chosen])
+    )
+
+
+def as_data(tensors, task):
+    from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
+
+    labels = tensors.tensors[1].tolist()
+    columns = [
+        DataAttribute(labels, "targets"),
+        DataAttribute([task] * len(labels), "targets_task_labels", use_in_getitem=True),
+    ]
+    return AvalancheDataset([tensors], data_attributes=columns)
+
+
+def benchmark():
+    """Digits two at a time, a hundred rows each to train on and as many to test."""
+    from avalanche.benchmarks import benchmark_from_datasets
+
+    train = [as_data(rows(lambda row, y, t=t: (y // 2 == t) & (row < 700)), t) for t in range(5)]
+    test = [as_data(rows(lambda row, y, t=t: (y // 2 == t) & (row >= 1300)), t) for t in range(5)]
+    return benchmark_from_datasets(train=train, test=test)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
+
+
+def trained(policy, size=50):
+    """The share of all digits that is right after the last task, and the model."""
+    from avalanche.training.plugins import ReplayPlugin
+    from avalanche.training.supervised import Naive
+
+    scenario = benchmark()
+    model = network()
+    plugins = [] if policy is None else [ReplayPlugin(mem_size=size, storage_policy=policy)]
+    strategy = Naive(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        criterion=nn.CrossEntropyLoss(),
+        train_mb_size=10,
+        train_epochs=3,
+        plugins=plugins,
+        evaluator=None,
+    )
+    for experience in scenario.train_stream:
+        strategy.train(experience)
+    x, y = digits()
+    with torch.no_grad():
+        guess = model(torch.from_numpy(x[1300:]).float()).argmax(1).numpy()
+    return float((guess == y[1300:]).mean())
+
+
+POLICIES = {
+    "moments": lambda: CoresetBuffer(50),
+    "a share a task": lambda: CoresetBuffer(50, lambda n: ReplayMemory(KCenter("features"), n)),
+    "reservoir": lambda: CoresetBuffer(50, "reservoir"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_replay_plugin_forgets_less_with_each_memory(host, name):
+    from avalanche.training.storage_policy import ExemplarsBuffer
+
+    policy = POLICIES[name]()
+    assert isinstance(policy, ExemplarsBuffer)
+    assert trained(policy) > 0.55 > trained(None)
+    assert 45 <= len(policy.buffer) <= 50
+    # What is kept are the experiences' own items: images with their label and task.
+    x, y = digits()
+    known = {x[row].astype(np.float32).tobytes(): int(y[row]) for row in range(700)}
+    for image, label, task in policy.buffer:
+        assert known[image.numpy().tobytes()] == int(label)
+        assert task == int(label) // 2
+    assert {int(label) for _, label, _ in policy.buffer} == set(range(10))
+
+
+@pytest.mark.slow
+def test_buffer_and_memory_hold_the_same_rows(host):
+    scenario = benchmark()
+    policy = CoresetBuffer(20)
+    for experience in scenario.train_stream:
+        policy.post_adapt(None, experience)
+        held = {image.numpy().ravel().tobytes() for image, *_ in policy.buffer}
+        kept = policy.memory.snapshot().x.astype(np.float32)
+        assert held == {row.tobytes() for row in kept}
+    policy.resize(None, 8)
+    assert len(policy.buffer) == len(policy.memory) == policy.max_size == 8
+    assert {image.numpy().ravel().tobytes() for image, *_ in policy.buffer} <= held
+
+
+@pytest.mark.slow
+def test_the_old_call_is_the_new_one(host):
+    class Strategy:
+        experience = None
+
+    scenario = benchmark()
+    old, new = CoresetBuffer(20), CoresetBuffer(20)
+    for experience in list(scenario.train_stream)[:2]:
+        strategy = Strategy()
+        strategy.experience = experience
+        old.update(strategy, unused=1)
+        new.post_adapt(None, experience)
+    assert old._rows.tolist() == new._rows.tolist()
+
+
+@pytest.mark.slow
+def test_selection_strategy_inside_a_parametric_buffer(host):
+    from avalanche.training.storage_policy import ParametricBuffer
+
+    choice = CoresetSelection(30, kernel="linear", inner_reg=0.1)
+    for group in ("class", "experience"):
+        assert trained(ParametricBuffer(50, group, choice)) > 0.55
+    data = benchmark().train_stream[0].dataset
+    order = choice.make_sorted_indices(None, data)
+    assert sorted(order) == list(range(len(data)))
+    x = np.stack([image.numpy().ravel() for image, *_ in data])
+    y = np.array([int(label) for _, label, _ in data])
+    direct = choice.selector.select(Dataset(x, y), 30, rng=0)
+    assert order[:30] == direct.indices.tolist()
+
+
+@pytest.mark.slow
+def test_methods_that_look_at_the_model_see_the_strategys(host):
+    class Strategy:
+        model = network()
+
+    data = benchmark().train_stream[0].dataset
+    order = CoresetSelection(10, "icarl", model="strategy").make_sorted_indices(Strategy, data)
+    assert sorted(order) == list(range(len(data)))
+    with pytest.raises(InputError, match="model='strategy'"):
+        CoresetSelection(10, "icarl").make_sorted_indices(Strategy, data)

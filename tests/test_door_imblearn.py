@@ -1,0 +1,113 @@
+"""imbalanced-learn's own checks and pipelines with our under-sampler inside."""
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("imblearn", reason="imbalanced-learn is not installed (extra: imblearn)")
+
+from imblearn.base import is_sampler
+from imblearn.pipeline import make_pipeline
+from imblearn.under_sampling import RandomUnderSampler
+from imblearn.utils.estimator_checks import parametrize_with_checks
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks as parametrize_with_sklearn
+
+from bicore import BilevelSelector, InputError
+from bicore.compat.imblearn import CoresetSampler
+from bicore.compat.sklearn import CoresetClassifier
+from bicore.compat.sklearn import CoresetSampler as Sampler
+from tests.helpers import blobs
+
+PLAIN = BilevelSelector("linear", inner_reg=0.1)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [CoresetSampler(method=PLAIN), CoresetSampler(method="uniform")],
+    expected_failed_checks=lambda _: {},
+)
+def test_imbalanced_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_sklearn([CoresetSampler(method=PLAIN)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def uneven():
+    """Of three classes 20, 8 and 12 rows."""
+    data = blobs(60, classes=3)
+    counts = {0: 20, 1: 8, 2: 12}
+    rows = np.concatenate([np.flatnonzero(data.y == k)[:many] for k, many in counts.items()])
+    return data.x[rows], data.y[rows]
+
+
+def test_counts_are_those_of_imbalanced_learn():
+    x, y = uneven()
+    for strategy in ("auto", "majority", "not minority", {0: 5}, lambda y: {0: 9, 2: 3}):
+        theirs = RandomUnderSampler(sampling_strategy=strategy, random_state=0)
+        expected = Counter(theirs.fit_resample(x, y)[1])
+        for method in (PLAIN, "k-center-features"):
+            sampler = CoresetSampler(sampling_strategy=strategy, method=method)
+            rows, labels = sampler.fit_resample(x, y)
+            assert Counter(labels) == expected
+            assert sampler.sampling_strategy_ == theirs.sampling_strategy_
+            np.testing.assert_array_equal(rows, x[sampler.sample_indices_])
+    two = y < 2
+    ratio = CoresetSampler(sampling_strategy=0.8, method=PLAIN)
+    assert Counter(ratio.fit_resample(x[two], y[two])[1]) == {0: 10, 1: 8}
+
+
+def test_a_class_that_is_not_resampled_stays_whole_and_is_chosen_beside():
+    x, y = uneven()
+    sampler = CoresetSampler(kernel="rbf", inner_reg=0.1)
+    sampler.fit_resample(x, y)
+    assert set(np.flatnonzero(y == 1)) <= set(sampler.sample_indices_)
+    first = sampler.sample_indices_[: int((y == 1).sum())]
+    assert (y[first] == 1).all()
+
+
+def test_a_pipeline_and_a_search_take_it():
+    x, y = uneven()
+    assert is_sampler(CoresetSampler())
+    pipeline = make_pipeline(CoresetSampler(method=PLAIN), LogisticRegression())
+    search = GridSearchCV(pipeline, {"coresetsampler__method": [PLAIN, "uniform"]}, cv=2)
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    search.fit(frame, y)
+    assert search.best_estimator_[0].feature_names_in_.tolist() == list("abcd")
+    assert search.score(frame, y) > 0.5
+
+
+def test_the_sampler_of_scikit_learn_goes_into_a_pipeline_too():
+    x, y = uneven()
+    pipeline = make_pipeline(Sampler(10, kernel="linear", inner_reg=0.1), LogisticRegression())
+    assert pipeline.fit(x, y).score(x, y) > 0.5
+    assert len(pipeline[0].sample_indices_) == 10
+
+
+def test_weights_reach_a_model_that_a_pipeline_would_keep_from_it():
+    x, y = uneven()
+    sampler = CoresetSampler(kernel="rbf", inner_reg=0.1, weights="final")
+    model = CoresetClassifier(LogisticRegression(), sampler).fit(x, y)
+    assert not (model.sampler_.sample_weight_ == 1.0).all()
+    other = CoresetClassifier(LogisticRegression(), RandomUnderSampler()).fit(x, y)
+    assert other.score(x, y) > 0.5
+
+
+def test_what_is_wrong_is_said_before_work():
+    x, y = uneven()
+    with pytest.raises(ValueError, match="Reshape your data"):
+        CoresetSampler().fit_resample(x[:, 0], y)
+    with pytest.raises(ValueError, match="sampling_strategy"):
+        CoresetSampler(sampling_strategy="minority").fit_resample(x, y)
+    with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
+        CoresetSampler(kernel="laplace").fit_resample(sparse.csr_matrix(x), y)
+    with pytest.raises(InputError, match="rfb"):
+        CoresetSampler(kernel="rfb").fit_resample(x, y)

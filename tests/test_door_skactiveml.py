@@ -1,0 +1,81 @@
+"""A cycle of scikit-activeml with our query strategy inside."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("skactiveml", reason="scikit-activeml is not installed (extra: skactiveml)")
+
+from skactiveml.classifier import SklearnClassifier
+from skactiveml.utils import MISSING_LABEL, unlabeled_indices
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from bicore import BilevelSelector
+from bicore.active import query
+from bicore.compat.skactiveml import CoresetQuery
+from tests.helpers import blobs
+
+RBF = BilevelSelector("rbf", inner_reg=0.1)
+
+
+def begun(labelled: int = 6):
+    """Points of three kinds, of which the first few have labels."""
+    data = blobs(60)
+    y = np.full(60, MISSING_LABEL)
+    y[:labelled] = data.y[:labelled]
+    return data, y
+
+
+def test_a_cycle_asks_for_what_has_no_label_and_learns():
+    data, y = begun(0)
+    strategy = CoresetQuery(RBF, random_state=0)
+    assert clone(strategy).get_params()["selector"] is not None
+    model = SklearnClassifier(LogisticRegression(), classes=[0, 1, 2], random_state=0)
+    for _ in range(4):  # the first without a single label
+        asked = strategy.query(data.x, y, batch_size=4)
+        assert len(set(asked.tolist()) & set(unlabeled_indices(y).tolist())) == 4
+        y[asked] = data.y[asked]
+    assert model.fit(data.x, y).score(data.x, data.y) > 0.8
+
+
+def test_it_asks_what_the_library_asks():
+    data, y = begun()
+    asked = CoresetQuery(RBF, random_state=0).query(data.x, y, batch_size=5)
+    direct = query(data.x[:6], data.y[:6], data.x[6:], 5, selector=RBF)
+    assert asked.tolist() == (direct.indices + 6).tolist()
+
+
+@pytest.mark.parametrize("labelled", [0, 6])
+def test_utilities_are_largest_where_it_asks(labelled):
+    data, y = begun(labelled)
+    asked, worth = CoresetQuery(RBF, random_state=0).query(
+        data.x, y, batch_size=3, return_utilities=True
+    )
+    assert worth.shape == (3, 60)
+    assert np.isnan(worth[:, :labelled]).all()
+    assert np.nanargmax(worth, axis=1).tolist() == asked.tolist()
+    assert np.isnan(worth[2, asked[:2]]).all()
+    assert not np.isnan(worth[0, labelled:]).any()
+
+
+def test_candidates_are_rows_or_points():
+    data, y = begun()
+    strategy = CoresetQuery(RBF, random_state=0)
+    some = np.arange(20, 40)
+    by_row = strategy.query(data.x, y, candidates=some, batch_size=3)
+    by_point, worth = strategy.query(
+        data.x, y, candidates=data.x[some], batch_size=3, return_utilities=True
+    )
+    assert by_row.tolist() == (by_point + 20).tolist()
+    assert worth.shape == (3, 20)
+    text = np.where(np.isnan(y), "", np.array(["a", "b", "c"])[data.y])
+    named = CoresetQuery(RBF, missing_label="", random_state=0)
+    assert named.query(data.x, text, candidates=some, batch_size=3).tolist() == by_row.tolist()
+
+
+def test_targets_are_asked_for_too():
+    data, y = begun()
+    y[:6] = data.x[:6, 0]
+    regression = BilevelSelector("rbf", inner_reg=0.1, task="regression")
+    asked = CoresetQuery(regression, random_state=0).query(data.x, y, batch_size=3)
+    assert len(set(asked.tolist()) - set(range(6))) == 3

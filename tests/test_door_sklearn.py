@@ -1,0 +1,176 @@
+"""scikit-learn's and imbalanced-learn's own words and checks on our samplers and models."""
+
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bicore import BilevelSelector, InputError
+from bicore.compat.sklearn import CoresetClassifier, CoresetRegressor, CoresetSampler
+from bicore.selectors.baselines.cover import KCenter
+from tests.helpers import blobs
+
+PLAIN = {"kernel": "linear", "inner_reg": 0.1, "strategy": "greedy", "targets": "given"}
+#: Rows with weight 2 and rows that occur twice are one problem to a model that sees all of them.
+#: Ours sees a share of the rows: of repeated ones another number, and each with its coreset weight.
+OTHER_ROWS = "weights decide which rows are chosen, and a share of repeated rows is another number"
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": OTHER_ROWS,
+    "check_sample_weight_equivalence_on_sparse_data": OTHER_ROWS,
+}
+
+
+def expected(estimator):
+    return EXPECTED if hasattr(estimator, "predict") else {}
+
+
+HALF = CoresetSampler(0.5, rule="gradient", **PLAIN)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        CoresetSampler(0.2, **PLAIN),
+        CoresetSampler(0.2, method="k-center-features"),
+        CoresetClassifier(LogisticRegression(), HALF),
+        CoresetRegressor(Ridge(), HALF),
+    ],
+    expected_failed_checks=expected,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_every_method_is_within_reach():
+    data = blobs()
+    for method in ("k-center-features", KCenter(over="features"), "uniform", "class-balanced"):
+        sampler = CoresetSampler(6, method=method).fit(data.x, data.y)
+        assert len(set(sampler.sample_indices_)) == 6
+    bare = CoresetSampler(6, method="k-center-features").fit(data.x)  # which looks at no labels
+    assert bare.sampling_strategy_ is None
+    assert bare.fit_resample(data.x)[1] is None
+    chosen = BilevelSelector("rbf", inner_reg=0.1)
+    by_selector = CoresetSampler(6, method=chosen).fit(data.x, data.y)
+    assert by_selector.coreset_.provenance.kernel.startswith("rbf")
+    weighted = CoresetSampler(6, method="bilevel-weighted", **PLAIN).fit(data.x, data.y)
+    assert not weighted.coreset_.binary
+    for wrong, words in (
+        ({"method": "k-centre"}, "k-centre"),
+        ({"method": "uniform", "kernel": "rbf"}, "kernel"),
+        ({"method": chosen, "kernel": "rbf"}, "carries its own options"),
+        ({"method": "uniform", "sampling_strategy": "auto"}, "quotas"),
+    ):
+        with pytest.raises(InputError, match=words):
+            CoresetSampler(6, **wrong).fit(data.x, data.y)
+
+
+def test_what_is_wrong_is_said_in_the_words_of_the_library():
+    data = blobs()
+    sampler = CoresetSampler(6, **PLAIN)
+    with pytest.raises(ValueError, match="Reshape your data"):
+        sampler.fit(data.x[:, 0], data.y)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        sampler.fit(data.x)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        sampler.fit(np.where(data.x > 1, np.nan, data.x), data.y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        sampler.fit(data.x, data.y[:-1])
+    for options in ({"kernel": "laplace"}, {"method": "k-center-features"}):
+        with pytest.raises(TypeError, match=r"Sparse data was passed.* dense data is required"):
+            CoresetSampler(6, **options).fit(sparse.csr_matrix(data.x), data.y)
+
+
+def test_a_sampler_tells_names_and_counts():
+    data = blobs()
+    frame = pd.DataFrame(data.x, columns=list("abcd"))
+    sampler = CoresetSampler(9, sampling_strategy="auto", **PLAIN).fit(frame, data.y)
+    assert sampler.feature_names_in_.tolist() == list("abcd")
+    assert sampler.sampling_strategy_ == {0: 3, 1: 3, 2: 3}
+    images = CoresetSampler(5, **PLAIN).fit(data.x.reshape(40, 1, 2, 2), data.y)
+    assert len(images.sample_indices_) == 5
+
+
+class Remembers(LogisticRegression):
+    """A model that says which weights it saw."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.seen_ = sample_weight
+        return super().fit(X, y, sample_weight)
+
+
+def test_learnt_weights_reach_the_model():
+    data = blobs()
+    learnt = CoresetSampler(12, weights="final", **PLAIN)
+    model = CoresetClassifier(Remembers(), learnt).fit(data.x, data.y)
+    weights = model.sampler_.sample_weight_
+    assert not (weights == 1.0).all()
+    np.testing.assert_allclose(model.estimator_.seen_, weights / weights.mean())
+    rows = model.sampler_.sample_indices_
+    direct = LogisticRegression().fit(data.x[rows], data.y[rows], weights / weights.mean())
+    np.testing.assert_allclose(model.predict_proba(data.x), direct.predict_proba(data.x))
+    piped = CoresetClassifier(make_pipeline(StandardScaler(), Remembers()), learnt)
+    np.testing.assert_allclose(
+        piped.fit(data.x, data.y).estimator_[-1].seen_, weights / weights.mean()
+    )
+    plain = CoresetClassifier(Remembers(), CoresetSampler(12, **PLAIN)).fit(data.x, data.y)
+    assert plain.estimator_.seen_ is None  # weights of 1 are none
+    with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
+        CoresetClassifier(KNeighborsClassifier(1), learnt).fit(data.x, data.y)
+    assert not hasattr(CoresetClassifier(KNeighborsClassifier(1)), "decision_function")
+
+
+def test_a_model_reads_targets_as_its_kind_does():
+    data = blobs()
+    whole = np.arange(40)  # forty classes to a classifier
+    model = CoresetRegressor(Ridge(), CoresetSampler(10, **PLAIN)).fit(data.x, whole)
+    assert model.sampler_.coreset_.provenance.task == "regression"
+    assert model.sampler.task == "auto"
+    model = CoresetClassifier(LogisticRegression(), CoresetSampler(10, **PLAIN))
+    model.fit(data.x, data.y.astype(float))
+    assert model.sampler_.coreset_.provenance.task == "classification"
+    assert set(model.classes_) <= {0.0, 1.0, 2.0}
+
+
+def test_a_search_reaches_the_sampler():
+    data = blobs()
+    model = CoresetClassifier(LogisticRegression(), CoresetSampler(5, **PLAIN))
+    search = GridSearchCV(model, {"sampler__size": [3, 12]}, cv=2).fit(data.x, data.y)
+    assert search.best_params_["sampler__size"] in (3, 12)
+    assert len(search.best_estimator_.sampler_.sample_indices_) in (3, 12)
+
+
+def test_sparse_rows_come_out_sparse():
+    data = blobs()
+    for form in (sparse.csr_matrix, sparse.coo_array):
+        rows, labels = CoresetSampler(6, **PLAIN).fit_resample(form(data.x), data.y)
+        dense, _ = CoresetSampler(6, **PLAIN).fit_resample(data.x, data.y)
+        assert sparse.issparse(rows)
+        np.testing.assert_array_equal(rows.toarray(), dense)
+        assert len(labels) == 6
+
+
+@pytest.mark.parametrize(
+    ("host", "module", "name"),
+    [
+        ("imblearn", "bicore.compat.imblearn", "CoresetSampler"),
+        ("skactiveml", "bicore.compat.skactiveml", "CoresetQuery"),
+    ],
+)
+def test_a_door_without_its_house_says_how_to_get_it(monkeypatch, host, module, name):
+    for known in [one for one in sys.modules if one.partition(".")[0] == host]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.setitem(sys.modules, host, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    door = getattr(importlib.import_module(module), name)
+    monkeypatch.delitem(sys.modules, module)  # nobody else is to find this one
+    with pytest.raises(InputError, match=rf"pip install 'bicore\[{host}\]'"):
+        door()

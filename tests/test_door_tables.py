@@ -1,0 +1,158 @@
+"""Columns of lists in tables of other libraries, and Hugging Face data sets."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from bicore import Coreset, Dataset, InputError, select
+from bicore.frames import arrow_lists
+from tests.helpers import blobs
+
+ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
+LABELS = ["a", "b", "a", "b", "b", "a"]
+
+
+def arrow_column(kind: pa.DataType) -> pa.ChunkedArray:
+    whole = pa.array(ROWS.tolist(), type=kind)
+    return pa.chunked_array([whole[:4], whole[4:]])
+
+
+def frames():
+    """The same embedding in every way that a table has it."""
+    lists = arrow_column(pa.list_(pa.float32()))
+    yield "arrow lists", lists, np.float32
+    yield "arrow fixed", arrow_column(pa.list_(pa.float32(), 2)), np.float32
+    yield "arrow array", lists.combine_chunks(), np.float32
+    yield "arrow table", pa.table({"embedding": lists}), np.float32
+    yield "pandas arrays", pd.Series(list(ROWS)), np.float32
+    yield "pandas lists", pd.Series(ROWS.tolist()), np.float64
+    yield "pandas frame", pd.DataFrame({"embedding": list(ROWS)}), np.float32
+    held = pd.Series(lists.combine_chunks(), dtype=pd.ArrowDtype(pa.list_(pa.float32())))
+    yield "pandas arrow", held, np.float32
+    yield "objects", np.array([*ROWS, None], dtype=object)[:-1], np.float32
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype"), [pytest.param(*rest, id=name) for name, *rest in frames()]
+)
+def test_lists_in_a_column_are_rows(column, dtype):
+    data = Dataset(column, LABELS)
+    assert data.x.dtype == dtype
+    np.testing.assert_array_equal(data.x, ROWS)
+
+
+def test_polars_lists_are_rows():
+    polars = pytest.importorskip("polars", reason="polars is not installed (extra: doors)")
+    frame = polars.DataFrame({"embedding": ROWS.tolist(), "label": LABELS})
+    single = frame["embedding"].cast(polars.List(polars.Float32))
+    for column in (single, single.to_frame(), single.cast(polars.Array(polars.Float32, 2))):
+        data = Dataset(column, frame["label"])
+        assert data.x.dtype == np.float32
+        np.testing.assert_array_equal(data.x, ROWS)
+    plain = frame.select(polars.col("embedding").list.get(0).alias("first"), polars.lit(1.0))
+    assert Dataset(plain).x.shape == (6, 2)
+    chosen = Coreset(np.array([4, 0]), np.array([0.5, 2.0])).select(frame)
+    assert chosen["label"].to_list() == ["b", "a"]
+    assert chosen["weight"].to_list() == [0.5, 2.0]
+    with pytest.raises(InputError, match="'label' already"):
+        Coreset(np.array([4])).select(frame, weight="label")
+
+
+def test_a_column_of_arrow_is_not_copied():
+    """The numbers of one chunk are those of the array."""
+    column = pa.FixedSizeListArray.from_arrays(pa.array(ROWS.ravel()), 2)
+    found = arrow_lists(column, "x")
+    assert found is not None
+    address = column.values.buffers()[1].address
+    assert found.__array_interface__["data"][0] == address
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.chunked_array([pa.array([[1.0, 2.0]]), pa.array([[3.0]])]), "row 1 holds a list of 1"),
+        (pa.array([[1.0, 2.0], None]), "x holds nan at row 1"),
+        (pd.Series([[1.0, 2.0], [3.0]]), "row 1 holds a list of 1"),
+        (pd.Series([[1.0, 2.0], None]), "row 1 holds None"),
+        (pd.Series([["a", "b"], ["c", "d"]]), "give numbers"),
+        (pd.Series(["ab", "cd"]), "x holds values that are not numbers|give numbers"),
+        (pd.Series([{"a": 1}, {"a": 2}]), "not numbers"),
+    ],
+)
+def test_what_is_no_matrix_is_refused_by_its_row(column, words):
+    with pytest.raises(InputError, match=words):
+        Dataset(column)
+
+
+@pytest.fixture
+def embedded(tmp_path):
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (extra: huggingface)"
+    )
+    data = blobs()
+    kinds = datasets.Features(
+        {
+            "embedding": datasets.Sequence(datasets.Value("float32")),
+            "label": datasets.ClassLabel(names=["red", "green", "blue"]),
+            "text": datasets.Value("string"),
+            "count": datasets.Value("float64"),
+        }
+    )
+    rows = {
+        "embedding": data.x.tolist(),
+        "label": data.y.tolist(),
+        "text": [f"row {number}" for number in range(len(data))],
+        "count": np.linspace(1, 2, len(data)).tolist(),
+    }
+    datasets.Dataset.from_dict(rows, features=kinds).save_to_disk(tmp_path / "embedded")
+    return datasets.load_from_disk(tmp_path / "embedded")
+
+
+def test_a_data_set_goes_in_and_its_rows_come_out(embedded):
+    from bicore.compat.huggingface import from_hf
+
+    data = from_hf(embedded, x="embedding", y="label", weight="count")
+    assert data.x.dtype == np.float32
+    np.testing.assert_array_equal(data.x, blobs().x.astype(np.float32))
+    np.testing.assert_array_equal(data.y, blobs().y)
+    assert data.weights[-1] == 2.0
+    coreset = select(data, 7, kernel="rbf", inner_reg=0.1, weights="final")
+    chosen = coreset.select(embedded)
+    assert chosen["text"][:] == [f"row {row}" for row in coreset]
+    np.testing.assert_array_equal(chosen["weight"][:], coreset.weights)
+    assert chosen.features["label"].names == ["red", "green", "blue"]
+    assert embedded.select(coreset)["text"][:] == chosen["text"][:]
+    with pytest.raises(InputError, match="'text' already"):
+        coreset.select(embedded, weight="text")
+
+
+def test_what_was_selected_and_shuffled_stays_so(embedded):
+    from bicore.compat import huggingface
+
+    part = embedded.shuffle(seed=1).select(range(5, 25))
+    data = huggingface.from_hf(part, x="embedding", y="text")
+    assert data.y.tolist() == part["text"][:]
+    np.testing.assert_array_equal(data.x, np.array(part["embedding"][:], dtype=np.float32))
+
+
+def test_parts_are_put_together(embedded, monkeypatch):
+    from bicore.compat import huggingface
+
+    monkeypatch.setattr(huggingface, "ROWS_AT_ONCE", 7)
+    data = huggingface.from_hf(embedded, x=["count", "label"], y="text")
+    assert data.x.shape == (40, 2)
+    assert data.y[39] == "row 39"
+    np.testing.assert_array_equal(data.x[:, 1], blobs().y)
+
+
+def test_data_sets_that_lack_something_are_refused(embedded):
+    from bicore.compat.huggingface import from_hf
+
+    with pytest.raises(InputError, match="embeding"):
+        from_hf(embedded, x="embeding", y="label")
+    lacking = embedded.map(lambda row: {"text": None} if row["text"] == "row 3" else row)
+    with pytest.raises(InputError, match="y='text' has no value in row 3"):
+        from_hf(lacking, x="embedding", y="text")
+    with pytest.raises(InputError, match="from_hf"):
+        select(embedded, 5)

@@ -1,0 +1,185 @@
+"""Arrays in files as people, accidents and enemies leave them, through the command."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from tests.files import refused, told
+
+X = np.random.default_rng(0).normal(size=(60, 4))
+Y = np.arange(60) % 2
+WORDS = ("select", "--method", "uniform", "--size", "2", "--json")
+
+
+def header(shape, dtype="<f8"):
+    """The first bytes of an array of this shape, whatever follows."""
+    file = io.BytesIO()
+    described = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue()
+
+
+def stored(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive(path, members, compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", compression) as made:
+        for name, content in members.items():
+            made.writestr(f"{name}.npy", content)
+
+
+# 6. Decompression bombs.
+
+
+def test_6_an_npz_that_unpacks_beyond_the_limit_is_refused_by_its_header(command, tmp_path):
+    rows = 250_000  # 8 MB in 8 kB
+    archive(tmp_path / "bomb.npz", {"x": header((rows, 4)) + bytes(rows * 32), "y": stored(Y)})
+    assert (tmp_path / "bomb.npz").stat().st_size < 100_000
+    refused(
+        command(*WORDS, "bomb.npz", "--memory", "1MB"),
+        "bomb.npz, array 'x' of shape 250000×4 would take 8 MB, and the memory limit is 1 MB",
+    )
+    told(command(*WORDS, "bomb.npz", "--memory", "1MB", "--limit", "60"), "60 points")
+
+
+def test_6_whole_numbers_are_counted_as_the_floats_they_become(command, tmp_path):
+    np.savez_compressed(tmp_path / "bytes.npz", x=np.zeros((60, 4000), np.uint8), y=Y)
+    refused(command(*WORDS, "bytes.npz", "--memory", "1MB"), "would take 1.92 MB")
+
+
+def test_6_a_sparse_matrix_is_written_out_only_where_it_fits(command, tmp_path):
+    np.save(tmp_path / "y.npy", Y)
+    wide = scipy.sparse.csr_array((np.ones(60), (np.arange(60), np.arange(60))), (60, 10**6))
+    scipy.sparse.save_npz(tmp_path / "wide.npz", wide)
+    words = [*WORDS, "wide.npz", "--labels", "y.npy", "--memory", "20MB"]
+    refused(
+        command(*words), "a sparse matrix, written out as 60×1000000 numbers, would take 480 MB"
+    )
+
+
+# 8. Damaged, encrypted, of unknown compression; lying headers.
+
+
+def encrypted(path):
+    archive(path, {"x": stored(X), "y": stored(Y)})
+    content = bytearray(path.read_bytes())
+    content[6] |= 1  # the flag in the member's own header …
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # … and in the directory
+    path.write_bytes(content)
+
+
+def unknown_compression(path):
+    archive(path, {"x": stored(X), "y": stored(Y)})
+    content = bytearray(path.read_bytes())
+    content[8] = 99
+    content[content.index(b"PK\x01\x02") + 10] = 99
+    path.write_bytes(content)
+
+
+def damaged(path):
+    archive(path, {"x": stored(X), "y": stored(Y)})
+    content = bytearray(path.read_bytes())
+    content[200] ^= 255
+    path.write_bytes(content)
+
+
+BROKEN = {
+    "encrypted": (encrypted, "encrypted"),
+    "of unknown compression": (unknown_compression, "compression"),
+    "damaged": (damaged, "not a readable .npz file"),
+    "a text": (lambda path: path.write_text("x, y"), "not a readable .npz file"),
+    "empty": (lambda path: archive(path, {}), "has no array 'x'; it holds nothing"),
+    "a member that is no array": (
+        lambda path: archive(path, {"x": b"hello", "y": stored(Y)}),
+        "not a readable .npz file",
+    ),
+    "a shape that is not there": (
+        lambda path: archive(path, {"x": header((60, 4)) + bytes(32), "y": stored(Y)}),
+        "array 'x' is cut short: 32 of the 1920 bytes",
+    ),
+    "a negative shape": (
+        lambda path: archive(path, {"x": header((-60, -4)), "y": stored(Y)}),
+        "not a readable .npz file",
+    ),
+    "values of no bytes": (
+        lambda path: archive(path, {"x": header((10**15,), "|V0"), "y": stored(Y)}),
+        "not a readable .npz file",
+    ),
+    "fields": (
+        lambda path: archive(path, {"x": stored(np.zeros(60, "f8,i4")), "y": stored(Y)}),
+        "give numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_8_an_npz_that_is(command, tmp_path, name):
+    write, words = BROKEN[name]
+    write(tmp_path / "b.npz")
+    refused(command(*WORDS, "b.npz"), words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (header((10**12, 4)), "would take 32 TB"),
+        (header((60, 4)) + bytes(100), "is cut short: 100 of the 1920 bytes that its header"),
+        (stored(X)[:50], "not a readable .npy file"),
+        (b"\x93NUMPY\x01\0\xff\xff{", "not a readable .npy file"),
+        (b"", "not a readable .npy file"),
+    ],
+)
+def test_8_an_npy_whose_header_lies(command, tmp_path, content, words):
+    (tmp_path / "x.npy").write_bytes(content)
+    np.save(tmp_path / "y.npy", Y)
+    refused(command(*WORDS, "x.npy", "--labels", "y.npy"), words)
+
+
+# 10. Sparse matrices.
+
+
+def test_10_a_sparse_npz_is_read_with_labels_beside_or_inside_it(tmp_path, command):
+    from bicore.sources import open_source
+
+    sparse = scipy.sparse.csr_array(X * (X > 0))
+    scipy.sparse.save_npz(tmp_path / "s.npz", sparse)
+    np.save(tmp_path / "y.npy", Y)
+    parts = {"data": sparse.data, "indices": sparse.indices, "indptr": sparse.indptr}
+    np.savez(tmp_path / "both.npz", **parts, shape=sparse.shape, format="csr", y=Y)
+    beside = open_source(str(tmp_path / "s.npz"), labels=str(tmp_path / "y.npy"), limit=50)
+    inside = open_source(str(tmp_path / "both.npz"))
+    np.testing.assert_array_equal(inside.data.x, X * (X > 0))
+    np.testing.assert_array_equal(beside.data.x, inside.data.x[:50])
+    told(command(*WORDS, "s.npz", "--labels", "y.npy"), "60 points of 4 features")
+    refused(command(*WORDS, "s.npz"), "has no array 'y'", "--labels FILE.npy")
+    scipy.sparse.save_npz(tmp_path / "c.npz", sparse.tocsc())
+    refused(command(*WORDS, "c.npz", "--labels", "y.npy"), "by 'csc'; store it by rows")
+    np.savez(
+        tmp_path / "evil.npz",
+        **parts | {"indices": sparse.indices + 99},
+        shape=sparse.shape,
+        format="csr",
+        y=Y,
+    )
+    refused(command(*WORDS, "evil.npz"), "evil.npz is not a readable .npz file")
+
+
+def test_10_arrays_are_what_numpy_reads(tmp_path):
+    """Other byte orders, columns that lie together, text and whole numbers, with and without a
+    limit."""
+    from bicore.sources import open_source
+
+    arrays = [X.astype(">f4"), np.asfortranarray(X), (X * 9).astype(np.int16), X[:, :, None, None]]
+    for x in arrays:
+        for y in (Y, Y.astype(str), X[:, :2]):
+            np.savez(tmp_path / "a.npz", x=x, y=y)
+            for limit in (None, 7):
+                data = open_source(str(tmp_path / "a.npz"), scale="none", limit=limit).data
+                np.testing.assert_array_equal(data.x, x[:limit])
+                np.testing.assert_array_equal(data.y, y[:limit])

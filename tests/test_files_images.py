@@ -1,0 +1,101 @@
+"""Folders of images as cameras, archives and enemies leave them, through the command."""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.files import refused, told
+
+WORDS = ("select", "--method", "uniform", "--size", "2", "--json", "pictures")
+
+
+def picture(path, number=0, size=(5, 5)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 255, size, dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(4):
+        picture(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", number)
+    return tmp_path / "pictures"
+
+
+def large(path, width, height):
+    """A PNG of zeros by its header, of a few bytes."""
+
+    def chunk(kind, content):
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    begin = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", begin) + chunk(b"IDAT", zlib.compress(bytes(99)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(body + chunk(b"IEND", b""))
+
+
+def test_6_images_beyond_the_limit_are_refused_by_their_headers(command, tmp_path):
+    for label in "ab":
+        large(tmp_path / "pictures" / label / "1.png", 9000, 9000)
+    refused(
+        command(*WORDS, "--memory", "1GB"),
+        "2 images of 9000×9000 pixels would take 11.7 GB, and the memory limit is 1 GB",
+    )
+
+
+def test_8_an_image_above_pillows_limit(command, folder):
+    for side in (12_000, 30_000):  # of which Pillow warns, and which it refuses
+        large(folder / "a" / "0.png", side, side)
+        refused(command(*WORDS), "0.png has more than the 89478485 pixels that Pillow opens")
+
+
+def test_8_a_class_folder_that_is_not_utf8(command, folder):
+    name = os.fsdecode(b"caf\xe9")
+    try:
+        (folder / "a").rename(folder / name)
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    result = command(*WORDS, "--out", "picks.csv")
+    refused(result, "caf\\xe9/0.png is a name that is not UTF-8; rename the class folder")
+
+
+def test_9_what_macos_leaves_behind_is_passed_over(command, folder):
+    (folder / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
+    (folder / "__MACOSX" / "a").mkdir(parents=True)
+    (folder / "__MACOSX" / "a" / "._0.png").write_bytes(b"\0\5\x16\7")
+    told(command(*WORDS), "4 grey images of 5×5 in 2 class folders")
+
+
+def test_9_images_that_lie_elsewhere_are_counted(command, folder):
+    picture(folder / "a" / "more" / "deep" / "1.png")
+    picture(folder / "2.png")
+    picture(folder / "3.png")
+    told(
+        command(*WORDS),
+        "4 grey images",
+        "1 images lie deeper than FOLDER/CLASS/IMAGE and are left out",
+        "2 images lie in no class folder and are left out",
+    )
+
+
+def test_9_a_folder_of_folders_of_classes_names_the_one_to_give(command, folder):
+    folder.rename(folder.parent / "train")
+    (folder.parent / "pictures").mkdir()
+    (folder.parent / "train").rename(folder / "train")
+    refused(command(*WORDS), "deeper than pictures/CLASS/IMAGE.png only", "such as pictures/train")
+
+
+def test_8_other_files_called_images_start_no_other_program(command, folder):
+    (folder / "a" / "0.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\n"
+    )
+    refused(command(*WORDS), "0.png cannot be decoded as an image (cannot identify")

@@ -1,0 +1,483 @@
+"""The tables people really have, through the command: what is read, what is said, what is refused.
+
+The names of the tests, with those of ``test_files_arrays`` and ``test_files_images``, are the list.
+"""
+
+import bz2
+import gzip
+import json
+import sys
+from datetime import datetime, timedelta
+
+import numpy as np
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from tests.files import refused, told
+
+ROWS = 60
+
+
+def table(folder, name, columns, delimiter=","):
+    """A text table; returns its words for the command."""
+    lines = [delimiter.join(columns)]
+    lines += [delimiter.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def numbers(seed=0, rows=ROWS):
+    return np.random.default_rng(seed).normal(size=rows).round(3).tolist()
+
+
+def labels(rows=ROWS):
+    return ["ab"[row % 2] for row in range(rows)]
+
+
+SELECT = ("select", "--method", "uniform", "--size", "2", "--json")
+
+
+@pytest.fixture
+def read(command):
+    """What a selection by chance says of a file: notes, rows and features cost nothing else."""
+
+    def run(name, *words, verb=SELECT, **rest):
+        return command(*verb, name, *words, **rest)
+
+    return run
+
+
+# 1. Text columns with many values; --limit and --memory hold while reading.
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """As many tail numbers as a large table has, in few rows and under a smaller bound."""
+    folder = tmp_path_factory.mktemp("many")
+    rows = 2400
+    columns = {
+        "tail": [f"N{row % 100}" for row in range(rows)],
+        "one": numbers(rows=rows),
+        "label": labels(rows),
+    }
+    table(folder, "many.csv", columns)
+    return folder
+
+
+def test_1_a_text_column_of_many_values_becomes_frequencies_with_a_note(many, monkeypatch):
+    from bicore.sources import columns, open_source
+
+    path = str(many / "many.csv")
+    assert open_source(path, target="label").data.x.shape == (2400, 101)
+    monkeypatch.setattr(columns, "MOST_INDICATORS", 2400 * 100 - 1)
+    source = open_source(path, target="label", scale="none")
+    assert source.data.x.shape == (2400, 2)
+    np.testing.assert_allclose(source.data.x[:, 0], np.log(24 / 2400))
+    assert any("tail (100 values → how often each occurs" in note for note in source.notes)
+
+
+def test_1_the_memory_limit_holds_while_features_are_made(command, many):
+    words = ["select", many / "many.csv", "--target", "label", "--size", "2", "--method", "uniform"]
+    refused(
+        command(*words, "--memory", "2MB"),
+        "2400 rows of 101 features would take 3.88 MB, and the memory limit is 2 MB",
+        "--limit",
+    )
+    refused(command(*words, "--memory", "30kB"), "the cells of the first")
+    told(command(*words, "--memory", "2MB", "--limit", "1000"), "left out columns: tail")
+
+
+def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
+    from bicore.sources import arrow, delimited, open_source
+
+    table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
+    monkeypatch.setattr(delimited, "LONGEST", 2**12)
+    plain = arrow.limited
+    seen = []
+    monkeypatch.setattr(
+        delimited,
+        "limited",
+        lambda batches, reading: plain((seen.append(1) or one for one in batches), reading),
+    )
+    assert len(open_source(str(tmp_path / "long.csv"), target="label", limit=10).data) == 10
+    assert len(seen) == 1
+
+
+def test_1_a_long_text_among_the_labels_is_held_against_the_memory_limit(read, tmp_path):
+    table(tmp_path, "t.csv", {"a": numbers(), "label": ["x" * 200_000, *labels()[1:]]})
+    refused(read("t.csv", "--target", "label", "--memory", "20MB"), "the target 'label' as text")
+
+
+# 4. Row numbers; --drop, --features, --drop-missing-target.
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "...1", "id", "rownames"])
+def test_4_a_column_that_numbers_the_rows_is_no_feature(read, tmp_path, name):
+    table(tmp_path, "t.csv", {name: range(1, ROWS + 1), "a": numbers(), "label": labels()})
+    result = read("t.csv", "--target", "label")
+    told(result, f"left out columns: {name or '(unnamed)'} (row numbers")
+    assert "60 points of 1 features" in result.stderr
+
+
+def test_4_columns_that_number_no_rows_stay(read, tmp_path):
+    columns = {"": numbers(), "id": np.repeat(range(20), 3), "row": ["4", *range(1, ROWS)]}
+    table(tmp_path, "t.csv", {**columns, "time": range(ROWS), "label": labels()})
+    told(read("t.csv", "--target", "label"), "numeric columns: (unnamed), id, row, time")
+
+
+def test_4_a_row_number_that_is_asked_for_is_a_feature(read, tmp_path):
+    table(tmp_path, "t.csv", {"id": range(ROWS), "a": numbers(), "label": labels()})
+    told(read("t.csv", "--target", "label", "--features", "id"), "numeric columns: id\n")
+
+
+def test_4_features_and_drop_name_columns(read, tmp_path):
+    columns = {"a": numbers(), "b": numbers(1), "c,d": numbers(2), "label": labels()}
+    table(tmp_path, "t.tsv", columns, "\t")
+    words = ["t.tsv", "--target", "label"]
+    told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
+    told(read(*words, "--features", 'a,"c,d"'), "features are those named: a, c,d")
+    refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
+    refused(read(*words, "--drop", "label"), "--drop label is the target column itself")
+    refused(read(*words, "--features", "a,b", "--drop", "b"), "--drop b is among --features too")
+    refused(read("digits", "--drop", "a"), "--drop a means nothing for digits")
+
+
+def test_4_rows_without_a_target_are_left_out_when_asked(read, tmp_path):
+    table(tmp_path, "t.csv", {"a": numbers(), "label": ["", "NA", *labels()[2:]]})
+    refused(
+        read("t.csv", "--target", "label"),
+        "has no value in row 0 (and 1 more)",
+        "--drop-missing-target",
+    )
+    words = ["t.csv", "--target", "label", "--drop-missing-target", "--out", "picks.csv"]
+    result = read(*words)
+    told(result, "58 points", "2 rows without a target are left out")
+    chosen = json.loads(result.stdout)
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    written = (tmp_path / "picks.csv").read_text().splitlines()[1:]
+    assert [f"{lines[row + 1]},1.0" for row in chosen["rows"]] == written
+    assert chosen["rows"] == [row + 2 for row in chosen["indices"]]
+
+
+def test_4_a_pipe_drops_columns_and_rows_alike(command):
+    rows = [f"{i},{i * 0.5},{'' if i == 3 else 'ab'[i % 2]}" for i in range(140)]
+    text = "\n".join(["id,b,y", *rows]) + "\n"
+    words = ["stream", "-", "--target", "y", "--capacity", "5", "--buffer", "reservoir"]
+    words += ["--state", "s", "--drop-missing-target", "--drop"]
+    refused(
+        command(*words, "b", "--quiet", input=text),
+        "no column can serve as a feature: id (row numbers",
+    )
+    result = command(*words, "id", "--json", input=text)
+    told(result, "numeric columns: b", "dropped columns: id")
+    assert json.loads(result.stdout)["position"] == 139
+
+
+# 8. Targets that no number holds.
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("inf", "is inf in row 3; targets must be finite"),
+        ("1e999", "is inf in row 3"),
+        ("99999999999999999999", "beyond whole numbers of 64 bits"),
+        ("-99999999999999999999", "beyond whole numbers of 64 bits"),
+    ],
+)
+def test_8_a_target_that_is_infinite_or_beyond_64_bits(read, tmp_path, value, words):
+    whole = value.lstrip("-").isdigit()
+    target = [row if whole else row / 2 for row in range(ROWS)]
+    table(tmp_path, "t.csv", {"a": numbers(), "y": [*target[:3], value, *target[4:]]})
+    refused(read("t.csv", "--target", "y"), words)
+
+
+def test_8_a_feature_that_is_infinite_is_named(read, tmp_path):
+    table(tmp_path, "t.csv", {"a": ["-inf", *numbers()[1:]], "label": labels()})
+    refused(read("t.csv", "--target", "label"), "the column 'a' holds -inf in row 0", "--drop")
+
+
+# 9. Words that misled.
+
+
+def test_9_a_tsv_has_a_target(read, tmp_path):
+    table(tmp_path, "t.tsv", {"a, b and c": numbers(), "label": labels()}, "\t")
+    told(read("t.tsv", "--target", "label"), "numeric columns: a, b and c")
+
+
+def comma(values):
+    return [str(value).replace(".", ",") for value in values]
+
+
+def test_9_decimal_commas_are_numbers(read, tmp_path):
+    from bicore.sources import open_source
+
+    columns = {"a": comma(numbers()), "b": ["1.234,5", *comma(numbers(1))[1:]], "y": labels()}
+    table(tmp_path, "t.csv", columns, ";")
+    told(read("t.csv", "--target", "y"), "numeric columns: a (decimal commas), b (decimal commas)")
+    x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
+    assert x[:, 0].tolist() == numbers()
+    assert x[0, 1] == 1234.5
+    table(tmp_path, "r.csv", {"a": numbers(), "y": comma(numbers(1))}, ";")
+    target = open_source(str(tmp_path / "r.csv"), target="y").data.y
+    assert target.tolist() == numbers(1)
+
+
+def test_9_a_comma_that_may_be_either_gets_the_right_advice(read, tmp_path):
+    from bicore.sources import open_source
+
+    columns = {"a": numbers(), "b": [f'"1,{100 + row}"' for row in range(ROWS)], "y": labels()}
+    table(tmp_path, "t.csv", columns)
+    told(read("t.csv", "--target", "y"), "numbers such as 1,100", "--decimal point or --decimal")
+    refused(read("t.csv", "--target", "b"), "target column 'b' holds numbers such as 1,100")
+    for decimal, first in (("point", 1100), ("comma", 1.1)):
+        source = open_source(str(tmp_path / "t.csv"), target="y", decimal=decimal, scale="none")
+        assert source.data.x[0, 1] == first
+    refused(read("t.csv", "--target", "y", "--decimal", ","), "decimal=',' is not known")
+    columns["b"][0] = '"1,234,567"'
+    table(tmp_path, "t.csv", columns)
+    told(read("t.csv", "--target", "y"), "b (commas at thousands)")
+
+
+def test_9_a_timestamp_is_no_class(read, tmp_path):
+    times = [(datetime(2020, 1, 1) + timedelta(hours=row)).isoformat() for row in range(ROWS)]
+    table(tmp_path, "t.csv", {"a": numbers(), "when": times})
+    refused(read("t.csv", "--target", "when"), "'when' holds dates or times, such as 2020-01-01T00")
+    typed = pyarrow.table({"a": numbers(), "when": [datetime(2020, 1, 1)] * ROWS})
+    pyarrow.parquet.write_table(typed, tmp_path / "t.parquet")
+    refused(read("t.parquet", "--target", "when"), "'when' holds dates or times")
+    table(tmp_path, "n.csv", {"a": numbers(), "name": [f"name {row}" for row in range(ROWS)]})
+    told(read("n.csv", "--target", "name"), "60 classes of text; is it the column to predict?")
+
+
+def test_9_tolerance_goes_with_size_auto(command):
+    result = command("select", "digits", "--size", "5", "--tolerance", "0.1")
+    refused(result, "--tolerance 0.1 goes with --size auto")
+
+
+def test_9_columns_of_extreme_numbers_are_scaled_like_others(tmp_path):
+    from bicore.sources import open_source
+
+    plain = np.array(numbers())
+    columns = {"a": plain, "b": plain * 1e307, "c": plain * 1e-300, "label": labels()}
+    columns["d"] = [1.7e308, -1.7e308] * (ROWS // 2)
+    table(tmp_path, "t.csv", columns)
+    x = open_source(str(tmp_path / "t.csv"), target="label").data.x
+    np.testing.assert_allclose(x[:, 1], x[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(x[:, 2], x[:, 0], rtol=1e-9)
+    assert x[:, 3].tolist() == [1.0, -1.0] * (ROWS // 2)
+
+
+# 10. Formats and habits.
+
+
+def csv_text():
+    lines = ["a,city,when,label"]
+    for row, (a, label) in enumerate(zip(numbers(), labels(), strict=True)):
+        lines.append(
+            f"{'' if row == 3 else a},{['Bern', 'Oslo'][row % 2]},2020-01-{row % 28 + 1:02},{label}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def json_text():
+    names, *rows = (line.split(",") for line in csv_text().splitlines())
+    cells = ([float(row[0]) if row[0] else None, *row[1:]] for row in rows)
+    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in cells)
+
+
+def typed():
+    rows = [json.loads(line) for line in json_text().splitlines()]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns["when"] = [datetime.fromisoformat(one).date() for one in columns["when"]]
+    return pyarrow.table(columns)
+
+
+def zstd(text):
+    return pyarrow.Codec("zstd").compress(text.encode(), asbytes=True)
+
+
+def arrow_stream(path):
+    with (
+        pyarrow.OSFile(str(path), "wb") as file,
+        pyarrow.ipc.new_stream(file, typed().schema) as to,
+    ):
+        to.write_table(typed())
+
+
+WRITERS = {
+    "t.csv": lambda path: path.write_text(csv_text()),
+    "t.txt": lambda path: path.write_text(csv_text().replace(",", "|")),
+    "t.tsv": lambda path: path.write_text(csv_text().replace(",", "\t")),
+    "t.csv.gz": lambda path: path.write_bytes(gzip.compress(csv_text().encode())),
+    "t.CSV.BZ2": lambda path: path.write_bytes(bz2.compress(csv_text().encode())),
+    "t.csv.zst": lambda path: path.write_bytes(zstd(csv_text())),
+    "t.jsonl": lambda path: path.write_text(json_text()),
+    "t.jsonl.gz": lambda path: path.write_bytes(gzip.compress(json_text().encode())),
+    "t.parquet": lambda path: pyarrow.parquet.write_table(typed(), path),
+    "t.feather": lambda path: pyarrow.feather.write_feather(typed(), path),
+    "old.feather": lambda path: pyarrow.feather.write_feather(typed(), path, version=1),
+    "t.arrow": arrow_stream,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_10_every_format_gives_the_same_features(read, tmp_path, name):
+    from bicore.sources import open_source
+
+    WRITERS["t.csv"](tmp_path / "t.csv")
+    WRITERS[name](tmp_path / name)
+    plain, found = (open_source(str(tmp_path / one), target="label") for one in ("t.csv", name))
+    assert found.data.fingerprint() == plain.data.fingerprint()
+    assert found.notes == plain.notes
+
+
+def test_10_each_format_is_read_by_the_command(read, tmp_path):
+    for name in ("t.csv.zst", "t.jsonl", "t.feather"):
+        WRITERS[name](tmp_path / name)
+        result = read(name, "--target", "label", "--out", "picks.csv", "--force")
+        told(result, "numeric columns: a (1 missing → median)", "categorical columns: city")
+        assert "time columns: when (dates → days, place in year, week)" in result.stderr
+        assert (tmp_path / "picks.csv").read_text().startswith("a,city,when,label,weight\n")
+
+
+def test_10_parts_of_dates_are_what_the_guide_says(tmp_path):
+    from bicore.sources import open_source
+
+    times = ["2021-07-02 06:00", "2020-01-01 00:00", "2020-12-31 18:00", ""] * 3
+    table(
+        tmp_path,
+        "t.csv",
+        {"when": times, "at": ["06:00", "18:30:00", "0:00", "NA"] * 3, "y": labels(12)},
+    )
+    x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
+    assert x.shape == (12, 7 + 3)
+    day = (datetime(2021, 7, 2) - datetime(1970, 1, 1)).days
+    angles = [2 * np.pi * 182 / 365.2425, 2 * np.pi * (day % 7) / 7, np.pi / 2]
+    parts = [part(angle) for angle in angles for part in (np.cos, np.sin)]
+    np.testing.assert_allclose(x[0, :7], [day + 0.25, *parts], atol=1e-12)
+    np.testing.assert_allclose(x[0, 7:], [0.25, 0, 1], atol=1e-12)
+    assert x[3, 0] == x[2, 0]  # the median of the days
+    scaled = open_source(str(tmp_path / "t.csv"), target="y").data.x
+    np.testing.assert_allclose(scaled[:, 1:7], x[:, 1:7])  # points of circles stay on them
+
+
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        (["5.1.2013", "31.12.2013"], datetime(2013, 1, 5)),
+        (["1/5/2013 3:04 PM", "12/31/2013 11:00 AM"], datetime(2013, 1, 5, 15, 4)),
+        (["5/1/2013", "31/12/2013"], datetime(2013, 1, 5)),
+        (["2013-01-05T10:00:00+02:00", "2013-01-06T10:00:00Z"], datetime(2013, 1, 5, 8)),
+        (["2013/1/5", "2013/12/31"], datetime(2013, 1, 5)),
+    ],
+)
+def test_10_dates_as_people_write_them(tmp_path, texts, first):
+    from bicore.sources import open_source
+
+    table(tmp_path, "t.csv", {"when": texts * 30, "y": labels()})
+    x = open_source(str(tmp_path / "t.csv"), target="y", scale="none").data.x
+    assert x[0, 0] == (first - datetime(1970, 1, 1)) / timedelta(days=1)
+
+
+def test_10_dates_that_may_be_either_are_text(read, tmp_path):
+    table(tmp_path, "t.csv", {"a": numbers(), "when": ["5/1/2013", "1/2/2013"] * 30, "y": labels()})
+    told(read("t.csv", "--target", "y"), "categorical columns: when (2 values)")
+
+
+def test_10_lists_in_parquet_are_features(read, tmp_path):
+    from bicore.sources import open_source
+
+    rows = np.random.default_rng(0).normal(size=(ROWS, 4))
+    lists = rows.tolist()
+    lists[5] = None
+    ragged = [[1.0] * (1 + row % 2) for row in range(ROWS)]
+    for name, kind in (
+        ("t.parquet", pyarrow.list_(pyarrow.float32())),
+        ("f.feather", pyarrow.list_(pyarrow.float64(), 4)),
+    ):
+        made = pyarrow.table({"v": pyarrow.array(lists, kind), "r": ragged, "y": labels()})
+        write = pyarrow.parquet.write_table if name.endswith("t") else pyarrow.feather.write_feather
+        write(made, tmp_path / name)
+        source = open_source(str(tmp_path / name), target="y", scale="none")
+        np.testing.assert_allclose(source.data.x[6:], rows[6:], rtol=1e-6)
+        np.testing.assert_allclose(source.data.x[5], np.median(np.delete(rows, 5, 0), 0), rtol=1e-6)
+    result = read("t.parquet", "--target", "y", "--features", "v")
+    told(result, "list columns: v (4 numbers, 4 missing → median)")
+    told(read("t.parquet", "--target", "y"), "r (lists that are not numbers of one length)")
+
+
+def test_10_types_of_parquet_are_what_they_say(tmp_path):
+    from decimal import Decimal
+
+    from bicore.sources import open_source
+
+    columns = {
+        "truth": [row % 2 == 0 for row in range(ROWS)],
+        "money": [Decimal(row).scaleb(-2) for row in range(ROWS)],
+        "span": [timedelta(seconds=row / 2) for row in range(ROWS)],
+        "word": pyarrow.array(["x", "y", None] * 20).dictionary_encode(),
+        "small": pyarrow.array(range(ROWS), pyarrow.uint8()),
+        "deep": [{"a": 1}] * ROWS,
+        "none": pyarrow.nulls(ROWS),
+        "label": pyarrow.array(range(ROWS), pyarrow.int16()),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    source = open_source(str(tmp_path / "t.parquet"), target="label", scale="none")
+    assert "numeric columns: money, span, small" in source.notes
+    assert "categorical columns: truth (2 values), word (2 values)" in source.notes
+    assert (
+        "left out columns: deep (values of a kind that is not read), none (empty)" in source.notes
+    )
+    np.testing.assert_allclose(source.data.x[:, 2:4], np.outer(range(ROWS), [0.01, 0.5]))
+    assert source.data.y.tolist() == list(range(ROWS))
+
+
+def test_10_several_targets_are_numbers(read, tmp_path):
+    from bicore.sources import open_source
+
+    table(tmp_path, "t.csv", {"a": numbers(), "y": numbers(1), "z": range(ROWS), "t": labels()})
+    y = open_source(str(tmp_path / "t.csv"), target="y,z").data.y
+    assert y.tolist() == [[a, b] for a, b in zip(numbers(1), range(ROWS), strict=True)]
+    verb = ("select", "--kernel", "linear", "--inner-reg", "0.1", "--size", "3", "--json")
+    told(read("t.csv", "--target", "y, z", "--drop", "t", verb=verb), "numeric columns: a\n")
+    refused(read("t.csv", "--target", "y,t"), "'t' holds text, and several targets must be numbers")
+    refused(read("t.csv", "--target", "y,x"), "target='x' is not known")
+
+
+def test_10_numbers_as_python_reads_them_stay_numbers(read, tmp_path):
+    odd = ["+1.5", " 2 ", "1e3", "-.5", "5.", "1_000"]
+    table(tmp_path, "t.csv", {"a": odd * 10, "y": labels()})
+    told(read("t.csv", "--target", "y"), "numeric columns: a\n")
+
+
+def test_10_without_pyarrow_a_plain_message(monkeypatch, read, tmp_path):
+    table(tmp_path, "t.csv", {"a": numbers(), "y": labels()})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused(read("t.csv", "--target", "y"), "pip install 'bicore[tables]'")
+
+
+DAMAGED = {
+    "cut.csv.gz": lambda: gzip.compress(csv_text().encode())[:-30],
+    "no.csv.zst": lambda: csv_text().encode(),
+    "empty.csv": lambda: b"",
+    "header.csv": lambda: b"a,label\n",
+    "utf16.csv": lambda: csv_text().encode("utf-16"),
+    "late.csv": lambda: csv_text().encode() + b"1,\xff,2020-01-01,a\n",
+    "double.csv": lambda: b"a,a,label\n1,2,x\n",
+    "no.jsonl": lambda: b'{"a": 1, "label": 0}\n{"a": ',
+    "deep.jsonl": lambda: b'{"a": ' + b"[" * 100_000,
+    "empty.jsonl": lambda: b"\n\n",
+    "cut.parquet": lambda: b"PAR1 and nothing",
+    "cut.feather": lambda: b"ARROW1 and nothing",
+    "no.arrow": lambda: b"\xff\xff\xff\xff\x10\0\0\0",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_10_what_cannot_be_read_ends_with_one_line(read, tmp_path, name):
+    (tmp_path / name).write_bytes(DAMAGED[name]())
+    result = read(name, "--target", "label")
+    refused(result, name)
+    assert "an ending that is not known" not in result.stderr

@@ -1,0 +1,549 @@
+"""The page of a selection and of a comparison: what the file holds, and how it behaves in a browser."""
+
+import base64
+import csv
+import fnmatch
+import hashlib
+import io
+import json
+import re
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bicore import Coreset, Dataset, InputError
+from bicore.comparison import Appraisal, Equivalent, Worth
+from bicore.data import read_targets
+from bicore.report import page
+from bicore.report.pages import plane
+from bicore.report.pages.document import document
+from bicore.report.pages.doubts import doubts_of
+from bicore.report.pages.judged import further_fits, judged, prefix_sizes
+from bicore.report.pages.pixels import data_address
+from bicore.report.pages.selection import answer
+from tests.browser import Browser, chromium
+from tests.helpers import blobs
+
+ROOT = Path(__file__).parents[1]
+STATIC = ROOT / "src" / "bicore" / "report" / "pages" / "static"
+#: What would run, load or end something if a page took it for markup.
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 2'>",
+    "]]>{{script}}\u2028<!--",
+]
+
+
+class Tags(HTMLParser):
+    """The elements of a page, and what stands inside each script and style."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.inside, self.open = [], {}, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self.open = dict(attributes).get("id", tag)
+            self.inside[self.open] = ""
+
+    def handle_data(self, data):
+        if self.open:
+            self.inside[self.open] += data
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self.open = None
+
+
+def facts_of(path):
+    return json.loads(Tags(Path(path).read_text()).inside["facts"])
+
+
+def coreset(rows, objectives=(), **more):
+    return Coreset(np.asarray(rows), objectives=np.asarray(objectives, float), **more)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A page whose every name is an attack."""
+    data = blobs(40)
+    columns = {HOSTILE[0]: [HOSTILE[row % 3] for row in range(40)], "x": list(range(40))}
+    path = tmp_path_factory.mktemp("hostile") / "page.html"
+    named = Dataset(data.x, np.array(HOSTILE)[data.y])
+    return page(
+        named,
+        coreset([3, 1, 2], [0.5, 0.4, 0.3]),
+        path,
+        name=HOSTILE[0],
+        columns=columns,
+        command=HOSTILE[1],
+        notes=HOSTILE,
+    )
+
+
+def test_hostile_names_stay_data(hostile):
+    tags = Tags(hostile.read_text())
+    assert [tag for tag, _ in tags.found].count("script") == 2
+    assert "img" not in [tag for tag, _ in tags.found]
+    facts = facts_of(hostile)
+    assert facts["name"] == HOSTILE[0]
+    assert sorted(facts["groups"]["names"]) == sorted(HOSTILE)
+    assert facts["notes"] == HOSTILE
+    assert facts["picks"]["cards"][0] == HOSTILE[0]  # row 3 of the column of text
+
+
+def test_the_policy_allows_this_script_and_style_and_nothing_else(hostile):
+    tags = Tags(hostile.read_text())
+    policy = next(
+        own["content"]
+        for tag, own in tags.found
+        if own.get("http-equiv") == "Content-Security-Policy"
+    )
+    for name in ("script", "style"):
+        digest = hashlib.sha256(tags.inside[name].encode()).digest()
+        assert f"{name}-src 'sha256-{base64.b64encode(digest).decode()}'" in policy
+    assert "default-src 'none'" in policy
+    assert "img-src data:" in policy
+    assert "unsafe" not in policy
+
+
+def test_nothing_in_the_file_points_outside(hostile):
+    for tag, own in Tags(hostile.read_text()).found:
+        for name in ("src", "href", "action", "srcset"):
+            assert own.get(name, "#").startswith(("#", "data:")), (tag, own)
+    for path in STATIC.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in re.sub(r"/\*.*?\*/", "", text), path.name
+        for way in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "fetch"):
+            assert way not in text, f"{path.name} uses {way}"
+
+
+def test_numbers_that_json_does_not_know_are_refused():
+    with pytest.raises(ValueError, match="JSON"):
+        document("selection", {"value": float("nan")})
+
+
+def test_files_beside_the_code_are_in_the_package():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["bicore"]
+    source = ROOT / "src" / "bicore"
+    beside = [path for path in source.rglob("*") if path.is_file()]
+    for path in beside:
+        name = path.relative_to(source).as_posix()
+        if path.suffix not in (".py", ".pyc"):
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
+
+
+def test_the_page_of_a_selection_tells_its_story(tmp_path):
+    data = blobs(60)
+    picks = coreset([5, 9, 1], [0.5, 0.2, 0.1]).annotated({"empty_objective": 1.0, "seed": 3})
+    facts = facts_of(page(data, picks, tmp_path / "page.html", command="bicore select"))
+    assert facts["answer"] is None
+    assert facts["picks"]["rows"] == [5, 9, 1]
+    assert facts["picks"]["codes"] == data.y[[5, 9, 1]].tolist()
+    np.testing.assert_allclose(facts["picks"]["gains"], [0.5, 0.3, 0.1])
+    assert facts["shown"]["kind"] == "numbers"
+    assert sum(facts["groups"]["counts"]) == 60
+    assert ["seed", "3"] in facts["parameters"]
+    assert facts["command"] == "bicore select"
+
+
+def test_targets_become_ranges(tmp_path):
+    data = blobs(60)
+    rows = Dataset(data.x, np.linspace(0, 1, 60))
+    facts = facts_of(page(rows, coreset([0, 59]), tmp_path / "page.html"))
+    assert facts["groups"]["kind"] == "range"
+    assert facts["groups"]["counts"] == [6] * 10
+    assert facts["picks"]["codes"] == [0, 9]
+    assert facts["picks"]["labels"] == ["0", "1"]
+    assert facts["doubts"]["asked"] == 60
+
+
+def test_a_target_far_from_what_the_others_say():
+    x = np.linspace(0, 6, 120)[:, None]
+    y = np.sin(x) + 0.05 * np.random.default_rng(0).normal(size=x.shape)
+    y[40] += 3
+    found = doubts_of(Dataset(x, y), read_targets(y))
+    assert found.rows.tolist() == [40]
+    assert float(found.said[0]) == pytest.approx(np.sin(x[40, 0]), abs=0.3)
+
+
+def test_rows_without_labels_have_a_page(tmp_path):
+    facts = facts_of(page(Dataset(blobs(30).x), coreset([4]), tmp_path / "page.html"))
+    assert facts["groups"]["kind"] == "none"
+
+
+def test_a_coreset_of_other_data_is_refused(tmp_path):
+    with pytest.raises(InputError, match="beyond the 30 rows"):
+        page(blobs(30), coreset([40]), tmp_path / "page.html")
+    with pytest.raises(InputError, match="no points"):
+        page(blobs(30), coreset([]), tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("ends", "headline"),
+    [
+        ([(480, 410, 560)], "Your 50 rows are worth 480 random ones (410–560)"),
+        ([(60, 40, 70)], "Random is enough here"),
+        ([(20, 13, 30)], "Random is better here"),
+        (
+            [(480, 410, 560), (52, 40, 60)],
+            "Random is enough here, drawn evenly from the classes",
+        ),
+    ],
+)
+def test_the_answer_is_plain(ends, headline):
+    names = ("uniform", "class-balanced")
+    curve = ((50, 800), (0.8, 0.95), (0.02, 0.01))
+    rivals = tuple(
+        Equivalent(name, 50, *one, *curve) for name, one in zip(names, ends, strict=False)
+    )
+    found = answer(Worth(50, rivals, 0.93, 0.01, "accuracy", "ridge", 10, "on 10 cuts", 30))
+    assert found["headline"] == headline
+    assert found["sentence"].startswith("Your 50 rows are worth ")
+
+
+def test_the_judge_says_who_loses():
+    """The chosen rows lack a class, which as many random ones find."""
+    every = blobs(180)
+    data, test = every[:120], every[120:]
+    lacking = coreset(np.flatnonzero(data.y != 2)[:16])
+    appraisal = Appraisal(data, lacking, test=test, judge="ridge", seeds=3)
+    found = judged(appraisal)
+    assert found.worth == appraisal.worth()
+    assert [one.size for one in found.prefixes] == sorted(prefix_sizes(16)) == [4, 8]
+    by_code = {one.code: one for one in found.by_class}
+    assert by_code[2].chosen == 0
+    assert by_code[2].gap + by_code[2].half < 0
+    assert further_fits(appraisal) == 3 * 2 * 3
+    # the whole is the mean of its classes, weighed by their rows
+    there = np.bincount(test.y)
+    assert sum(one.chosen * there[one.code] for one in found.by_class) / 60 == pytest.approx(
+        found.worth.score, abs=0.06
+    )
+
+
+def test_wrong_labels_come_first():
+    data = blobs(150)
+    labels = data.y.copy()
+    labels[[7, 70]] = (labels[[7, 70]] + 1) % 3
+    found = doubts_of(Dataset(data.x, labels), read_targets(labels))
+    assert set(found.rows[:2].tolist()) == {7, 70}
+    assert found.said[:2] == tuple(str(data.y[row]) for row in found.rows[:2])
+    assert found.asked == 150
+
+
+def test_a_class_that_the_model_does_not_see_is_left_alone():
+    rng = np.random.default_rng(0)
+    labels = (rng.random(200) < 0.1).astype(int)
+    found = doubts_of(Dataset(rng.normal(size=(200, 2)), labels), read_targets(labels))
+    assert not (labels[found.rows] == 1).any()
+
+
+def test_main_directions_are_those_of_the_whole_matrix(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 20)) * np.linspace(5, 0.5, 20)
+    monkeypatch.setattr(plane, "BLOCK", 400)  # twenty rows at a time
+    mean, directions, share = plane.main_directions(x)
+    _, values, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    np.testing.assert_allclose(mean, x.mean(0))
+    np.testing.assert_allclose(np.abs(axes[:2] @ directions), np.eye(2), atol=0.02)
+    assert share == pytest.approx((values[:2] ** 2).sum() / (values**2).sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_plane_of_few_columns_or_no_spread(width):
+    for x in (np.zeros((5, width)), np.arange(5.0 * width).reshape(5, width)):
+        found = plane.plane_of(x, np.array([0]))
+        assert found.places.min() >= 0
+        assert found.places.max() <= plane.GRID
+        assert 0 <= found.share <= 1
+
+
+def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
+    monkeypatch.setattr(plane, "MOST_POINTS", 10)
+    found = plane.plane_of(np.random.default_rng(0).normal(size=(100, 3)), np.array([33, 34]))
+    assert {33, 34} <= set(found.rows.tolist())
+    assert len(found.rows) == 11  # of which 33 is among those evenly spaced
+    facts = found.as_json(np.arange(100), 100)
+    assert facts["of"] == 100
+    assert np.frombuffer(base64.b64decode(facts["codes"]), "<u2").tolist() == found.rows.tolist()
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (6, 9, 3)])
+def test_images_are_what_they_were(shape):
+    image = np.random.default_rng(0).random(shape)
+    stored = base64.b64decode(data_address(image).split(",")[1])
+    read = np.asarray(Image.open(io.BytesIO(stored)))
+    np.testing.assert_array_equal(read, (image * 255).round())
+
+
+def test_a_large_image_becomes_means_of_blocks():
+    image = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones((64, 64)))
+    read = np.asarray(Image.open(io.BytesIO(base64.b64decode(data_address(image).split(",")[1]))))
+    assert read.shape == (64, 64)
+    assert read[0, 0] == 0
+    assert read[0, -1] == 255
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path):
+    data = blobs(90)
+    np.savez(tmp_path / "data.npz", x=data.x, y=np.array(["a", "b", "c"])[data.y])
+    with open(tmp_path / "table.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["age", "city", "label"])
+        for row in range(90):
+            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+    return tmp_path
+
+
+SELECT = ["--size", "8", "--method", "uniform"]
+
+
+@pytest.mark.slow
+def test_select_writes_a_page_that_begins_with_the_worth(bicore, place):
+    words = ["select", "table.csv", "--target", "label", *SELECT, "--judge", "ridge"]
+    result = bicore(*words, "--report", "page.html", cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert "more fits of at most 8 rows" in result.stderr
+    assert "worth: about" in result.stderr
+    assert result.stdout.splitlines()[-1] == "written: page.html"
+    facts = facts_of(place / "page.html")
+    assert facts["answer"]["headline"].startswith("Random is enough here")
+    assert facts["shown"] == {"kind": "table", "columns": ["age", "city", "label"]}
+    assert len(facts["classes"]) == 3
+    assert [one["size"] for one in facts["curve"]["prefixes"]] == [4]
+    assert facts["command"].startswith("bicore select table.csv --target label --size 8")
+    assert len(facts["picks"]["rows"]) == 8
+
+
+def test_the_worth_can_be_left_out(bicore, place):
+    words = ["select", "data.npz", *SELECT, "--report", "page.html", "--no-worth", "--json"]
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert "worth" not in json.loads(result.stdout)
+    assert facts_of(place / "page.html")["answer"] is None
+
+
+def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
+    """Too many rows for a quarter to be held out: asked for, it is refused; for a page, left out."""
+    words = ["select", "data.npz", "--size", "80", "--method", "uniform", "--report", "page.html"]
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert "cannot say what the rows are worth: 80 rows are chosen" in result.stderr
+    assert facts_of(place / "page.html")["answer"] is None
+    assert bicore(*words, "--worth", "--force", cwd=place).returncode == 2
+
+
+def test_compare_writes_a_page(bicore, place):
+    words = ["compare", "data.npz", "--methods", "uniform,class-balanced,k-center-features"]
+    result = bicore(*words, "--sizes", "4,8", "--seeds", "2", "--report", "page.html", cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "written: page.html"
+    facts = facts_of(place / "page.html")
+    assert facts["sizes"] == [4, 8]
+    (judge,) = facts["judges"]
+    assert len(judge["headlines"]) == 2
+    assert len(judge["entries"]) == 6
+    assert {one["name"] for one in judge["references"]} == {"all data", "majority"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["select", "data.npz", "--size", "8", "--report", "page.pdf"], "it can be .html, .htm"),
+        (["compare", "data.npz", "--report", "no/page.html"], "create it first"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_first(bicore, place, words, message):
+    result = bicore(*words, cwd=place)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+# --- in a browser -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine")
+    found = Browser(tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def judged_page(tmp_path_factory):
+    """Of images, with a worth."""
+    every = blobs(230)
+    data, test = every[:150], every[150:]
+    picks = coreset(np.arange(24), np.linspace(0.9, 0.2, 24)).annotated({"empty_objective": 1.0})
+    appraisal = Appraisal(data, picks, test=test, judge="ridge", seeds=4)
+    images = np.random.default_rng(0).random((150, 6, 6))
+    path = tmp_path_factory.mktemp("judged") / "page.html"
+    return page(data, picks, path, appraisal=appraisal, images=images, command="bicore select")
+
+
+def quiet(browser, path):
+    """Whether the page neither complains nor asks for anything but itself."""
+    return browser.complaints() == [] and browser.requests() == [path.resolve().as_uri()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1240, 360])
+def test_the_page_fits_and_is_quiet(browser, judged_page, hostile, scheme, width):
+    browser.emulate(width, 800, scheme)
+    for path in (judged_page, hostile):
+        browser.open(path)
+        assert quiet(browser, path), (browser.complaints(), browser.requests())
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(17, 20, 26)" if scheme == "dark" else "rgb(250, 248, 244)"
+    )
+
+
+@pytest.mark.slow
+def test_the_slider_moves_everything(browser, judged_page):
+    browser.emulate(1240, 800)
+    browser.open(judged_page)
+    gallery = "[...document.querySelectorAll('#gallery li')].filter(one => !one.hidden).length"
+    counts = (
+        "[...document.querySelectorAll('#balance-rows .count')]"
+        ".reduce((sum, one) => sum + parseInt(one.textContent), 0)"
+    )
+    dot = "Number(document.querySelector('#curve circle[r=\"6.5\"]').getAttribute('cx'))"
+    marks = "byId('marks').toDataURL()"
+    words = "byId('now').textContent"
+    scripts = [gallery, counts, dot, marks, words]
+    before = [browser.run(one) for one in scripts]
+    assert before[:2] == [24, 24]
+    browser.run("byId('size').focus()")
+    for _ in range(12):  # by the keyboard alone
+        browser.key("ArrowLeft", 37)
+    browser.settled()
+    after = [browser.run(one) for one in scripts]
+    assert after[:2] == [12, 12]
+    assert after[2] < before[2]
+    assert after[3] != before[3]
+    assert after[4].startswith("The first 12 picks: accuracy 0.")
+    assert "12 of 24" in browser.run("byId('size').getAttribute('aria-valuetext')")
+    assert quiet(browser, judged_page)
+
+
+@pytest.mark.slow
+def test_hostile_names_are_text_in_the_browser(browser, hostile):
+    browser.emulate(1240, 800)
+    browser.open(hostile)
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.settled()
+    assert browser.run("window.hacked") is None
+    assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
+    assert HOSTILE[0] in browser.run("byId('kicker').textContent")
+    assert HOSTILE[1] in browser.run("byId('legend').textContent")
+    assert quiet(browser, hostile)
+
+
+@pytest.mark.slow
+def test_a_picture_can_be_read_and_reached(browser, judged_page):
+    """Whatever takes the keyboard has a name, pictures have words, and there are landmarks."""
+    browser.emulate(1240, 800)
+    browser.open(judged_page)
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    named = {"button", "slider", "image", "link", "form", "region"}
+    roles = set()
+    for node in nodes:
+        role = node.get("role", {}).get("value", "")
+        roles.add(role)
+        if role in named and not node.get("ignored"):
+            assert node.get("name", {}).get("value"), node
+    assert {"main", "banner", "contentinfo", "form", "slider", "heading"} <= roles
+    browser.run("document.querySelector('#gallery button').focus()")
+    browser.key("ArrowRight", 39)
+    browser.run("document.activeElement.click()")
+    assert browser.run("byId('map-now').textContent").startswith("pick 2: row 1")
+
+
+@pytest.mark.slow
+def test_indices_are_copied_up_to_the_size(browser, judged_page):
+    browser.emulate(1240, 800)
+    browser.open(judged_page)
+    browser.run("moveTo(3)")
+    browser.run(
+        "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
+    )
+    browser.run("byId('copy-indices').click()")
+    browser.settled()
+    assert browser.run("window.taken") == "[0, 1, 2]"
+    assert browser.run("byId('copied').textContent") == "3 indices copied."
+
+
+@pytest.mark.slow
+def test_fifty_thousand_points_are_drawn_once(browser, tmp_path):
+    """Moving the slider draws the picks again, and none of the points below them."""
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.normal(size=(50_000, 3)), rng.integers(10, size=50_000))
+    path = page(data, coreset(np.arange(100)), tmp_path / "page.html")
+    browser.emulate(1240, 800)
+    counting = (
+        "window.drawn = 0; for (const way of ['clearRect', 'fillRect', 'fill', 'putImageData']) {"
+        "const plain = CanvasRenderingContext2D.prototype[way];"
+        "CanvasRenderingContext2D.prototype[way] = function (...given) {"
+        "window.drawn += this.canvas.id === 'points'; return plain.apply(this, given); }; }"
+    )
+    script = browser.call("Page.addScriptToEvaluateOnNewDocument", source=counting)
+    browser.open(path)
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+    assert quiet(browser, path)
+    at_first = browser.run("window.drawn")
+    inked = (
+        "byId('points').getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data"
+        ".reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0), 0)"
+    )
+    assert at_first > 0
+    assert browser.run(inked) > 10_000
+    for size in (1, 30, 99, 50):
+        browser.run(f"moveTo({size})")
+        browser.settled()
+    assert browser.run("window.drawn") == at_first
+    browser.run("byId('zoom-in').click()")
+    assert browser.run("window.drawn") > at_first
+    # what lies under the pointer is found in its cell and those beside it, not among all points
+    assert browser.run(
+        "(() => { const [x, y] = screenOf(places.x[7], places.y[7]); const found = nearest(x, y); "
+        "return places.x[found] === places.x[7] && places.y[found] === places.y[7]; })()"
+    )
+
+
+@pytest.mark.slow
+def test_the_page_of_a_comparison_works(browser, bicore, place):
+    words = ["compare", "data.npz", "--methods", "uniform,class-balanced,k-center-features"]
+    more = ["--sizes", "4,8,16", "--seeds", "3", "--judge", "ridge,knn", "--report", "page.html"]
+    assert bicore(*words, *more, cwd=place).returncode == 0
+    path = place / "page.html"
+    browser.emulate(360, 800)
+    browser.open(path)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    facts = facts_of(path)
+    for number, size in enumerate((4, 8, 16)):
+        browser.run(f"moveTo({number})")
+        assert browser.run("byId('size-words').textContent") == f"{size} rows"
+        assert (
+            browser.run("byId('headline').textContent") == facts["judges"][0]["headlines"][number]
+        )
+    browser.run("byId('judge').value = '1'; byId('judge').dispatchEvent(new Event('change'))")
+    assert browser.run("byId('headline').textContent") == facts["judges"][1]["headlines"][2]
+    assert browser.run("document.querySelectorAll('#rank-rows .row').length") == 3
+    assert quiet(browser, path), (browser.complaints(), browser.requests())
