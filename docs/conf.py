@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,23 @@ def public_modules() -> list[str]:
             parts = parts[:-1] if parts[-1] == "__init__" else parts
             found |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
     return sorted(found)
+
+
+def homes(modules: list[str]) -> dict[str, str]:
+    """Where a name that several modules have is described: in the one nearest the top."""
+    first: dict[int, str] = {}
+    found = {}
+    for module in sorted(modules, key=lambda name: (name.count("."), name)):
+        try:
+            loaded = import_module(module)
+        except ImportError:  # the door of a host library that is not here
+            continue
+        for name in getattr(loaded, "__all__", ()):
+            thing = getattr(loaded, name)
+            home = first.setdefault(id(thing), f"{module}.{name}")
+            if home != f"{module}.{name}" and callable(thing):
+                found[f"{module}.{name}"] = home
+    return found
 
 
 def stated_version() -> str:
@@ -47,15 +65,14 @@ templates_path = ["_templates"]
 
 myst_heading_anchors = 4
 
-autosummary_context = {"public": public_modules()}
+autosummary_context = {"public": public_modules(), "homes": homes(public_modules())}
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
 autodoc_typehints = "none"
 #: Host libraries that are not here: their doors are described all the same.
 HOSTS = ("imblearn", "avalanche", "datasets", "skactiveml", "distributed", "dask", "polars")
 autodoc_mock_imports = [name for name in HOSTS if find_spec(name) is None]
-numpydoc_class_members_toctree = False
-numpydoc_show_inherited_class_members = False
+numpydoc_show_class_members = False
 
 #: The size of a coreset, as docstrings write it, is no name of a substitution.
 rst_epilog = r".. |S| replace:: \|S\|"

@@ -44,7 +44,7 @@ class TableJudge(Judge):
 
     @abstractmethod
     def classifier(self, number: float, seed: int) -> Any:
-        """A model of classes with fit, predict_proba and classes_, not yet fitted.
+        """A model of classes with fit, predict_proba and ``classes_``, not yet fitted.
 
         Parameters
         ----------
