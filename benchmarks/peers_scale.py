@@ -6,7 +6,8 @@
 BICORE_PEERS is the Python of an environment that has the peers (benchmarks/peers/at_scale.py says
 which), the one at work by default. Every selection is a process of its own, with BICORE_LIMIT
 seconds of processor time (600) and BICORE_MEMORY bytes (8e9); what it cannot do it says. A rerun
-goes on from the rows it finds. Data: made up like an embedding, and the real one in DIR/cifar10-embedding.
+goes on from the rows it finds. Data: made up like an embedding, and the real one in
+DIR/cifar10-embedding.
 """
 
 from __future__ import annotations
