@@ -124,7 +124,8 @@ def _joined(pieces: list[Array]) -> Array | None:
     if not pieces:
         return None
     masked = any(np.ma.is_masked(piece) for piece in pieces)
-    joined: Array = np.ma.concatenate(pieces) if masked else np.concatenate(pieces)
+    join: Any = np.ma.concatenate if masked else np.concatenate
+    joined: Array = join(pieces)
     return joined
 
 
