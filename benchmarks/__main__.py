@@ -38,6 +38,7 @@ NAMES = (
     "scale",
     "peers_scale",
     "embedding",
+    "workers",
     "page",
 )
 
