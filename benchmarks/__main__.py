@@ -42,6 +42,7 @@ NAMES = (
     "doors",
     "peers_scale",
     "embedding",
+    "workers",
     "page",
 )
 

@@ -1,4 +1,4 @@
-"""Linear heads on chosen rows: what an embedding is for. Accuracy on rows that nobody chose from."""
+"""Linear heads on chosen rows, which embeddings are for: accuracy on rows of a test set."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import device_seconds, machine
+from benchmarks.common import device_seconds, machine, mnist_vectors
+from bicore.moments.features import RandomReLU
 from bicore.runtime import Runtime
 from bicore.shards.executors import Executor, Threads
 from bicore.shards.selection import select_from_shards
@@ -37,6 +38,7 @@ MOST_ROWS = 1_000_000
 EXACT_SIZE = 10
 #: Of the comparison with the exact way.
 QUALITY_SIZE = 200
+FEATURES = 256
 COLUMNS = 20
 #: Rows, columns, classes, points and the goal in seconds.
 CARD_CASES = (
@@ -203,13 +205,15 @@ def _quality(arguments: Any) -> list[dict[str, Any]]:
         ):
             one = select_from_shards(source, QUALITY_SIZE, executor=threads, **options)
             found[told] = {"objective": one.objective, "passes": one.details["passes"]}
-        best = min(found[told]["objective"] for told in ("exact, gain", "exact, gradient"))
+        exact = found["exact, gain"]["objective"]
+        best = min(exact, found["exact, gradient"]["objective"])
         row = {
             "data": name,
             "count": len(x),
             "size": QUALITY_SIZE,
             "ways": found,
-            "default_over_exact": found["default"]["objective"] / best,
+            "default_over_exact": found["default"]["objective"] / exact,
+            "default_over_best_exact": found["default"]["objective"] / best,
         }
         print(row, file=sys.stderr, flush=True)
         rows.append(row)
@@ -228,6 +232,13 @@ def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     if path.exists():
         with np.load(path) as held:
             yield "CIFAR-10 embedding", held["x"], held["y"].astype(np.int64)
+    if (Path(folder or ".") / "MNIST").exists():
+        x, y = mnist_vectors(str(folder))
+        map = RandomReLU(FEATURES, seed=0).settled(x[:1000])
+        rows = [
+            map.features(torch.from_numpy(x[at : at + 10_000])) for at in range(0, len(x), 10_000)
+        ]
+        yield "MNIST in random features", torch.cat(rows).half().numpy(), y
 
 
 # A card.

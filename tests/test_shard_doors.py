@@ -347,6 +347,21 @@ class TestCommand:
         assert found.returncode == 2
         assert "part-1.parquet" in found.stderr
 
+    def test_another_type_and_an_empty_shard(self, bicore, folder):
+        x, y = rows(seed=1)
+        np.save(folder / "npy" / "x-1.npy", x.astype(np.str_))
+        self.refused(bicore, folder, "x-1.npy")
+        np.save(folder / "npy" / "x-1.npy", x)
+        np.save(folder / "npy" / "y-1.npy", y.astype(np.str_))
+        self.refused(bicore, folder, "x-1.npy", "labels")
+        np.save(folder / "npy" / "x-1.npy", x[:0])
+        np.save(folder / "npy" / "y-1.npy", y[:0])
+        found = select(bicore, folder, "npy", "--json")
+        assert found.returncode == 0, found.stderr
+        assert any(
+            "no rows and is passed over" in note for note in json.loads(found.stdout)["notes"]
+        )
+
     def test_bad_rows_are_named_or_counted(self, bicore, folder):
         x, _ = rows(seed=1)
         x[17, 3] = np.nan
@@ -427,6 +442,30 @@ def test_a_stopped_command_goes_on_to_the_same_points(bicore, folder, how):
     again = bicore("select", "npy", "--size", "30", "--state", "state", "--json", cwd=folder)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["indices"] == plain["indices"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_the_state(bicore, folder):
+    full = """
+import bicore.shards.state as states
+kept = states.write_state
+def full(path, *rest):
+    if path.name == "points.npz" and path.exists():
+        raise OSError(28, "No space left on device")
+    return kept(path, *rest)
+states.write_state = full
+"""
+    process = started(folder, "--state", "state", "--json", more=full)
+    _, words = process.communicate()
+    assert process.returncode == 1
+    assert "No space left on device: the state could not be written" in words
+    assert "make room" in words
+    assert "Traceback" not in words
+    plain, again = (
+        json.loads(bicore("select", "npy", "--size", "30", "--json", *more, cwd=folder).stdout)
+        for more in ((), ("--state", "state"))
+    )
+    assert again["indices"] == plain["indices"]
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from bicore.shards.sources import (
     checked,
     embedded,
 )
+from bicore.shards.sources.columns import Columns
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)
@@ -528,6 +529,29 @@ def test_parquet_shards_that_are_wrong(tmp_path):
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(InputError, match=r"part-1\.parquet is not a readable Parquet"):
         ParquetShards(tmp_path, features="embedding", target="label")
+
+
+def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
+    """Pages, a table and an array of a whole row group are three times its rows in memory."""
+    monkeypatch.setattr("bicore.shards.sources.parquet.BLOCK", 40)
+    x = np.arange(60, dtype=np.float32).reshape(15, 4)
+    labels = ["a"] * 9 + [None] + ["long"] * 5
+    table = pyarrow.table({"x": [*x[:12], None, *x[13:]], "y": labels, "w": np.arange(15.0)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    seen, real = [], Columns.chunk
+
+    def watched(self, table, *rest):
+        seen.append(table.num_rows)
+        return real(self, table, *rest)
+
+    monkeypatch.setattr(Columns, "chunk", watched)
+    source = ParquetShards(tmp_path / "a.parquet", "x", "y", "w")
+    chunk = source.read(source.parts[0])
+    assert seen == [10, 5]
+    x[12] = np.nan
+    np.testing.assert_array_equal(chunk.x, x)
+    assert chunk.y.tolist() == labels
+    assert chunk.weight.tolist() == list(range(15))
 
 
 def test_a_damaged_page_is_found_when_it_is_read(tmp_path):

@@ -3,8 +3,8 @@
     python benchmarks/peers/at_scale.py METHOD X.npy Y.npy SIZE PICKS.npy
 
 Run by the environment that has the peer: apricot-select 0.6.1, coreax 1.0.0, submodlib
-(https://github.com/decile-team/submodlib, built from source), scikit-learn. Prints the seconds of the
-selection, imports and reading apart.
+(https://github.com/decile-team/submodlib, built from source), scikit-learn. Prints the seconds of
+the selection, imports and reading apart.
 """
 
 import json

@@ -95,6 +95,8 @@ def slices(count: int, numbers: int, block: int) -> Iterator[slice]:
 def codes_of(y: Any, classes: Array) -> Array:
     """Places of labels among the classes, which are in order."""
     labels = np.asarray(y).reshape(-1)
+    if _are_places(labels, classes):
+        return np.array(labels)  # of its own: a map of a file is not writable
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     strange = np.flatnonzero(classes[codes] != labels)
     if len(strange):
@@ -103,3 +105,11 @@ def codes_of(y: Any, classes: Array) -> Array:
             "source has changed; select again."
         )
     return np.asarray(codes)
+
+
+def _are_places(labels: Array, classes: Array) -> bool:
+    """Whether labels are 0, 1, 2, …: they need not be looked up then, in every pass."""
+    if labels.dtype != np.int64 or classes.dtype.kind != "i" or not len(labels):
+        return False
+    ordered = np.array_equal(classes, np.arange(len(classes)))
+    return bool(ordered and labels.min() >= 0 and labels.max() < len(classes))

@@ -7,6 +7,7 @@ settled by its slope, 2pC multiply-adds, or by d, p² more; only what is left ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -199,9 +200,7 @@ class _Scorer:
             self.form = short(0.5 * (form + form.T))
             self.columns = short((change - (change @ scoring.centre)[:, None]).T.copy())
         else:
-            # Columns of W add up to 0, so that what is taken off those of M alike changes no product.
-            centred = change - (change @ scoring.centre)[:, None] if self.classes else change
-            self.both = short(np.hstack([centred, model]))
+            self.both = short(np.hstack([change, model]))
         self.gains = scoring.gains is not None
         if scoring.gains is not None:
             self.model = short(model)
@@ -211,7 +210,7 @@ class _Scorer:
         """Slopes or gains of rows, −∞ for those that are shut; and the best gain so far."""
         features, scale = self._features(x)
         slopes = self._slopes(features, outputs, scale)
-        if not np.isfinite(float(slopes.sum())):
+        if not math.isfinite(slopes.sum()):
             self.whole.features(x)  # names the rows that are not finite
         slopes.masked_fill_(shut, -torch.inf)
         if not self.gains:
@@ -224,8 +223,7 @@ class _Scorer:
         if not self.unit:
             return features, None
         squares = _along(features, features)
-        low, high = float(squares.min()), float(squares.max())
-        if not (low >= LEAST_SQUARE and high <= MOST_SQUARE):
+        if not (squares.min() >= LEAST_SQUARE and squares.max() <= MOST_SQUARE):
             return self.whole.features(x).float(), None
         return features, squares.rsqrt_()
 
@@ -234,11 +232,15 @@ class _Scorer:
             own = (features * self.columns[outputs]).sum(1)
             turned = (features @ self.form).mul_(features).sum(1)
             return own - turned if scale is None else scale * (own - scale * turned)
+        if self.classes and not features.is_cuda:
+            products = _products_on_host(features.numpy(), self.both.numpy(), outputs.numpy())
+            own, turned = products[0] - products[2] @ self.centre, products[1]
+            return own - turned if scale is None else scale * (own - scale * turned)
         slopes, predicted = (features @ self.both).tensor_split(2, 1)
         if not self.classes:
             scale = torch.ones(len(features), device=features.device) if scale is None else scale
             return scale * (slopes * (outputs - scale[:, None] * predicted)).sum(1)
-        own = slopes.gather(1, outputs[:, None])[:, 0]
+        own = slopes.gather(1, outputs[:, None])[:, 0] - slopes @ self.centre
         turned = _along(slopes, predicted)
         return own - turned if scale is None else scale * (own - scale * turned)
 
@@ -297,6 +299,14 @@ class _Block:
 def _reached(floor: float) -> float:
     """What a bound must be above; −∞ where the best is below 0, for slopes bound no such gain."""
     return floor * (1.0 - SLACK) if floor >= 0 else -np.inf
+
+
+def _products_on_host(rows: Array, both: Array, codes: Array) -> tuple[Tensor, Tensor, Tensor]:
+    """⟨φ, Me_c⟩, φᵀMWᵀφ and Mᵀφ: NumPy has the shorter way to each of many small steps."""
+    slopes, predicted = np.hsplit(rows @ both, 2)
+    own = slopes[np.arange(len(rows)), codes]
+    turned = np.einsum("ij,ij->i", slopes, predicted)
+    return torch.from_numpy(own), torch.from_numpy(turned), torch.from_numpy(slopes)
 
 
 def _along(a: Tensor, b: Tensor) -> Tensor:

@@ -82,4 +82,13 @@ class Progress:
 
     def _write(self, name: str, head: dict[str, Any], arrays: dict[str, Array]) -> None:
         columns = {key: np.ascontiguousarray(one) for key, one in arrays.items()}
-        write_state(self.folder / name, {"format": FORMAT, "named": self.named, **head}, columns)
+        whole = {"format": FORMAT, "named": self.named, **head}
+        try:
+            write_state(self.folder / name, whole, columns)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{error.strerror}: the state could not be written; what was written before is "
+                "whole: make room, and the same call goes on from it",
+                str(self.folder / name),
+            ) from error

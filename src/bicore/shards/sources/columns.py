@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,28 @@ class Columns:
             "drop the rows without one."
         )
 
+    def gathered(self, tables: Iterable[Any], shape: tuple[int, ...], part: Part) -> Chunk:
+        """The rows of a part from tables of some of them each, written to one array."""
+        x = np.empty((part.count, *shape), dtype=np.float16)
+        y: list[Array] = []
+        weights: list[Array] = []
+        done = 0
+        for table in tables:
+            count = table.num_rows
+            if done + count > part.count:
+                raise changed(part.place, f"{part.count} rows", "longer")
+            some = self.chunk(table, shape, replace(part, offset=part.offset + done, count=count))
+            if some.x.dtype != x.dtype:
+                wide = some.x.dtype if not done else np.result_type(x, some.x)
+                x = x.astype(wide) if done else np.empty(x.shape, dtype=wide)
+            x[done : done + count] = some.x
+            y += [] if some.y is None else [some.y]
+            weights += [] if some.weight is None else [some.weight]
+            done += count
+        if done != part.count:
+            raise changed(part.place, f"{part.count} rows", f"{done} rows")
+        return Chunk(x, _joined(y), _joined(weights))
+
     def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
         """The rows of a part from its table."""
         if table.num_rows != part.count:
@@ -87,6 +109,16 @@ class Columns:
             None if self.target is None else _labels(table.column(self.target), part),
             None if self.weight is None else as_floats(_numbers(table.column(self.weight))),
         )
+
+
+def _joined(pieces: list[Array]) -> Array | None:
+    """Pieces of a column end to end; masked where one is."""
+    if not pieces:
+        return None
+    masked = any(np.ma.is_masked(piece) for piece in pieces)
+    join: Any = np.ma.concatenate if masked else np.concatenate
+    joined: Array = join(pieces)
+    return joined
 
 
 def choose(

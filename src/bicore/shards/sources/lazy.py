@@ -77,7 +77,7 @@ class DaskShards(ShardSource):
         return (f"{empty} partitions have no rows and are passed over",) if empty else ()
 
     def read(self, part: Part) -> Chunk:
-        return self.checked(self.chunks[part.number].compute(), part)
+        return self.given(part).chunk(self.chunks[part.number].compute(), part)
 
     def given(self, part: Part) -> Given:
         """A source of one part, for who has its rows already.
@@ -93,10 +93,6 @@ class DaskShards(ShardSource):
             Small: what the rows are held against.
         """
         return Given(self._counted()[part.number].digest)
-
-    def checked(self, rows: Any, part: Part) -> Chunk:
-        """Rows of a part as a chunk; an error where they are not what was counted."""
-        return self.given(part).chunk(rows, part)
 
     def fingerprint(self) -> str:
         return sampling.of_words(f"dask {' '.join(seen.digest for seen in self._counted())}")
@@ -124,6 +120,20 @@ class Given:
     digest: str
 
     def chunk(self, rows: Any, part: Part) -> Chunk:
+        """The rows as a chunk; an error where they are not what was counted.
+
+        Parameters
+        ----------
+        rows : tuple of array
+            Features, labels and weights.
+        part : Part
+            Which they are, for errors.
+
+        Returns
+        -------
+        Chunk
+            Checked.
+        """
         found = _chunk(rows)
         if _digest(found) != self.digest:
             raise changed(part.place, f"{part.count} rows", f"{len(found)} rows of other values")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from bicore.shards.sources.gathered import FileShards, Shard
 from bicore.sources.failures import unreadable
 
 _ENDINGS = (".parquet", ".pq")
+#: Numbers of the rows that are decoded together, 4 MB of float32.
+BLOCK = 2**20
 
 
 class ParquetShards(FileShards):
@@ -72,9 +75,16 @@ class ParquetShards(FileShards):
     def read(self, part: Part) -> Chunk:
         shard = self.home(part)
         with _opened(shard.path) as table:
-            # One thread: whoever reads many parts has a process for each.
-            rows = table.read_row_group(shard.group, columns=self._columns.names, use_threads=False)
-            return self._columns.chunk(rows, self.shape, part)
+            # One thread: whoever reads many parts has a process for each. Some rows at a time: a
+            # whole row group is held as an array, not as pages, a table and an array.
+            batches = table.iter_batches(
+                max(1, BLOCK // max(1, prod(self.shape))),
+                row_groups=[shard.group],
+                columns=self._columns.names,
+                use_threads=False,
+            )
+            pieces = (arrow().Table.from_batches([batch]) for batch in batches)
+            return self._columns.gathered(pieces, self.shape, part)
 
 
 def _agreed(columns: dict[Path, Columns]) -> Columns:
