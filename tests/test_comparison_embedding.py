@@ -4,12 +4,14 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks import comparison_embedding, comparison_embedding_page
+from benchmarks import comparison_embedding
 from benchmarks.common import write_record
 from benchmarks.comparison_embedding import PARTS, Part, run
+from benchmarks.comparison_embedding_page import complete
 from bicore import Linear
-from bicore.comparison.judges import RidgeJudge
+from bicore.comparison.judges import RidgeJudge, Sample, as_sample
 from bicore.comparison.records import Row
 from bicore.errors import InputError
 from bicore.selectors.registry import METHODS
@@ -84,6 +86,24 @@ def test_every_method_stands_in_the_comparison_and_fractions_are_deepcores():
 
 def test_only_whole_seeds_are_told():
     rows = [Row(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
-    assert comparison_embedding_page.complete([*rows, Row("a", 5, 3, 0.5, 0.1)]) == [0, 1, 2]
-    rare = Row("c", 5, 0, 0.5, 0.1)
-    assert comparison_embedding_page.complete([*rows, rare]) == [0, 1, 2]
+    assert complete([*rows, Row("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete([*rows, Row("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete([*rows, Row("a", 9, 3, 0.5, 0.1)], 9) == [3]
+
+
+def test_a_ridge_head_tries_penalties_with_all_classes_of_a_selection_that_takes_them_in_turn():
+    """Every second of 1000 such rows is of one class: tried with those, the largest penalty is best,
+    and the head says nothing."""
+    rng = np.random.default_rng(0)
+
+    def sample(rows):
+        y = np.arange(rows) % 2
+        x = rng.normal(size=(rows, 600)) + 0.5 * (2 * y[:, None] - 1) * np.eye(600)[0]
+        return as_sample(x, y, np.ones(rows), torch.device("cpu"), True)
+
+    points, rows, test = sample(1000), sample(300), sample(500)
+    mixed = torch.from_numpy(rng.permutation(1000))
+    other = Sample(points.x[mixed], points.y[mixed], points.weight[mixed])
+    judge = RidgeJudge(Linear()).tuned_by(rows)
+    in_turn, shuffled = judge.predictions([points, other], test, 2, 0)
+    assert float(in_turn.std()) == pytest.approx(float(shuffled.std()), rel=0.5)

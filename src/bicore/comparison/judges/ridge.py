@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -71,18 +72,31 @@ class RidgeJudge(Judge):
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Tensor]:
         kernel = self.kernel or RBF().fitted(test.x.double().cpu().numpy())
-        return [self._predicted(kernel, sample, test, outputs) for sample in selections]
+        return [self._predicted(kernel, sample, test, outputs, seed) for sample in selections]
 
-    def _predicted(self, kernel: Kernel, sample: Sample, test: Sample, outputs: int) -> Tensor:
+    def _predicted(
+        self, kernel: Kernel, sample: Sample, test: Sample, outputs: int, seed: int
+    ) -> Tensor:
         ridge = GRID[0] if self.ridge is None else self.ridge
         if self.ridge is None and self.rows is not None:
             points, rows = apart(sample, self.rows)
             if len(points):
-                step = -(-len(points) // MOST_TRIED)  # a penalty is that of a label's noise
-                some = Sample(points.x[::step], points.y[::step], points.weight[::step])
-                tried = _Fits(kernel, some, outputs)
+                tried = _Fits(kernel, _some(points, seed), outputs)
                 ridge = best(GRID, rows, outputs, lambda one: tried.said(one, rows).cpu().numpy())
         return _Fits(kernel, sample, outputs).said(ridge, test)
+
+
+def _some(points: Sample, seed: int) -> Sample:
+    """As many as penalties are tried with: a penalty is that of a label's noise.
+
+    They are drawn, in order: every tenth of a selection that takes classes in turn is of one class.
+    """
+    if len(points) <= MOST_TRIED:
+        return points
+    rng = np.random.default_rng((seed, MOST_TRIED))
+    rows = torch.from_numpy(np.sort(rng.choice(len(points), MOST_TRIED, replace=False)))
+    rows = rows.to(points.x.device)
+    return Sample(points.x[rows], points.y[rows], points.weight[rows])
 
 
 class _Fits:
