@@ -19,6 +19,8 @@ from bicore.errors import InputError
 
 #: Characters of a name that stand in the one of the file beside it: names have a longest length.
 MOST_STEM = 40
+#: How often a lock is looked for anew whose file vanished just then: more is no accident.
+TRIES = 100
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def hold(path: Path, what: str, mend: str) -> int:
     """
     import fcntl
 
-    while True:
+    for _ in range(TRIES):
         handle = open_own(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,11 +78,11 @@ def hold(path: Path, what: str, mend: str) -> int:
             os.close(handle)
             raise InputError(f"{what} is in use by {holder}; wait for it, or {mend}.") from None
         if _names(path, handle):
-            break
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+            return handle
         os.close(handle)  # whoever held it removed it before it let go
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-    return handle
+    raise InputError(f"{path} is made and removed again and again; {mend}.")
 
 
 def _names(path: Path, handle: int) -> bool:
