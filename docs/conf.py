@@ -88,5 +88,13 @@ def without_outside_links(app: object, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]+\)", r"\1", source[0])
 
 
+def made_by_scikit_learn(
+    app: object, kind: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out the methods for metadata that scikit-learn writes into estimators."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", without_outside_links)
+    app.connect("autodoc-skip-member", made_by_scikit_learn)
