@@ -274,7 +274,7 @@ class _Scorer:
         left = -(features @ self.model)
         if self.classes:
             left -= self.centre
-            left[torch.arange(len(left)), rows.outputs] += 1.0
+            left[torch.arange(len(left), device=left.device), rows.outputs] += 1.0
         else:
             left += rows.outputs
         return slopes / d - q * left.square_().sum(1) / d**2
