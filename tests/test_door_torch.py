@@ -227,7 +227,9 @@ class Unread(torch.utils.data.Dataset):
         raise AssertionError("read")
 
 
-@pytest.mark.parametrize("data", [Unread(), DataLoader(Unread()), Endless()], ids=["data set", "loader", "endless"])
+@pytest.mark.parametrize(
+    "data", [Unread(), DataLoader(Unread()), Endless()], ids=["data set", "loader", "endless"]
+)
 @pytest.mark.parametrize(
     "call", [bicore.select, bicore.estimate, bicore.reweight, bicore.influence]
 )

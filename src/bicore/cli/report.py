@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bicore.cli.answering import command
+from bicore.cli.telling import say, tell
 from bicore.comparison.appraisal import Appraisal
 from bicore.comparison.findings import findings_of
 from bicore.comparison.judges.measures import Measure
@@ -43,7 +43,7 @@ def if_it_can_be(
     except InputError as error:
         if insisted:
             raise
-        print(f"bicore: the page cannot say what the rows are worth: {error}", file=sys.stderr)
+        tell(f"bicore: the page cannot say what the rows are worth: {error}")
         return None
     return appraiser
 
@@ -52,10 +52,9 @@ def say_price(appraisal: Appraisal | None, report: Path | None, quiet: bool) -> 
     """What the page takes beside the worth, whose own price follows."""
     if report is None or appraisal is None or quiet:
         return
-    print(
+    tell(
         f"page: {further_fits(appraisal)} more fits of at most {appraisal.size} rows beside what "
-        "the worth takes; --no-worth leaves both out",
-        file=sys.stderr,
+        "the worth takes; --no-worth leaves both out"
     )
 
 
@@ -91,4 +90,4 @@ def write_comparison(
         return
     comparison_page(run, found, report, command=command(), along=along)
     if not silent:
-        print(f"written: {report}")
+        say(f"written: {report}")
