@@ -45,6 +45,7 @@ def test_records_say_by_which_command_and_name_no_folder(path):
     assert "/tmp" not in text
 
 
+@pytest.mark.slow
 def test_without_data_it_says_which_files_go_where():
     environment = {name: value for name, value in os.environ.items() if name != "BICORE_DATA"}
     command = [sys.executable, "-m", "benchmarks", "kernels", "--json"]

@@ -445,6 +445,7 @@ def test_bad_requests_end_with_code_2_and_one_line(bicore, name, damaged):
     assert {path: path.read_bytes() for path in damaged.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
     code = (
         "import numpy, sys\n"
@@ -469,6 +470,7 @@ def _interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_interrupting_keeps_the_prefix_and_says_how_to_go_on(tmp_path):
     words = ["select", "digits", "--limit", "700", "--size", "650", "--kernel", "rbf"]
     words += ["--loss", "cross-entropy", "--inner-reg", "0.01"]

@@ -450,6 +450,7 @@ def test_a_pipe_goes_on_however_it_comes(bicore, tmp_path, name):
         assert message in refused.stderr
 
 
+@pytest.mark.slow
 def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, tmp_path):
     words = [*PIPED, *CHEAP["moments"], "--quiet", "--state"]
     process = subprocess.Popen(

@@ -64,6 +64,7 @@ def test_judges_learn(judge):
     assert min(found) > 0.6
 
 
+@pytest.mark.slow
 def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_randomness():
     data = blobs(60)
     judge = as_judge("mlp", 60)
@@ -647,6 +648,7 @@ def test_a_method_that_fits_the_model_is_given_the_module_itself(tmp_path, judge
     assert stage.context(as_selector("uniform")).model is None
 
 
+@pytest.mark.slow
 def test_the_methods_that_fit_or_draw_networks_are_compared(tmp_path):
     run = comparison(tmp_path, methods=("batchbald",), seeds=1)
     network = NetworkSelector(curvature="gauss-newton", candidates=5)

@@ -36,7 +36,7 @@ def test_docstring_examples(name):
 
 
 #: Pages whose blocks take long and are of things that have tests of their own.
-LONG = {"beyond.md"}
+LONG = {"beyond.md", "guide.md"}
 #: Pages that a reader follows on a command line, and how many commands each must have.
 COMMANDS = {"README.md": 2, "guide.md": 7, "embeddings.md": 2}
 
@@ -77,7 +77,10 @@ def run_blocks(page, bicore, folder, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("page", COMMANDS)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in COMMANDS],
+)
 def test_blocks_and_commands_run(page, bicore, tmp_path, monkeypatch):
     run = run_blocks(NAMED[page], bicore, tmp_path, monkeypatch)
     assert run >= COMMANDS[page]
@@ -114,7 +117,7 @@ def test_targets_of_make_are_there():
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-@pytest.mark.parametrize("name", ["continual", "streaming"])
+@pytest.mark.parametrize("name", [pytest.param("continual", marks=pytest.mark.slow), "streaming"])
 def test_examples_run(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():

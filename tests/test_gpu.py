@@ -301,6 +301,7 @@ def test_vectors_run_on_the_gpu_as_they_are():
     )
 
 
+@pytest.mark.slow
 def test_nothing_of_cuda_is_imported_on_a_machine_without_one():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

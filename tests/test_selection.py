@@ -176,7 +176,12 @@ def recorded(monkeypatch):
 
 @pytest.mark.parametrize("with_outer", [False, True])
 @pytest.mark.parametrize(
-    ("kernel", "reg"), [("rbf", 0.05), ("linear", 0.5), ("ntk", PerPoint(1e-3))]
+    ("kernel", "reg"),
+    [
+        ("rbf", 0.05),
+        ("linear", 0.5),
+        pytest.param("ntk", PerPoint(1e-3), marks=pytest.mark.slow),
+    ],
 )
 def test_fixed_steps_of_cross_entropy_give_the_same_points(kernel, reg, with_outer, recorded):
     data = blobs(90, classes=4)

@@ -19,6 +19,7 @@ def test_reservoir_is_a_uniform_sample_at_any_time():
     assert np.abs(counts - expected).max() < 5 * np.sqrt(2000 * (1 / 3) * (2 / 3))
 
 
+@pytest.mark.slow
 def test_what_a_kept_row_stands_for_is_an_unbiased_estimate_of_its_weight():
     """Priority sampling: kept · max(w, τ) has the row's weight as its mean, wherever in the stream
     the heavy rows come."""

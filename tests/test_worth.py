@@ -228,6 +228,7 @@ def test_a_larger_random_sample_holds_the_smaller_ones():
         assert rows_of(smaller.x) < rows_of(larger.x)
 
 
+@pytest.mark.slow
 def test_random_picks_of_real_data_and_the_words():
     x, y = digits()
     picks = np.random.default_rng(3).choice(500, 30, replace=False)
@@ -264,6 +265,7 @@ def test_a_selection_that_is_worth_more():
     assert ":" not in str(found)
 
 
+@pytest.mark.slow
 def test_the_same_seeds_give_the_same_answer_by_any_name():
     data = blobs(120)
     named = Dataset(data.x, np.array(["ant", "bee", "cow"])[data.y])
@@ -274,6 +276,7 @@ def test_the_same_seeds_give_the_same_answer_by_any_name():
     assert bicore.worth(data, 8, seed=4, **options) != found
 
 
+@pytest.mark.slow
 def test_a_price_is_no_part_of_the_answer():
     data = blobs(120)
     plain = Appraisal(data, 8, seeds=3, kernel="rbf", judge="ridge")

@@ -174,6 +174,7 @@ def test_a_network_is_chosen_for_by_either_training_and_mini_batches():
     assert max(scores.values()) < start.outer_value(start.module.start, rows(given))
 
 
+@pytest.mark.slow
 def test_a_mini_batch_of_the_whole_coreset_is_the_coreset():
     given = blobs(30, classes=3, features=3)
     module = network()
