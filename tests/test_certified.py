@@ -515,6 +515,7 @@ def left(x, chosen, noise, parameters):
     return float(((x.astype(LONG) @ inverse) * x).sum() / (2 * len(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1, 1e3, 1e6])
 @pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-6, 1e-3, 1, 1e3])

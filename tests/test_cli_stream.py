@@ -328,6 +328,7 @@ CHEAP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
     words = ["stream", "data.npz", "--buffer", name, "--capacity", "10", "--batch", "7"]

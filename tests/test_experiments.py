@@ -756,6 +756,7 @@ def test_beta_is_chosen_on_held_out_points_and_the_interval_is_welchs():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", Optimiser)
 @pytest.mark.parametrize(
     "store",

@@ -203,6 +203,7 @@ def test_selections_with_scaled_kernels_do_not_depend_on_how_the_matrix_is_held(
     assert chosen.details["operator"] == operator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["matrix", "directions"])
 def test_large_data_have_landmarks_of_scaled_kernels(name, monkeypatch):
     monkeypatch.setattr(large, "LONG", 0.0)

@@ -177,6 +177,7 @@ def test_the_progress_of_learnt_weights_is_told_once():
     assert steps == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

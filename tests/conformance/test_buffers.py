@@ -302,6 +302,7 @@ def test_every_flipped_byte_and_every_cut_is_noticed(named, tmp_path):
             loaded(buffer, tmp_path / "state.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [400])
 def test_memory_does_not_grow_with_the_stream(named, batches):
     name, make = named
