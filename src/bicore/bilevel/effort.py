@@ -21,6 +21,8 @@ class Effort:
         Columns that the kernel matrix is multiplied by, in all.
     multiplications : float
         In products of other matrices.
+    pairs : float
+        Of points of shortlists, each a product over the outer rows, or over features.
     reads : float
         Numbers that are read and written one by one.
 
@@ -35,4 +37,5 @@ class Effort:
     passes: float = 0.0
     products: float = 0.0
     multiplications: float = 0.0
+    pairs: float = 0.0
     reads: float = 0.0

@@ -293,18 +293,19 @@ class KernelWork(Work):
         seconds = (self.passes + self.refining.passes) * pairs * dear
         return Estimate(seconds + self._refined(pairs), plan.needed, plan.held.value)
 
-    def _refined(self, numbers: float) -> float:
+    def _refined(self, numbers: float, width: int | None = None) -> float:
         """Seconds of refining beside its passes, where a column times the kernel matrix is a
-        product with so many numbers."""
+        product with so many numbers, and features have this width."""
         work = self.refining
-        multiplications = work.products * numbers + work.multiplications
+        length = self.request.rows if width is None else min(width, self.request.rows)
+        multiplications = work.products * numbers + work.multiplications + work.pairs * length
         return multiplications * self.multiplication + work.reads * READ
 
     def _with_features(self, width: int, pair: float) -> float:
         rows = len(self.request.data)
         made = rows * width * (pair + (COLUMNS + MOMENTS * width) * self.multiplication)
         passes = self.request.size + self.refining.passes
-        return made + passes * rows * width * READ + self._refined(rows * width)
+        return made + passes * rows * width * READ + self._refined(rows * width, width)
 
     def approximated(self, exact: Estimate) -> Decision:
         if isinstance(self.kernel, Nystrom):

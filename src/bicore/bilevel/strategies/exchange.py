@@ -97,7 +97,7 @@ class Exchange(Refining):
         width = min(shortlist(taken, points), points)
         passes = USUAL_PASSES if self.passes is None else min(self.passes, USUAL_PASSES)
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
-        of_a_pass = 3 * points * taken**2 + 2 * outer * taken**2 + outer * width**2
+        of_a_pass = 3 * points * taken**2 + 2 * outer * taken**2
         return Effort(
             held=3 * taken,  # the set's columns, their products and the pool's copy
             listed=width,
@@ -105,6 +105,7 @@ class Exchange(Refining):
             passes=FIRST_PASSES + passes * (1 + width / points),
             products=taken + swaps,
             multiplications=passes * of_a_pass,
+            pairs=passes * width**2,
             reads=passes * points * taken * READS_A_PAIR + swaps * outer * taken,
         )
 
