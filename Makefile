@@ -1,5 +1,5 @@
 # make test      lint, types and tests (the README's command; at most five minutes on two cores)
-# make test-all  the same and everything marked slow
+# make test-all  the same and everything marked slow, with the libraries that doors lead to
 # make demo      a coreset of the built-in digits against uniform samples
 # make bench     the benchmark tables, as JSON
 # make docs      the site, in build/docs; a warning is an error
@@ -21,8 +21,12 @@ unexport PYTHONDONTWRITEBYTECODE
 test: lint
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; wait $$types && exit $$tests
 
-test-all: lint types
+test-all: lint types $(VENV)/.doors
 	$(BIN)/pytest -n 2
+
+$(VENV)/.doors: $(INSTALLED)
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[doors,dask]"
+	touch $@
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
