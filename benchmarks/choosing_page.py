@@ -140,8 +140,8 @@ last line is read from files in parts. {told}
 \\* landmarks stand in for the kernel, because its matrix does not fit and would take too long in blocks; `large="exact"` computes it as it is.
 
 Before anything is computed, `bicore.estimate(x, y, size)` says what to expect of your data on your machine, `bicore estimate SOURCE --size M`
-the same of files, `bicore select … --dry-run` of a command. It speaks of the clock and errs towards too much: by many times beyond some 50 000
-rows in memory, whose exchanges it counts as if the kernel had no features.
+the same of files, `bicore select … --dry-run` of a command. It is meant to be
+within a factor of two of what then happens.
 
 ## When to say more
 
