@@ -358,6 +358,7 @@ def test_a_query_that_makes_no_sense_is_refused():
             query(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_a_joint_coreset_of_features_needs_no_factor_for_each_point():
     """Rank-one updates of a covariance: n × m numbers a model would be twice the limit."""
     rng = np.random.default_rng(0)

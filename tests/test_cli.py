@@ -673,6 +673,7 @@ def test_a_refused_read_is_a_request_that_cannot_be_right(monkeypatch, capsys):
     assert "no permission for data.csv" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_size_may_be_left_to_the_command_and_points_exchanged(bicore):
     shown = bicore(
         "select", "digits", "--limit", "200", "--size", "auto", "--tolerance", "0.5", *FAST

@@ -175,6 +175,7 @@ def test_rows_of_an_older_file_are_read(bicore, table):
     assert again.stdout == first.stdout
 
 
+@pytest.mark.slow
 def test_fewer_seeds_are_summarised_alone_and_the_best_comes_first(bicore, table):
     bicore("compare", "data.npz", *FAST, cwd=table)
     fewer = json.loads(

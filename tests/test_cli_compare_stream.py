@@ -24,6 +24,7 @@ def table(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_by_default_four_buffers_are_judged_at_five_points(bicore, table):
     words = [*FAST, "--seeds", "1", "--kernel", "rbf", "--plot", "p.png"]
     result = bicore("compare", "data.npz", *words, cwd=table)

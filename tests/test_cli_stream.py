@@ -205,6 +205,7 @@ def test_a_state_that_the_disk_will_not_give_is_not_called_damaged(folder, monke
         assert [path.name for path in store.files()] == ["state-000000000000006.npz"]
 
 
+@pytest.mark.slow
 def test_a_source_may_grow_at_its_end(bicore, folder):
     data = np.load(folder / "data.npz")
     words = [*WORDS, "--scale", "none", "--state"]

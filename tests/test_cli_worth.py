@@ -65,6 +65,7 @@ def test_picks_are_judged_on_a_test_file(bicore, place):
     assert "give --test FILE, or --size M" in refused.stderr
 
 
+@pytest.mark.slow
 def test_two_tables_share_their_columns(bicore, place):
     """A city that the test file lacks still has its column there."""
     data = blobs(90)

@@ -80,6 +80,7 @@ def test_a_score_does_not_depend_on_what_it_was_stacked_with_nor_on_global_rando
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", ["mlp", "ridge", "logistic", "knn"])
 def test_a_weight_of_almost_zero_takes_a_point_out(judge):
     judge = as_judge(judge, 200)
@@ -187,6 +188,7 @@ def test_a_selection_may_lack_classes_and_hold_constant_columns(name):
         assert judge.predictions([alone], test, 5, seed=0)[0].argmax(1).tolist() == [2] * 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_judges_are_drawn_from_their_seed_and_see_each_selection_alone(name):
     data = blobs(60)

@@ -24,9 +24,19 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMED = {page.name: page for page in PAGES}
 
 
+#: Examples that train networks or repeat selections for seconds.
+TRAINING = {
+    "bicore.comparison.judges.network",
+    "bicore.comparison.answer",
+    "bicore.comparison.worth",
+    "bicore.memory.joint_replay",
+}
+MODULES = ["bicore", *(found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore."))]
+
+
 @pytest.mark.parametrize(
     "name",
-    ["bicore", *(module.name for module in pkgutil.walk_packages(bicore.__path__, "bicore."))],
+    [pytest.param(name, marks=pytest.mark.slow) if name in TRAINING else name for name in MODULES],
 )
 def test_docstring_examples(name):
     result = doctest.testmod(

@@ -630,6 +630,7 @@ def test_one_seed_has_no_spread():
     assert "| 50.50 ± 0.50 |" in told([cell])
 
 
+@pytest.mark.slow
 def test_scaled_gradients_take_the_beta_of_plain_ones(monkeypatch):
     seen = {}
     monkeypatch.setattr(

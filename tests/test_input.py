@@ -272,6 +272,7 @@ def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
     assert Runtime(device="cuda:0").torch_device.index == 0
 
 
+@pytest.mark.slow
 def test_image_kernels_take_smaller_blocks_before_they_are_refused():
     data = Dataset(np.random.default_rng(0).normal(size=(300, 1, 6, 6)), np.arange(300) % 3)
     selector = BilevelSelector(kernel="cntk", inner_reg=0.1)

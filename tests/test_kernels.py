@@ -588,6 +588,7 @@ def recursion(kernel: TangentKernel, first: np.ndarray, second: np.ndarray) -> f
     return readout.sigma_w**2 * theta.mean() + (sigma if readout.trained else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 @pytest.mark.parametrize(
     "kernel",

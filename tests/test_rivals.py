@@ -329,6 +329,7 @@ def test_k_center_is_within_twice_the_best_radius():
         assert KCenter().select(Dataset(x), 3, rng=seed).objective <= 2 * best + 1e-12
 
 
+@pytest.mark.slow
 def test_k_means_plus_plus_draws_by_squared_distance():
     data = points(0, 1, 3)
     seconds = []

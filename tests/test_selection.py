@@ -179,7 +179,7 @@ def recorded(monkeypatch):
     ("kernel", "reg"),
     [
         ("rbf", 0.05),
-        ("linear", 0.5),
+        pytest.param("linear", 0.5, marks=pytest.mark.slow),
         pytest.param("ntk", PerPoint(1e-3), marks=pytest.mark.slow),
     ],
 )

@@ -68,6 +68,7 @@ class TestLibrary:
         found = library.select(files, size=9, features="embedding", target="label")
         assert found.indices.tolist() == plain
 
+    @pytest.mark.slow
     def test_features_stand_in_for_kernels_with_a_notice(self, folder):
         source = open_shards(folder / "npy")
         with pytest.warns(LargeDataWarning, match="1024 random features"):

@@ -39,8 +39,17 @@ def both(source, size, card=None, **options):
 
 
 class TestCard:
-    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-    @pytest.mark.parametrize("classes", [3, 10])
+    @pytest.mark.parametrize(
+        ("dtype", "classes"),
+        [
+            (np.float16, 10),
+            (np.float64, 3),
+            *(
+                pytest.param(*other, marks=pytest.mark.slow)
+                for other in [(np.float16, 3), (np.float32, 3), (np.float32, 10), (np.float64, 10)]
+            ),
+        ],
+    )
     def test_its_picks_are_those_of_the_host(self, dtype, classes):
         x, y = rows(dtype=dtype, classes=classes)
         both(ArrayShards(x, y, part_rows=250), 30)

@@ -10,6 +10,7 @@ from bicore.memory import ClassBalancedReservoir, GradientSampling, Prototypes, 
 from bicore.networks.observe import Observed, observe
 
 
+@pytest.mark.slow
 def test_reservoir_is_a_uniform_sample_at_any_time():
     counts = np.zeros(9)
     for seed in range(2000):

@@ -163,6 +163,7 @@ def test_a_coreset_that_leaves_nothing_to_train_on_is_refused():
         VariationalLearner([6, 20, 4], KCenter(), coreset_size=120).add_task(*next(iter(tasks())))
 
 
+@pytest.mark.slow
 def test_refining_leaves_the_posterior_alone(learnt):
     learner, parts, _, before, scores = learnt
     assert [len(coreset[0]) for coreset in learner.coresets] == [8, 8]

@@ -329,6 +329,7 @@ def test_targets_have_one_rival_and_a_score_of_their_own():
     assert found.rivals[0].means[0] < found.rivals[0].means[-1]
 
 
+@pytest.mark.slow
 def test_cuts_standardise_by_the_rows_they_do_not_test_on():
     data = blobs(120)
     stretched = Dataset(data.x * [1, 100, 0.01, 5] + 7, data.y)

@@ -153,6 +153,7 @@ def test_blocked_operator_equals_the_stored_one():
     torch.testing.assert_close(blocked.weighted_column_norms(weights), weights @ gram.square())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "rule"), [("squared", "gain"), ("cross-entropy", "gradient")])
 def test_greedy_is_near_the_best_of_all_subsets(loss, rule):
     """Brute force over all subsets bounds greedy's loss from below, and greedy comes close."""

@@ -64,6 +64,7 @@ def test_where_a_prefix_costs_a_fit_sizes_are_fewer_and_losses_the_same(options)
     assert curve.losses[-1] == pytest.approx(again.objectives[-1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_size_found_is_the_first_from_which_the_loss_stays_within_the_tolerance():
     given = blobs(300, classes=3, features=3, seed=2)
     selector = BilevelSelector(kernel=RBF(0.05), inner_reg=0.1)

@@ -86,6 +86,7 @@ def network():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
 
 
+@pytest.mark.slow
 def test_hessian_products_and_both_inverses_are_those_of_the_dense_matrix():
     given = blobs(12, classes=3, features=3)
     problem = NetworkProblem(FlatModule(network()), CRITERIA["cross-entropy"], RHO)
@@ -209,6 +210,7 @@ def test_an_inverse_of_ones_own_sees_the_whole_coreset_unless_it_says_how_much()
     assert same == [True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"candidates": 12}])
 def test_a_loader_brings_the_same_points_as_arrays_and_may_transform_them(options):
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset

@@ -101,6 +101,7 @@ def test_gradient_of_every_combination(loss, inner, linear):
         assert scores[k] == pytest.approx(exact_slope(loss, k), rel=2e-4, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("linear", ["cholesky", "cg"])
 def test_gradient_with_a_separate_weighted_outer_set(loss, linear):

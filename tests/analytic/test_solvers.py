@@ -165,6 +165,7 @@ def test_a_diverged_fit_never_passes_as_solved():
         runaway.solve(problem, torch.zeros(14, 3, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_the_papers_recipe_is_a_combination_of_these():
     """Float32, L-BFGS 0.25 × 200, 50 CG steps, 200 candidates, a per-point regulariser: it runs and
     is close to exact."""

@@ -11,7 +11,8 @@ def calls(tree: ast.AST, name: str) -> int:
     """How often a function is called by this name."""
     found = 0
     for node in ast.walk(tree):
-        found += isinstance(node, ast.Call) and ast.unparse(node.func) == name
+        named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        found += named and node.func.id == name
     return found
 
 
@@ -28,19 +29,22 @@ def test_the_greedy_loop_asks_no_types():
 
 def test_frozen_values_are_set_by_their_own_post_init_only():
     for path in FILES:
-        tree = ast.parse(path.read_text())
+        uses = path.read_text().count("object.__setattr__")
+        if not uses:
+            continue
         own = [
             node
-            for node in ast.walk(tree)
+            for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.FunctionDef) and node.name == "__post_init__"
         ]
-        uses = path.read_text().count("object.__setattr__")
         inside = sum(ast.unparse(node).count("object.__setattr__") for node in own)
         assert uses == inside, f"{path.name} writes to a frozen value from outside"
 
 
 def reads_prose(text: str) -> bool:
     """Whether code looks into a sentence, or into what is kept for display."""
+    if not any(f".{field}" in text for field in ("status", "message", "info", "details")):
+        return False
     for node in ast.walk(ast.parse(text)):
         words = ast.unparse(node) if isinstance(node, (ast.Call, ast.Compare)) else ""
         for field in ("status", "message"):
