@@ -74,6 +74,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         help="a toy of the same shape on digits, end to end, in seconds",
     )
     run.add_argument("--only", help="methods, separated by semicolons")
+    run.add_argument("--tried", help="of the β (or sizes) of a row only these, separated by commas")
     run.add_argument(
         "--precision",
         choices=("fast", "float32"),
@@ -192,7 +193,15 @@ def _order(given: argparse.Namespace) -> Order:
         only=tuple(given.only.split(";")) if given.only else (),
         fast=given.precision == "fast",
         minutes=given.minutes,
+        values=_values(given.tried),
     )
+
+
+def _values(words: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in words.split(",")) if words else ()
+    except ValueError:
+        raise InputError(f"--tried: numbers separated by commas, not {words!r}.") from None
 
 
 def _words(given: argparse.Namespace, order: Order) -> list[str]:
@@ -203,6 +212,7 @@ def _words(given: argparse.Namespace, order: Order) -> list[str]:
         *(["--data", given.data] if given.data else []),
         *(["--quick"] if given.quick else []),
         *(["--only", given.only] if given.only else []),
+        *(["--tried", given.tried] if given.tried else []),
         *(["--minutes", str(given.minutes)] if given.minutes is not None else []),
     ]
 

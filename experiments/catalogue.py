@@ -50,6 +50,11 @@ _ON_MNIST = (
         mnist_tables.fresh_table,
     ),
     Experiment(
+        "streaming-fresh-sizes",
+        "Streams with a fresh optimiser a batch and a memory of 50, 100 and 200",
+        mnist_tables.fresh_size_table,
+    ),
+    Experiment(
         "streaming-sizes",
         "Streams with a memory of 50, 100 and 200",
         mnist_tables.stream_size_table,

@@ -29,9 +29,10 @@ from experiments.problems import (
     SPLIT_MNIST,
     Problem,
 )
-from experiments.rows import Row, Source
+from experiments.rows import Number, Row, Source
 from experiments.runtime import RuntimeRow
 from experiments.selectors import (
+    BALANCED_CORESET,
     CORESET,
     RBF_CORESET,
     SQUARED_CORESET,
@@ -61,6 +62,8 @@ IMBALANCED: dict[str, Any] = {"slots": 1, "penalty": 1e-4}
 GSS_ROW = "GSS (Aljundi et al. 2019)"
 #: Buffers that are compared at every size of memory and with both optimisers.
 COMPARED = ("Reservoir sampling", "CBRS", GSS_ROW, "ExStream", "Streaming coreset", *MOMENTS)
+#: Further rows of the streams as the authors' code runs them.
+AS_THE_AUTHORS = ("Streaming coreset RBF", "Streaming coreset, balanced classes")
 #: What the table of memory sizes calls the runs that it holds.
 IN_MEMORY_TABLE = {
     "Reservoir sampling": "Streaming reservoir sampling",
@@ -202,7 +205,7 @@ def streaming_table() -> list[Row]:
 
 
 def _streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
-    """The paper's six rows and five of our own."""
+    """The paper's six rows and six of our own."""
     rows = [
         coreset_row(problem, memory, "Train on coreset only", CORESET, at_end=True),
         stream_row(problem, memory, "Reservoir sampling", RESERVOIR),
@@ -212,6 +215,7 @@ def _streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
         coreset_row(problem, memory, "Streaming coreset RBF", RBF_CORESET),
         coreset_row(problem, memory, "Streaming coreset, squared error", SQUARED_CORESET),
         coreset_row(problem, memory, "Streaming coreset, weights kept", WEIGHTED_CORESET),
+        coreset_row(problem, memory, "Streaming coreset, balanced classes", BALANCED_CORESET),
         stream_row(problem, memory, "CBRS", BALANCED_RESERVOIR),
         *moment_rows(problem, memory, MOMENTS, ByMoments()),
     ]
@@ -249,14 +253,35 @@ def fresh_table() -> list[Row]:
     return on_each(_fresh)
 
 
-def _fresh(problem: Problem) -> Sequence[Row]:
+def _fresh(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
     """As the authors' code runs them: every batch of the stream begins with a fresh optimiser, and
     in the last row slots count for the batches they stand for."""
-    streams = by_key(_streaming(problem))
+    streams = by_key(_streaming(problem, memory))
     return [
-        *(fresh(streams[key]) for key in COMPARED),
+        *(fresh(streams[key]) for key in (*COMPARED, *AS_THE_AUTHORS)),
         counted(fresh(streams["Streaming coreset"])),
     ]
+
+
+def fresh_size_table() -> list[Row]:
+    """Three sizes of memory; the runs of the middle one are those of another table."""
+    return on_each(
+        lambda problem: [_fresh_of(row) for size in SIZES for row in _fresh(problem, size)]
+    )
+
+
+def _fresh_of(row: StreamRow) -> StreamRow:
+    held = Source("streaming-fresh", row.key) if row.memory == MEMORY else None
+    return replace(row, paper=_published_size(row), source=held)
+
+
+def _published_size(row: StreamRow) -> Number | None:
+    """Of SplitMNIST alone, in the table of sizes."""
+    known = {f"{key}, fresh optimiser": shown for key, shown in IN_MEMORY_TABLE.items()}
+    if row.problem is not SPLIT_MNIST or row.key not in known or row.memory == MEMORY:
+        return None
+    paper: Number | None = PAPER["memory_size_splitmnist"][known[row.key]].get(str(row.memory))
+    return paper
 
 
 def fresh(row: StreamRow) -> StreamRow:

@@ -25,7 +25,8 @@ class Order:
     """What is to be run, where, and for how long.
 
     ``only`` are the keys of rows, all if there are none; ``fast`` lets products use fewer bits on a
-    GPU; no run begins after so many ``minutes``.
+    GPU; no run begins after so many ``minutes``; of what a row tries only the ``values`` given are
+    run, all if there are none.
     """
 
     names: tuple[str, ...]
@@ -37,6 +38,12 @@ class Order:
     only: tuple[str, ...] = ()
     fast: bool = True
     minutes: float | None = None
+    values: tuple[float, ...] = ()
+
+    def tried(self, row: Row) -> tuple[float, ...]:
+        """What a row tries here."""
+        known = row.trials.toy if self.quick else row.trials.values
+        return tuple(value for value in known if not self.values or value in self.values)
 
     def records(self, name: str) -> Records:
         """Of one of its experiments; runs in float32 have a file of their own."""
@@ -96,7 +103,9 @@ def _tried(row: Row, seed: int, data: Data, records: Records, order: Order) -> i
 
 def _run(row: Row, seed: int, data: Data, records: Records, order: Order) -> None:
     """Run what is missing of a row, unless another process is at it."""
-    values = row.trials.toy if order.quick else row.trials.values
+    values = order.tried(row)
+    if not values:
+        return
     if any(math.isnan(value) for value in values):
         raise InputError(
             "it has no β yet; run cifar-betas and cifar-stream-betas, then `python -m experiments "

@@ -126,11 +126,12 @@ class Named(Picker):
 @dataclass(frozen=True)
 class ByKernel(Picker):
     """The paper's coreset: cross-entropy with a kernel as the proxy. By default candidates are
-    drawn anew for each point, and weights are binary."""
+    drawn anew for each point, and weights are binary; ``balanced`` takes classes in turn."""
 
     proxy: Proxy = Proxy.NETWORK
     all_candidates: bool = False
     weighted: bool = False
+    balanced: bool = False
 
     penalised = True
 
@@ -146,6 +147,7 @@ class ByKernel(Picker):
             candidates=None if self.all_candidates else problem.candidates,
             first="random",
             weights="final" if self.weighted else "binary",
+            quotas="balanced" if self.balanced else None,
         )
 
     def place(self, device: str) -> str:
@@ -195,6 +197,7 @@ UNIFORM = Named("uniform")
 CORESET = ByKernel()
 RBF_CORESET = ByKernel(Proxy.RBF)
 WEIGHTED_CORESET = ByKernel(weighted=True)
+BALANCED_CORESET = ByKernel(balanced=True)
 SQUARED_CORESET = BySquaredErrors()
 
 
