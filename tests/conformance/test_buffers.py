@@ -24,13 +24,16 @@ from tests.conformance.selectors import network
 
 MODEL = Context(model=network())
 CAPACITY = 6
+#: Weights that are learnt anew at every merge: seconds.
+SLOW = {"merge-reduce, learnt"}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
 
 
 def test_every_buffer_is_in_the_battery():
     assert set(found()) == set(CONFIGURATIONS)
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=NAMES)
 def named(request):
     return request.param, CASES[request.param]
 
@@ -66,7 +69,7 @@ def same(first, second) -> None:
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(0, 13), min_size=1, max_size=8))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_rows_of_the_stream_within_the_capacity_standing_for_all_of_it(name, seed, sizes):
     x, y, weight = stream(seed, sum(sizes))
     buffer = CASES[name](CAPACITY, seed)

@@ -23,6 +23,9 @@ from tests.conformance.selectors import (
 )
 
 SIZE = 7
+#: Weights that are learnt anew for every point, and a network that is trained for each: seconds.
+SLOW = {"squared, learnt", "network"}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
 MODEL = Context(model=network())
 
 
@@ -30,7 +33,7 @@ def test_every_selector_is_in_the_battery():
     assert set(found()) == set(CONFIGURATIONS)
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=NAMES)
 def named(request):
     return request.param, CASES[request.param]
 
@@ -45,7 +48,7 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
 
 @settings(max_examples=3)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 12))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):
     data = data_of(seed)
     coreset = CASES[name].select(data, size, rng=seed, context=MODEL)
