@@ -29,6 +29,8 @@ from experiments.layout import (
     PLAIN,
     SPLIT,
     SUMMARY_SIZES,
+    of_size,
+    proxied,
 )
 from experiments.paper import PAPER
 from experiments.tables import contrast
@@ -78,10 +80,10 @@ def by_gaps(rule: Rule, contrasts: Sequence[Contrast]) -> Callable[[Book], Answe
             for terms in contrasts
         ]
         try:
-            theirs: str = rule(_gaps(contrasts, book.published))
+            gaps = _gaps(contrasts, book.published)
         except Absent:
-            theirs = "–"
-        return Answer(rule(ours), shown(ours), len(ours), theirs)
+            return Answer(rule(ours), shown(ours), len(ours))
+        return Answer(rule(ours), shown(ours), len(ours), f"{rule(gaps)}: {shown(gaps)}")
 
     return answer
 
@@ -115,7 +117,8 @@ def _only_the_coreset(book: Book) -> Answer:
     gaps = _gaps(contrasts, book.ours)
     others = _everywhere(book.ours)
     verdict = Verdict.FAILS if _everywhere(book.ours, told=True) else better(gaps)
-    theirs = better(_gaps(contrasts, book.published))
+    published = _gaps(contrasts, book.published)
+    theirs = f"{better(published)}: {shown(published)}"
     return Answer(
         verdict,
         f"{shown(gaps)}; rivals with three means above: {', '.join(others) or 'none'}",
@@ -142,18 +145,14 @@ def _everywhere(look: Look, told: bool = False) -> list[str]:
     return found
 
 
-def _of_size(key: str, size: int) -> Place:
-    return Place("memory", SPLIT, key, size)
-
-
 def _larger_when_small(ours: str, other: str) -> list[Contrast]:
     """The gain with 50 rows less the gain with 200."""
     return [
         (
-            (1, _of_size(ours, 50)),
-            (-1, _of_size(other, 50)),
-            (-1, _of_size(ours, 200)),
-            (1, _of_size(other, 200)),
+            (1, of_size(ours, 50)),
+            (-1, of_size(other, 50)),
+            (-1, of_size(ours, 200)),
+            (1, of_size(other, 200)),
         )
     ]
 
@@ -293,10 +292,7 @@ def _imbalanced(problem: str, key: str) -> Place:
 
 
 def _proxied(kind: str, problem: str) -> Contrast:
-    return above(
-        Place("proxy", problem, f"{kind} Coreset RBF"),
-        Place("proxy", problem, f"{kind} Coreset CNTK"),
-    )
+    return above(proxied(kind, "RBF", problem), proxied(kind, "CNTK", problem))
 
 
 def _summarised(experiment: str) -> list[Contrast]:

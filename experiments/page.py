@@ -25,7 +25,7 @@ from experiments.claims import (
 from experiments.deviations import listed
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line, published
 from experiments.marks import ABOVE, BELOW, LEVEL, agreement, mark
-from experiments.paper import PAPER
+from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.reading import filled, slug
 from experiments.records import FOLDER
 from experiments.tables import Cell, difference, markdown, spread
@@ -94,7 +94,7 @@ def _introduction(
         "searches of λ and β, and rows of our own.",
         "Everything comes from `experiments/records`, one line a run, by `python -m experiments page`; "
         'a table\'s command with `--only "ROW"` runs one row. Percent of test points, mean over tasks, '
-        "mean ± standard deviation (over n) over seeds 0 … 4, on an NVIDIA H200; intervals are Welch's, 95%. *Above* "
+        "mean ± standard deviation (over n) over seeds 0 … 4, or as many as stand in brackets, on an NVIDIA H200; intervals are Welch's, 95%. *Above* "
         "holds where all intervals lie above zero, *not below* where none lies below; either fails "
         "where one lies on the other side. Marks compare a row with the coreset of its table: "
         f"{BELOW} told apart and below, {ABOVE} above, {LEVEL} not told apart. {order} Of {total} "
@@ -152,7 +152,8 @@ def _line(line: Line, layout: Layout, book: Book) -> list[str]:
             continue
         reference = _reference(line, layout, column, book)
         sign = "" if reference is None else mark(cell, reference)
-        ours = f"{spread(cell.mean, cell.std, cell.seeds)} {sign}".strip()
+        seeds = "" if cell.seeds == PAPER_SEEDS else f"({cell.seeds})"
+        ours = " ".join(filter(None, [spread(cell.mean, cell.std, cell.seeds), seeds, sign]))
         shown += [ours, paper_number(cell), difference(cell)]
     return shown
 

@@ -153,8 +153,8 @@ def _many_classes(target: str, y: Array) -> list[str]:
         return []
     if y.dtype.kind == "i":
         return [
-            f"target {target!r}: {count} integer classes; if these are amounts, pass --task "
-            "regression"
+            f"target {target!r}: {count} different whole numbers, which are classes unless --task "
+            "regression says that they are amounts"
         ]
     return [f"target {target!r}: {count} classes of text; is it the column to predict?"]
 
