@@ -11,6 +11,8 @@ from bicore.moments.features import Rows
 from bicore.shards.bound import growth
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.growing import Growing
+from bicore.shards.request import Request
+from bicore.shards.room import most_listed, most_pairs
 from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.shortlist import Shortlist
@@ -309,3 +311,23 @@ class TestSelection:
     def test_what_cannot_be_is_named(self, options, words):
         with pytest.raises(InputError, match=words):
             chosen(*rows(), **options)
+
+
+class TestMemory:
+    def test_a_limit_shortens_the_list_and_the_rows_exchanged(self):
+        asked = Request(10, Rows().settled(np.zeros((1, 256))))
+        assert asked.within(Runtime("cpu")) == asked
+        held = asked.within(Runtime("cpu", memory="100MB"))
+        assert held.shortlist == most_listed(100_000_000, 256) < asked.shortlist
+        assert held.most_exchanged == most_pairs(100_000_000) < asked.most_exchanged
+
+    def test_what_a_limit_cannot_hold_is_said(self):
+        x, y = rows()
+        source = ArrayShards(x, y, part_rows=600)
+        kept = select_from_shards(source, 5, runtime=Runtime("cpu", memory="1GB"))
+        assert not [note for note in kept.provenance.notes if note.startswith("memory")]
+        over = select_from_shards(source, 5, runtime=Runtime("cpu", memory="1MB"))
+        (note,) = (note for note in over.provenance.notes if note.startswith("memory"))
+        assert "beyond the limit of 1 MB" in note
+        assert "parts of 600 rows" in note
+        assert len(over) == 5

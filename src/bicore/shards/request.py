@@ -12,7 +12,7 @@ from bicore.errors import InputError, unknown_name
 from bicore.moments.features import FeatureMap, Rows
 from bicore.runtime import Runtime
 from bicore.shards.quotas import check_wish
-from bicore.shards.room import Shape, most_pairs, shape_of
+from bicore.shards.room import Shape, most_listed, most_pairs, shape_of
 from bicore.shards.source import ShardSource
 
 #: ρ as a share of the mean of ‖φ‖².
@@ -98,12 +98,17 @@ class Request:
         Returns
         -------
         Request
-            With fewer rows among which exchanges are made, where their pairs would not fit.
+            With a shorter shortlist, and fewer rows among which exchanges are made, where these
+            would not fit.
         """
         if runtime.memory is None:
             return self
-        fits = most_pairs(runtime.memory_bytes())
-        return replace(self, most_exchanged=min(self.most_exchanged, fits))
+        limit = runtime.memory_bytes()
+        return replace(
+            self,
+            shortlist=min(self.shortlist, most_listed(limit, self.features.width)),
+            most_exchanged=min(self.most_exchanged, most_pairs(limit)),
+        )
 
     def _check_regulariser(self) -> None:
         if not (np.isfinite(self.inner_reg) and self.inner_reg > 0):

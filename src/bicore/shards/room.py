@@ -22,6 +22,8 @@ COPIES = 16
 MATRICES = 6
 #: Matrices of pairs while exchanges are made, and the share of a memory limit they may fill.
 PAIRS, PAIRS_SHARE = 9, 0.5
+#: The share of a memory limit that a shortlist may fill.
+LISTED_SHARE = 0.4
 #: What a process has in memory before it does anything: Python, NumPy and torch.
 PROCESS_BYTES = 300_000_000
 
@@ -127,6 +129,29 @@ def most_pairs(limit: int) -> int:
     1666
     """
     return int((PAIRS_SHARE * limit / (NUMBER * PAIRS)) ** 0.5)
+
+
+def most_listed(limit: int, width: int) -> int:
+    """How many rows a shortlist may have within a memory limit.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes.
+    width : int
+        Features of a row.
+
+    Returns
+    -------
+    int
+        How many rows' copies fit.
+
+    Examples
+    --------
+    >>> most_listed(100_000_000, 256)
+    1220
+    """
+    return int(LISTED_SHARE * limit / (NUMBER * COPIES * width))
 
 
 def shape_of(

@@ -39,6 +39,7 @@ from bicore.shards.request import (
     ROUNDS,
     Request,
     first_rows,
+    lengths,
     passes_left,
     points_of_a_pass,
     rows_of_a_part,
@@ -160,7 +161,7 @@ class Selection:
         #: A gain that some free row is known to have.
         self.floor = -np.inf
         self.quotas: Quotas | None = None
-        self.notes: list[str] = list(getattr(source, "notes", ()))
+        self.notes: list[str] = [*getattr(source, "notes", ()), *_beyond(source, request, runtime)]
         #: For each row left out, where it lies; not known of rows that an earlier run counted.
         self.bad_places: list[str] = []
         # When the passes of this run began, and how many there were before it.
@@ -610,6 +611,21 @@ class Selection:
 
 #: How many files with bad rows are named.
 MOST_NAMED = 5
+
+
+def _beyond(source: ShardSource, request: Request, runtime: Runtime) -> list[str]:
+    """What is said where a memory limit was given that not even one worker keeps."""
+    if runtime.memory is None:
+        return []
+    shape = lengths(source, request)
+    needed, limit = shape.room(1), runtime.memory_bytes()
+    if needed <= limit:
+        return []
+    return [
+        f"memory: about {needed / 1e6:.0f} MB beside the process, beyond the limit of "
+        f"{limit / 1e6:.0f} MB; parts of {shape.largest} rows take "
+        f"{shape.largest * shape.row_bytes / 1e6:.0f} MB of it (smaller parts take less)"
+    ]
 
 
 def _left_out(bad: int, places: list[str]) -> str:
