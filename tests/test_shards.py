@@ -17,6 +17,7 @@ from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.sources import ArrayShards, NpyShards
+from bicore.shards.state import Progress
 
 
 def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):
@@ -331,3 +332,11 @@ class TestMemory:
         assert "beyond the limit of 1 MB" in note
         assert "parts of 600 rows" in note
         assert len(over) == 5
+
+
+def test_a_state_serves_one_process_at_a_time(tmp_path):
+    x, y = rows()
+    source = ArrayShards(x, y, part_rows=300)
+    with Progress(tmp_path, {}), pytest.raises(InputError, match="in use by process"):
+        select_from_shards(source, 5, state=tmp_path)
+    assert len(select_from_shards(source, 5, state=tmp_path)) == 5

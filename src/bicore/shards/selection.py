@@ -185,8 +185,12 @@ class Selection:
 
     def run(self, initial: Sequence[int]) -> Coreset:
         self.kept = len(initial)
-        if self.state is not None:
-            self.progress = Progress(Path(self.state), self._named(initial))
+        if self.state is None:
+            return self._run(initial)
+        with Progress(Path(self.state), self._named(initial)) as self.progress:
+            return self._run(initial)
+
+    def _run(self, initial: Sequence[int]) -> Coreset:
         with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
             try:
                 self._count()

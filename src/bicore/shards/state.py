@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
+from bicore.files import hold
 from bicore.moments.moments import Moments
 from bicore.state import FORMAT, read_state, write_state
 
-MOMENTS, POINTS = "moments.npz", "points.npz"
+MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
 
 
 class Progress:
-    """Files of a selection; each is whole at every moment.
+    """Files of a selection; each is whole at every moment, and one process at a time writes them.
 
     Parameters
     ----------
@@ -35,7 +37,17 @@ class Progress:
     def __init__(self, folder: Path, named: dict[str, Any]) -> None:
         self.folder = folder
         self.named = named
+        self._lock: int | None = None
         folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Self:
+        self._lock = hold(self.folder / LOCK, str(self.folder), "give another state folder")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def moments(self) -> tuple[Moments, float, int] | None:
         """The moments, the largest ‖φ‖² and how many rows were left out; None before the first."""
