@@ -34,7 +34,7 @@ from experiments.layout import (
 )
 from experiments.paper import PAPER
 from experiments.tables import contrast
-from experiments.verdicts import Gap, Verdict, better, no_worse, shown
+from experiments.verdicts import FEW, Gap, Verdict, better, no_worse, shown
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "records"
 #: A sum of cells with signs: positive where the claim has it so.
@@ -83,9 +83,14 @@ def by_gaps(rule: Rule, contrasts: Sequence[Contrast]) -> Callable[[Book], Answe
             gaps = _gaps(contrasts, book.published)
         except Absent:
             return Answer(rule(ours), shown(ours), len(ours))
-        return Answer(rule(ours), shown(ours), len(ours), f"{rule(gaps)}: {shown(gaps)}")
+        return Answer(rule(ours), shown(ours), len(ours), _theirs(rule(gaps), gaps))
 
     return answer
+
+
+def _theirs(verdict: Verdict, gaps: Sequence[Gap]) -> str:
+    """What the same rule makes of published numbers, with the gaps where they are few."""
+    return f"{verdict}: {shown(gaps)}" if len(gaps) <= FEW else verdict
 
 
 def _chosen(problem: str, key: str) -> Place:
@@ -118,7 +123,7 @@ def _only_the_coreset(book: Book) -> Answer:
     others = _everywhere(book.ours)
     verdict = Verdict.FAILS if _everywhere(book.ours, told=True) else better(gaps)
     published = _gaps(contrasts, book.published)
-    theirs = f"{better(published)}: {shown(published)}"
+    theirs = _theirs(better(published), published)
     return Answer(
         verdict,
         f"{shown(gaps)}; rivals with three means above: {', '.join(others) or 'none'}",

@@ -144,7 +144,7 @@ def test_a_claim_follows_its_records(gap, verdict, tmp_path):
     ours, other = (Place("continual", SPLIT, key) for key in ("Coreset", "Uniform sampling"))
     answer = by_gaps(better, [above(ours, other)])(Book(tmp_path))
     assert answer.verdict is verdict
-    assert answer.theirs == "holds"
+    assert answer.theirs == "holds: +3.07 ± 1.08"
     with pytest.raises(Absent):
         by_gaps(better, [above(ours, Place("continual", PERM, "Coreset"))])(Book(tmp_path))
 
@@ -238,10 +238,10 @@ def test_lines_differ_without_their_colours():
 
 
 @pytest.mark.parametrize("problem", ON_MNIST)
-def test_figure_four_has_four_lines_of_five_runs(problem, book):
+def test_figure_four_has_four_lines_of_five_runs_or_more(problem, book):
     lines = four_lines(problem)
     assert len(lines) == 4 <= len(STYLES)
-    assert all(len(book.runs(place)) == 5 for place in lines.values())
+    assert all(len(book.runs(place)) >= 5 for place in lines.values())
 
 
 @pytest.mark.slow
