@@ -231,7 +231,7 @@ class Unread(torch.utils.data.Dataset):
     "data", [Unread(), DataLoader(Unread()), Endless()], ids=["data set", "loader", "endless"]
 )
 @pytest.mark.parametrize(
-    "call", [bicore.select, bicore.estimate, bicore.reweight, bicore.influence]
+    "call", [bicore.select, bicore.estimate, bicore.reweight, bicore.influence, bicore.worth]
 )
 def test_arrays_only_calls_refuse_torch_data_before_reading(call, data):
     with pytest.raises(InputError, match="select_from"):

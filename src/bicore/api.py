@@ -113,7 +113,7 @@ def select(
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
         return request.select(initial, method, model, tolerance)
-    _refuse_unread(x)
+    refuse_unread(x)
     selector = _chooser(method, options)
     _refuse_unused(model, selector)
     if isinstance(x, Dataset) and isinstance(y, Real):
@@ -422,7 +422,7 @@ def _selector(options: dict[str, Any]) -> BilevelSelector:
     return BilevelSelector(**{**OPEN, **options})
 
 
-def _refuse_unread(x: Any) -> None:
+def refuse_unread(x: Any) -> None:
     """A data set of torch is an array to NumPy only after every item of it was read."""
     if is_torch_data(x):
         raise InputError(
@@ -441,7 +441,7 @@ def _refuse_unused(model: Any, selector: Selector) -> None:
 
 
 def _dataset(x: Any, y: Any, weight: Any) -> Dataset:
-    _refuse_unread(x)
+    refuse_unread(x)
     if not isinstance(x, Dataset):
         return Dataset(x, y, weight)
     if y is not None or weight is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bicore.api import refuse_unread
 from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import MOST, SEEDS, Appraisal
 from bicore.comparison.judges import Judge
@@ -91,6 +92,7 @@ def worth(
     >>> found.verdict.value  # the first rows are as good as random ones
     'random is enough here'
     """
+    refuse_unread(x)
     if isinstance(x, Dataset):
         data = x
         if chosen is None:
