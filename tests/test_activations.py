@@ -193,6 +193,9 @@ def test_a_compiled_module_is_read_as_the_one_it_was_made_from():
     compiled = from_module(torch.compile(net))
     assert compiled == from_module(net)
     assert compiled.label == "Sequential"
+    parts = nn.Sequential(torch.compile(net[:-1]), net[-1])
+    assert from_module(parts).layers == compiled.layers
+    assert hasattr(parts[0], "_orig_mod")  # the user's own is as it was
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ What the module computes is traced, not guessed from the order of its parts.
 
 from __future__ import annotations
 
+import copy
 import operator
 import warnings
 from collections.abc import Callable
@@ -37,7 +38,7 @@ def from_module(
     Weights are taken as N(0, σ_w²/fan-in) and biases as N(0, σ_b²), as in the paper's kernels; a
     layer without a bias has σ_b = 0. The module's own initialisation and widths play no part.
     Dropout is ignored, and so is a final softmax or its logarithm: the kernel is that of the
-    logits. A compiled module is read as the one it was made from.
+    logits. A compiled module, or part of one, is read as what it was made from.
 
     Parameters
     ----------
@@ -77,8 +78,7 @@ def from_module(
     for name, value in wanted.items():
         if value not in ("drop", "refuse"):
             raise unknown_name(name, value, ["drop", "refuse"])
-    # What torch.compile returns holds the module it was given under this name.
-    plain = getattr(module, "_orig_mod", module)
+    plain = _plain(module)
     try:
         reader = _Reader(plain, sigma_w, sigma_b, wanted)
         layers = _read_out(reader.layers())
@@ -103,6 +103,18 @@ def from_module(
                 stacklevel=2,
             )
     return kernel
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """The module as it was before it, or parts of it, were compiled; nothing of it is changed."""
+    # What torch.compile returns holds the module it was given under this name.
+    found: nn.Module = getattr(module, "_orig_mod", module)
+    parts = {name: _plain(part) for name, part in found.named_children()}
+    if all(part is getattr(found, name) for name, part in parts.items()):
+        return found
+    shell = copy.copy(found)
+    shell._modules = {**found._modules, **parts}
+    return shell
 
 
 #: What to do with a network that has no kernel.
