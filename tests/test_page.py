@@ -454,7 +454,7 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
     assert browser.run("window.hacked") is None
     assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
     assert HOSTILE[0] in browser.run("byId('kicker').textContent")
-    assert HOSTILE[1] in browser.run("byId('legend').textContent")
+    assert HOSTILE[1] in browser.run("byId('map-legend').textContent")
     assert quiet(browser, hostile)
 
 

@@ -13,6 +13,7 @@ from bicore.comparison.equivalence import Equivalent
 from bicore.comparison.findings import Findings
 from bicore.comparison.judging import Judging
 from bicore.comparison.statistics import Entry, finite
+from bicore.report.pages.contenders import Contenders, contenders_of, served_by
 from bicore.report.pages.document import write_document
 
 #: The method that draws at random, by which others are measured.
@@ -67,7 +68,8 @@ def comparison_page(
     'page.html'
     """
     pools = run.pools
-    facts = {
+    known = contenders_of(run)
+    facts: dict[str, Any] = {
         "name": pools.source.name,
         "version": __version__,
         "along": along,
@@ -77,10 +79,12 @@ def comparison_page(
         "methods": list(run.grid.methods),
         "judges": [_view(run, one) for one in findings],
         "parameters": _parameters(run),
-        "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
+        "notes": _notes(run, findings, known),
         "failed": [[name, why] for name, why in run.failed.items()],
         "command": command,
     }
+    if known.known:
+        facts |= known.as_json()
     return write_document("comparison", facts, path)
 
 
@@ -149,6 +153,7 @@ def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
         "references": [
             {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
         ],
+        "classes": served_by(run, found.judge.name, RANDOM),
         "detectable": [finite(detectable.get(size, math.nan)) for size in run.grid.sizes],
     }
 
@@ -157,6 +162,18 @@ def _entry(entry: Entry, found: Findings) -> dict[str, Any]:
     worth = found.worth.get((entry.method, entry.size))
     short = None if worth is None else worth.short()
     return {**entry.as_json(), "worth": short}
+
+
+def _notes(run: Judging[Any], findings: Sequence[Findings], known: Contenders) -> list[str]:
+    """What was done to the data, what speaks against a judge, and whose picks are not known."""
+    notes = [*run.pools.source.notes, *(one.note for one in findings if one.note)]
+    missing = known.missing() if run.keeps_picks else []
+    if missing:
+        notes.append(
+            f"what {', '.join(missing)} chose is not shown: {run.records.path.name} does not say "
+            "it; without that file the same command makes its rows anew, and says it"
+        )
+    return notes
 
 
 def _parameters(run: Judging[Any]) -> list[list[str]]:
