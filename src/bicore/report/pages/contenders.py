@@ -118,8 +118,8 @@ def _served(
     pairs = []
     for seed in run.grid.seeds:
         both = [rows.get((name, size, seed)) for name in (method, random)]
-        shares = [row.classes.get(judge) for row in both if row is not None]
-        if len(shares) == len(both) and all(shares):
+        shares = [[] if row is None else row.classes.get(judge, []) for row in both]
+        if all(len(own) == run.pools.outputs for own in shares):
             pairs.append(shares)
     if not pairs:
         return []

@@ -137,7 +137,7 @@ function movePicks() {
   const fewer = found && state.size < size ? ` It found no more than ${whole(state.size)}.` : "";
   byId("picks-title").textContent = `The ${whole(size)} picks of ${name}`;
   byId("picks-words").textContent = found
-    ? `In the order it chose them, for seed ${told.seed}. Press one to find it on the map.${fewer}${beyond()}`
+    ? `In the order it gave them, for seed ${told.seed}. Press one to find it on the map.${fewer}${beyond()}`
     : `The records do not say what ${name} chose at ${whole(size)} rows.`;
   byId("indices").textContent = indices(picks.rows);
   byId("indices-words").textContent =

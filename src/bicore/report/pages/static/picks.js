@@ -13,6 +13,8 @@ function setPicks(columns) {
   picks = columns;
   pickOfRow = new Map(picks.rows.map((row, pick) => [row, pick]));
   state.focus = -1;
+  byId("map-now").textContent = "";
+  byId("tip").hidden = true;
   gallery();
 }
 const groupColour = (code) => colourOf(code, ordered, groups.names.length);
