@@ -363,6 +363,21 @@ def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
 
 
 @pytest.mark.slow
+def test_a_selection_that_was_never_made_is_said_to_be_unknown(browser, run, tmp_path):
+    """As after an interrupted run."""
+    rows = Records(tmp_path / "rows.jsonl", {})
+    rows.rows = {cell: row for cell, row in run.records.rows.items() if cell[1:] != (8, SEEDS[0])}
+    path = written(replace(run, records=rows), tmp_path)
+    browser.emulate(1240, 800)
+    browser.open(path)
+    for place, cards in ((0, 4), (1, 0), (0, 4)):
+        browser.run(f"moveTo({place})")
+        assert seen(browser)["cards"] == cards
+        assert ("do not say what" in browser.run("byId('picks-words').textContent")) is (place == 1)
+    assert quiet(browser, path), browser.complaints()
+
+
+@pytest.mark.slow
 def test_judges_and_methods_without_picks(browser, bicore, place):
     """A second judge, and a page of a stream, which has the same script and no picks."""
     words = ["compare", "table.csv", "--target", "label", "--seeds", "3", "--report"]

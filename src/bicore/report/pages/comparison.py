@@ -30,6 +30,11 @@ def comparison_page(
 ) -> Path:
     """Write a comparison as one HTML file that opens anywhere and asks the network nothing.
 
+    It begins with who is best and what that is worth. Under a slider over the size and a choice of
+    the method stand the scores, the picks of the first seed, their balance, a map of its pool, and
+    who gains and loses by class; then how to repeat it. All of it comes from the records: nothing
+    is selected or trained again. Of a stream there are no picks.
+
     Parameters
     ----------
     run : Comparison or StreamComparison

@@ -123,8 +123,12 @@ function moveGains(name, size) {
   const scores = own().classes[state.method][state.place];
   byId("classes").hidden = !own().classes.some((places) => places.some((one) => one.length));
   byId("classes-table").replaceChildren();
-  if (scores.length) whoGains(scores, countsOf(picks.codes), `${whole(size)} rows by ${name}`);
-  else byId("classes-words").textContent = name === facts.random
+  if (scores.length) {
+    whoGains(scores, countsOf(picks.codes), `${whole(size)} rows by ${name}`);
+    byId("classes-words").append(` Shares are means over the seeds; rows and picks are counted for seed ${told.seed}.`);
+    return;
+  }
+  byId("classes-words").textContent = name === facts.random
     ? "These are the random rows themselves: choose another method to set it beside them."
     : `The records do not say it of ${name} at ${whole(size)} rows.`;
 }
