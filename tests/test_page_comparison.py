@@ -17,6 +17,7 @@ from bicore.report.pages import contenders
 from bicore.report.pages.comparison import comparison_page
 from bicore.report.pages.plane import main_directions
 from bicore.selectors import KCenter, Uniform
+from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
 from bicore.sources.cells import ListCells
 from bicore.sources.tables import Table
@@ -157,6 +158,17 @@ def test_records_that_hold_no_picks_are_read_and_the_page_says_so(run, tmp_path)
     facts = facts_of(written(replace(run, records=rows), tmp_path))
     assert "picks" not in facts
     assert "what uniform, " in facts["notes"][3]
+
+
+def test_learnt_weights_go_with_their_picks(tmp_path):
+    methods = {"weighted": as_selector("bilevel-weighted", kernel="rbf")}
+    run = compared(tmp_path, Source("blobs", blobs(90)), (6,), methods, seeds=(0,))
+    picks = facts_of(written(run, tmp_path))["picks"]
+    ((one,),) = picks["selections"]
+    pool, _ = run.pools.of(0)
+    chosen = methods["weighted"].select(pool, 6, rng=0)
+    assert [picks["rows"][at] for at in one["at"]] == run.pools.rows(0)[chosen.indices].tolist()
+    np.testing.assert_allclose(one["weights"], chosen.weights)
 
 
 def test_a_stream_has_neither_picks_nor_a_word_about_them(tmp_path):

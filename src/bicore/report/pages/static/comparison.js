@@ -145,7 +145,7 @@ function movePicks() {
     : `The records do not say what ${name} chose at ${whole(size)} rows.`;
   byId("indices").textContent = indices(picks.rows);
   byId("indices-words").textContent =
-    `The ${plural(state.size, "row")} that ${name} chose from the pool of seed ${told.seed} (${whole(told.pool)} of ${plural(told.of, "row")}), as the data count them, from 0.`;
+    `The ${plural(state.size, "row")} that ${name} chose from the pool of seed ${told.seed} (${whole(told.pool)} of ${plural(told.of, "row")}), as the data count them, from 0.${picks.weights ? " It gave them weights, which stand in the records." : ""}`;
   moveBalance();
   drawMarks();
   moveGains(name, size);
