@@ -152,12 +152,12 @@ def test_records_that_hold_no_picks_are_read_and_the_page_says_so(run, tmp_path)
     facts = facts_of(written(replace(run, records=rows), tmp_path))
     assert [any(found) for found in facts["picks"]["selections"]] == [True, False, False]
     assert facts["judges"][0]["classes"] == [[[], []]] * 3
-    (note,) = facts["notes"][3:]
-    assert note.startswith(f"what {HOSTILE[1]}, {HOSTILE[2]} chose is not shown: rows.jsonl does")
+    words = f"What {HOSTILE[1]}, {HOSTILE[2]} chose is not shown: rows.jsonl does not say it."
+    assert facts["unknown"].startswith(words)
     rows.rows = {cell: replace(row, picks=[1000]) for cell, row in run.records.rows.items()}
     facts = facts_of(written(replace(run, records=rows), tmp_path))
     assert "picks" not in facts
-    assert "what uniform, " in facts["notes"][3]
+    assert facts["unknown"].startswith("What uniform, ")
 
 
 def test_learnt_weights_go_with_their_picks(tmp_path):
@@ -179,7 +179,7 @@ def test_a_stream_has_neither_picks_nor_a_word_about_them(tmp_path):
     run.run()
     facts = facts_of(written(run, tmp_path))
     assert "picks" not in facts
-    assert facts["notes"] == []
+    assert facts["unknown"] == ""
 
 
 def test_of_many_picks_the_first_are_shown_one_by_one(run, tmp_path, monkeypatch):
@@ -386,6 +386,12 @@ def test_a_selection_that_was_never_made_is_said_to_be_unknown(browser, run, tmp
         browser.run(f"moveTo({place})")
         assert seen(browser)["cards"] == cards
         assert ("do not say what" in browser.run("byId('picks-words').textContent")) is (place == 1)
+    assert browser.run("byId('unknown').hidden")
+    rows.rows = {cell: replace(row, picks=[]) for cell, row in rows.rows.items()}
+    browser.open(written(replace(run, records=rows), tmp_path))
+    browser.run("moveTo(1)")
+    assert browser.run("byId('chosen').hidden")
+    assert f"What uniform, {HOSTILE[1]}" in browser.run("byId('unknown').textContent")
     assert quiet(browser, path), browser.complaints()
 
 

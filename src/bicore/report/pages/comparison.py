@@ -84,7 +84,8 @@ def comparison_page(
         "methods": list(run.grid.methods),
         "judges": [_view(run, one) for one in findings],
         "parameters": _parameters(run),
-        "notes": _notes(run, findings, known),
+        "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
+        "unknown": _unknown(run, known),
         "failed": [[name, why] for name, why in run.failed.items()],
         "command": command,
     }
@@ -169,16 +170,15 @@ def _entry(entry: Entry, found: Findings) -> dict[str, Any]:
     return {**entry.as_json(), "worth": short}
 
 
-def _notes(run: Judging[Any], findings: Sequence[Findings], known: Contenders) -> list[str]:
-    """What was done to the data, what speaks against a judge, and whose picks are not known."""
-    notes = [*run.pools.source.notes, *(one.note for one in findings if one.note)]
+def _unknown(run: Judging[Any], known: Contenders) -> str:
+    """Whose picks are not known, and how they would be; empty where nothing is missing."""
     missing = known.missing() if run.keeps_picks else []
-    if missing:
-        notes.append(
-            f"what {', '.join(missing)} chose is not shown: {run.records.path.name} does not say "
-            "it; without that file the same command makes its rows anew, and says it"
-        )
-    return notes
+    if not missing:
+        return ""
+    return (
+        f"What {', '.join(missing)} chose is not shown: {run.records.path.name} does not say it. "
+        "Without that file the same command makes its rows anew, and says it."
+    )
 
 
 def _parameters(run: Judging[Any]) -> list[list[str]]:

@@ -151,6 +151,8 @@ function movePicks() {
   moveGains(name, size);
 }
 function startPicks(redrawn) {
+  byId("unknown").textContent = facts.unknown;
+  byId("unknown").hidden = !facts.unknown;
   if (!told) return;
   const known = methods.map((_, method) => method).filter((method) => told.selections[method].some((one) => one));
   const best = own().entries.find((one) => one.best && one.size === sizes[state.place]);
