@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from bicore import Dataset
+from tests.browser import Browser, chromium
 from tests.cli_server import Result, Server
 from tests.helpers import blobs, line
 
@@ -34,6 +35,16 @@ def bicore() -> Iterator[Server]:
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, where there is one."""
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine")
+    found = Browser(tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()
 
 
 @pytest.fixture

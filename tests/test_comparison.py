@@ -261,10 +261,12 @@ def test_every_measure_by_hand():
     codes = Sample(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 2]), torch.ones(5))
     shares = torch.tensor([[3.0, 1, 0], [3, 1, 0], [3, 1, 0], [0, 1, 0], [0, 1, 2]])
     assert measured(shares, codes).values == {"accuracy": 0.8, "balanced_accuracy": 0.875}
+    assert measured(shares, codes).by_class == (0.75, None, 1.0)  # nobody is of class 1
     targets = Sample(torch.zeros(3, 1), torch.tensor([[0.0], [1.0], [2.0]]), torch.ones(3))
     found = measured(torch.tensor([[0.0], [1.0], [4.0]]), targets)
     assert found.values == pytest.approx({"r2": 1 - 4 / 2, "mean_absolute_error": 2 / 3})
     assert found.main == -1
+    assert found.by_class == ()
     data = blobs(60)
     judge = RidgeJudge()
     arguments = ([sample(data, slice(0, 30))], sample(data), 3, 0)
@@ -394,6 +396,7 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
     settings = {"judge": "ridge", "pool": 5}
     first = Records(path, settings)
     rows = [Row("a", 10, seed, 0.5 + seed / 10, 0.1) for seed in range(3)]
+    rows[2] = replace(rows[2], classes={"ridge": [0.5, None]}, picks=[7, 2], weights=[0.5, 3.0])
     for row in rows:
         first.add(row)
     assert list(Records(path, settings).rows.values()) == rows
@@ -422,7 +425,21 @@ def test_rows_survive_and_other_settings_are_refused(tmp_path):
         path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
         with pytest.raises(InputError, match="line 2 is not a row"):
             Records(path, settings)
-    older = {name: value for name, value in asdict(rows[0]).items() if name != "measures"}
+    for name, damage in (
+        ("picks", "[-1]"),
+        ("picks", "[0.5]"),
+        ("picks", "3"),
+        ("weights", "[1.0]"),
+        ("classes", '{"ridge": ["hi"]}'),
+        ("classes", "[1]"),
+    ):
+        empty = json.dumps({name: asdict(rows[0])[name]})[1:-1]
+        line = json.dumps(asdict(rows[0])).replace(empty, f'"{name}": {damage}')
+        path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
+        with pytest.raises(InputError, match="line 2 is not a row"):
+            Records(path, settings)
+    later = ("measures", "classes", "picks", "weights")
+    older = {name: value for name, value in asdict(rows[0]).items() if name not in later}
     path.write_text(json.dumps({"settings": settings}) + f"\n{json.dumps(older)}\n")
     assert list(Records(path, settings).rows.values()) == rows[:1]
     with pytest.raises(InputError, match="in a folder that exists"):
@@ -448,6 +465,11 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     assert len(test) == 20
     assert not np.isin(pool.x, test.x).any()
     assert pool.ids.tolist() == list(range(60))
+    assert pools_of(source=marked).rows(3).tolist() == pool.x.ravel().tolist()
+    sorted_pool, _ = pools_of(source=marked).of(3, in_order=True)
+    assert pools_of(source=marked).rows(3, in_order=True).tolist() == sorted_pool.x.ravel().tolist()
+    own = make_pools(marked, Source("test", data[:30]), "auto", 60, 2000, 20)
+    assert own.rows(3).tolist() == own.of(3)[0].x.ravel().tolist()
     scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
     assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)
     assert scaled_pool.x.std() == pytest.approx(1)

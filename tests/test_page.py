@@ -1,4 +1,4 @@
-"""The page of a selection and of a comparison: what the file holds, and how it behaves in a browser."""
+"""The page of a selection: what the file holds, and how it behaves in a browser."""
 
 import base64
 import csv
@@ -8,7 +8,6 @@ import io
 import json
 import re
 import tomllib
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -25,44 +24,11 @@ from bicore.report.pages.doubts import doubts_of
 from bicore.report.pages.judged import further_fits, judged, prefix_sizes
 from bicore.report.pages.pixels import data_address
 from bicore.report.pages.selection import answer
-from tests.browser import Browser, chromium
 from tests.helpers import blobs
+from tests.pages import HOSTILE, Tags, facts_of, quiet
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "src" / "bicore" / "report" / "pages" / "static"
-#: What would run, load or end something if a page took it for markup.
-HOSTILE = [
-    "</script><script>window.hacked = 1</script>",
-    "<img src=x onerror='window.hacked = 2'>",
-    "]]>{{script}}\u2028<!--",
-]
-
-
-class Tags(HTMLParser):
-    """The elements of a page, and what stands inside each script and style."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found, self.inside, self.open = [], {}, None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-        if tag in ("script", "style"):
-            self.open = dict(attributes).get("id", tag)
-            self.inside[self.open] = ""
-
-    def handle_data(self, data):
-        if self.open:
-            self.inside[self.open] += data
-
-    def handle_endtag(self, tag):
-        if tag in ("script", "style"):
-            self.open = None
-
-
-def facts_of(path):
-    return json.loads(Tags(Path(path).read_text()).inside["facts"])
 
 
 def coreset(rows, objectives=(), **more):
@@ -347,19 +313,6 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
     assert bicore(*words, "--worth", "--force", cwd=place).returncode == 2
 
 
-def test_compare_writes_a_page(bicore, place):
-    words = ["compare", "data.npz", "--methods", "uniform,class-balanced,k-center-features"]
-    result = bicore(*words, "--sizes", "4,8", "--seeds", "2", "--report", "page.html", cwd=place)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-1] == "written: page.html"
-    facts = facts_of(place / "page.html")
-    assert facts["sizes"] == [4, 8]
-    (judge,) = facts["judges"]
-    assert len(judge["headlines"]) == 2
-    assert len(judge["entries"]) == 6
-    assert {one["name"] for one in judge["references"]} == {"all data", "majority"}
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -377,15 +330,6 @@ def test_a_page_that_cannot_be_written_is_refused_first(bicore, place, words, me
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if chromium() is None:
-        pytest.skip("no Chromium on this machine")
-    found = Browser(tmp_path_factory.mktemp("chromium"))
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def judged_page(tmp_path_factory):
     """Of images, with a worth."""
     every = blobs(230)
@@ -395,11 +339,6 @@ def judged_page(tmp_path_factory):
     images = np.random.default_rng(0).random((150, 6, 6))
     path = tmp_path_factory.mktemp("judged") / "page.html"
     return page(data, picks, path, appraisal=appraisal, images=images, command="bicore select")
-
-
-def quiet(browser, path):
-    """Whether the page neither complains nor asks for anything but itself."""
-    return browser.complaints() == [] and browser.requests() == [path.resolve().as_uri()]
 
 
 @pytest.mark.slow
@@ -454,7 +393,7 @@ def test_hostile_names_are_text_in_the_browser(browser, hostile):
     assert browser.run("window.hacked") is None
     assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
     assert HOSTILE[0] in browser.run("byId('kicker').textContent")
-    assert HOSTILE[1] in browser.run("byId('legend').textContent")
+    assert HOSTILE[1] in browser.run("byId('map-legend').textContent")
     assert quiet(browser, hostile)
 
 
@@ -527,25 +466,3 @@ def test_fifty_thousand_points_are_drawn_once(browser, tmp_path):
         "(() => { const [x, y] = screenOf(places.x[7], places.y[7]); const found = nearest(x, y); "
         "return places.x[found] === places.x[7] && places.y[found] === places.y[7]; })()"
     )
-
-
-@pytest.mark.slow
-def test_the_page_of_a_comparison_works(browser, bicore, place):
-    words = ["compare", "data.npz", "--methods", "uniform,class-balanced,k-center-features"]
-    more = ["--sizes", "4,8,16", "--seeds", "3", "--judge", "ridge,knn", "--report", "page.html"]
-    assert bicore(*words, *more, cwd=place).returncode == 0
-    path = place / "page.html"
-    browser.emulate(360, 800)
-    browser.open(path)
-    assert browser.run("document.documentElement.scrollWidth") <= 360
-    facts = facts_of(path)
-    for number, size in enumerate((4, 8, 16)):
-        browser.run(f"moveTo({number})")
-        assert browser.run("byId('size-words').textContent") == f"{size} rows"
-        assert (
-            browser.run("byId('headline').textContent") == facts["judges"][0]["headlines"][number]
-        )
-    browser.run("byId('judge').value = '1'; byId('judge').dispatchEvent(new Event('change'))")
-    assert browser.run("byId('headline').textContent") == facts["judges"][1]["headlines"][2]
-    assert browser.run("document.querySelectorAll('#rank-rows .row').length") == 3
-    assert quiet(browser, path), (browser.complaints(), browser.requests())

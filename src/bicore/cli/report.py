@@ -66,8 +66,6 @@ def write_selection(
     report: Path,
 ) -> None:
     """The page of a selection from a source."""
-    table = source.table
-    columns = None if table is None else dict(zip(table.names, table.columns, strict=True))
     page(
         source.data,
         coreset,
@@ -75,7 +73,7 @@ def write_selection(
         appraisal=appraisal,
         name=source.name,
         images=source.images,
-        columns=columns,
+        columns=None if source.table is None else source.table.cells(),
         command=command(),
         notes=notes,
     )

@@ -6,6 +6,7 @@ The selections of a seed and size are judged together, and their rows written as
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from bicore.comparison.judges import NetworkJudge, perceptron
 from bicore.comparison.judges.base import Trainer
 from bicore.comparison.judging import MAJORITY as MAJORITY
 from bicore.comparison.judging import WHOLE as WHOLE
-from bicore.comparison.judging import Found, Judging, SeedData
+from bicore.comparison.judging import Chosen, Found, Judging, SeedData
 from bicore.comparison.judging import Grid as Grid
 from bicore.coreset import Coreset, Status
 from bicore.errors import BicoreError
@@ -80,6 +81,7 @@ class Comparison(Judging[Selector]):
     """
 
     model_steps: int = 1000
+    keeps_picks: ClassVar[bool] = True
 
     @property
     def trainer(self) -> Trainer:
@@ -138,7 +140,10 @@ class Comparison(Judging[Selector]):
                 if found is not None:
                     looks = _looks(self.grid.methods[picked.method])
                     model = stage.model_seconds if looks else 0.0
-                    self._record(picked.method, size, stage.seed, found, picked.seconds, model)
+                    chosen = stage.chosen(picked.coreset)
+                    self._record(
+                        picked.method, size, stage.seed, found, picked.seconds, model, chosen
+                    )
         self.say("")
 
     def _measures(self, stage: Stage, stack: list[Picked]) -> list[Found | None]:
@@ -180,6 +185,26 @@ class Stage(SeedData):
         self.model_seconds = 0.0
         self.module: nn.Module | None = None
         self.observed: Observed | None = None
+
+    def chosen(self, coreset: Coreset) -> Chosen | None:
+        """What a row keeps of a selection.
+
+        Parameters
+        ----------
+        coreset : Coreset
+            Selected from the pool.
+
+        Returns
+        -------
+        Chosen or None
+            In rows of the source. Kept for the first seed alone: it is what a page shows, and all
+            of them would make the records several times as long.
+        """
+        run = self.comparison
+        if self.seed != run.grid.seeds[0]:
+            return None
+        rows = run.pools.rows(self.seed)[coreset.indices].tolist()
+        return Chosen(rows, [] if coreset.binary else coreset.weights.tolist())
 
     def context(self, selector: Selector) -> Context:
         """What a method is given beside the pool.

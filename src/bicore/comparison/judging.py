@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 from bicore.comparison.judges import Judge, MajorityJudge, Measures, Sample, as_sample
 from bicore.comparison.judges.tuning import drawn
@@ -24,6 +24,14 @@ MAJORITY = "majority"
 Found = dict[str, Measures]
 #: What is compared: selectors, or buffers of a stream.
 Method = TypeVar("Method")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Rows of the source that a method selected, in order, and their weights; none if all are 1."""
+
+    rows: list[int]
+    weights: list[float]
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class Judging(Generic[Method]):
     failed: dict[str, str] = field(default_factory=dict)
     others: Sequence[Judge] = ()
     majority: bool = False
+    #: Whether rows say what was chosen; what a buffer keeps changes along its stream.
+    keeps_picks: ClassVar[bool] = False
 
     def run(self) -> None:
         """Fill every cell that has no row yet; a method that fails is left out from there on."""
@@ -156,11 +166,22 @@ class Judging(Generic[Method]):
         self._record(name, self.pools.size, stage.seed, found, 0.0, 0.0)
 
     def _record(
-        self, method: str, size: int, seed: int, found: Found, seconds: float, model: float
+        self,
+        method: str,
+        size: int,
+        seed: int,
+        found: Found,
+        seconds: float,
+        model: float,
+        chosen: Chosen | None = None,
     ) -> None:
         measures = {judge: dict(own.values) for judge, own in found.items()}
+        classes = {judge: list(own.by_class) for judge, own in found.items() if own.by_class}
         score = found[self.judge.name].main
-        self.records.add(Row(method, size, seed, score, seconds, model, measures))
+        row = Row(method, size, seed, score, seconds, model, measures, classes)
+        if chosen is not None:
+            row = replace(row, picks=chosen.rows, weights=chosen.weights)
+        self.records.add(row)
 
 
 class SeedData:

@@ -58,6 +58,29 @@ class Pools:
         """Whether the labels are classes."""
         return self.targets.classes is not None
 
+    def rows(self, seed: int, in_order: bool = False) -> Array:
+        """Which rows of the source are the pool of one seed.
+
+        Parameters
+        ----------
+        seed : int
+            Of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source; if not, it is as it was drawn.
+
+        Returns
+        -------
+        array of int
+            For each place in the pool the row of the source.
+        """
+        first = 0 if self.test is not None else self.test_size
+        drawn = self._order(seed)[first : first + self.size]
+        return np.sort(drawn) if in_order else drawn
+
+    def _order(self, seed: int) -> Array:
+        """All rows as they are drawn: those tested on first, unless the source has its own."""
+        return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
+
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
         """The pool and the test data of one seed.
 
@@ -74,14 +97,9 @@ class Pools:
             They share no row; labels are codes 0 … C−1, and scaling is fitted on the pool alone.
         """
         data = replace(self.source.data, y=self.targets.values)
-        order = np.random.default_rng((seed, 0)).permutation(len(data))
-        if self.test is None:
-            chosen = data[order[: self.test_size]]
-            rows = order[self.test_size : self.test_size + self.size]
-        else:
-            chosen = self.test[: self.test_size]
-            rows = order[: self.size]
-        pool = data[np.sort(rows) if in_order else rows]
+        own = self.test
+        chosen = data[self._order(seed)[: self.test_size]] if own is None else own[: self.test_size]
+        pool = data[self.rows(seed, in_order)]
         pool = Dataset(pool.x, pool.y, pool.weight)  # ids are places in the pool
         if not self.standardise:
             return pool, chosen

@@ -40,6 +40,14 @@ class Row:
         How long the model that the method looks at was trained.
     measures : dict
         Of each judge by its name, all measures by their keys; empty in rows of older files.
+    classes : dict
+        Of each judge by its name, the share of each class that it finds, in the order of their
+        codes (None: not tested on); empty for targets and in rows of older files.
+    picks : sequence of int
+        The rows of the source that were selected, in order. They are kept for the first seed of a
+        comparison of selections; else there are none.
+    weights : sequence of float
+        Those of the picks; empty where each is 1.
 
     Examples
     --------
@@ -54,6 +62,9 @@ class Row:
     selection_seconds: float
     model_seconds: float = 0.0
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
+    classes: dict[str, list[float | None]] = field(default_factory=dict)
+    picks: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
 
     @property
     def cell(self) -> tuple[str, int, int]:
@@ -201,7 +212,13 @@ def _row(values: dict[str, Any]) -> Row:
         (row.selection_seconds, Real),
         (row.model_seconds, Real),
     )
+    for pick in row.picks:
+        whole_number(pick, 0, wrong)
+    if len(row.weights) not in (0, len(row.picks)):
+        raise ValueError("there are not as many weights as picks")
     numbers = [value for own in row.measures.values() for value in own.values()]
+    numbers += [value for own in row.classes.values() for value in own if value is not None]
+    numbers += row.weights
     kinds += tuple((value, Real) for value in numbers)
     if not all(isinstance(value, kind) for value, kind in kinds):
         raise ValueError(wrong)

@@ -49,6 +49,10 @@ class ArrowCells(Cells):
     def at(self, rows: Array) -> Cells:
         return type(self)(self.column.take(arrow().array(rows)))
 
+    def __getitem__(self, row: int) -> Any:
+        # a slice copies nothing, where taking a row may put all chunks of text together
+        return type(self)(self.column.slice(row, 1)).listed()[0]
+
     def followed(self, others: Cells) -> Cells:
         column = getattr(others, "column", None)
         if column is None or column.type != self.column.type:

@@ -59,6 +59,10 @@ class Cells(ABC):
     def at(self, rows: Array) -> Cells:
         """Those of some rows."""
 
+    def __getitem__(self, row: int) -> Any:
+        """One of them as Python has it."""
+        return self.at(np.array([row])).listed()[0]
+
     def followed(self, others: Cells) -> Cells:
         """These and others of the same column, in rows that follow."""
         return ListCells([*self.listed(), *others.listed()])

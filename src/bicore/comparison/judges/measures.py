@@ -52,6 +52,9 @@ class Measures:
     values : dict
         Numbers by the measures' keys, the main one first: accuracy and balanced accuracy for
         classes, R² and the mean absolute error for targets.
+    by_class : tuple of float or None
+        The share of each class that is found, in the order of their codes; None for one that is
+        not tested on. Empty for targets.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Measures:
     """
 
     values: dict[str, float]
+    by_class: tuple[float | None, ...] = ()
 
     @property
     def main(self) -> float:
@@ -144,8 +148,9 @@ def measured(predicted: Tensor, test: Sample) -> Measures:
     Examples
     --------
     >>> test = Sample(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]), torch.ones(4))
-    >>> measured(torch.tensor([[1.0, 0.0]]).expand(4, 2), test).values
-    {'accuracy': 0.75, 'balanced_accuracy': 0.5}
+    >>> found = measured(torch.tensor([[1.0, 0.0]]).expand(4, 2), test)
+    >>> found.values, found.by_class
+    ({'accuracy': 0.75, 'balanced_accuracy': 0.5}, (1.0, 0.0))
     """
     if not torch.isfinite(predicted).all():
         raise NumericalError(
@@ -153,7 +158,11 @@ def measured(predicted: Tensor, test: Sample) -> Measures:
         )
     said = predicted.argmax(1) if test.classification else predicted.double()
     goal = test.y if test.classification else test.y.double()
-    return Measures({one.key: one.of(said, goal) for one in measures_of(test.classification)})
+    values = {one.key: one.of(said, goal) for one in measures_of(test.classification)}
+    if not test.classification:
+        return Measures(values)
+    shares = _found(said, goal, predicted.shape[1]).tolist()
+    return Measures(values, tuple(None if math.isnan(one) else one for one in shares))
 
 
 def _accuracy(said: Tensor, goal: Tensor) -> float:
@@ -162,10 +171,14 @@ def _accuracy(said: Tensor, goal: Tensor) -> float:
 
 def _balanced_accuracy(said: Tensor, goal: Tensor) -> float:
     """The mean, over the classes tested on, of the share of a class that is found."""
+    return float(_found(said, goal, int(goal.max()) + 1).nanmean())
+
+
+def _found(said: Tensor, goal: Tensor, classes: int) -> Tensor:
+    """The share of each class that is found; nan for one that is not tested on."""
     right = (said == goal).double()
-    classes = int(goal.max()) + 1
     found, there = (torch.bincount(goal, one, classes) for one in (right, torch.ones_like(right)))
-    return float((found[there > 0] / there[there > 0]).mean())
+    return found / there
 
 
 def _explained(said: Tensor, goal: Tensor) -> float:

@@ -13,6 +13,7 @@ from bicore.comparison.equivalence import Equivalent
 from bicore.comparison.findings import Findings
 from bicore.comparison.judging import Judging
 from bicore.comparison.statistics import Entry, finite
+from bicore.report.pages.contenders import Contenders, contenders_of, served_by
 from bicore.report.pages.document import write_document
 
 #: The method that draws at random, by which others are measured.
@@ -28,6 +29,11 @@ def comparison_page(
     along: str = "rows selected",
 ) -> Path:
     """Write a comparison as one HTML file that opens anywhere and asks the network nothing.
+
+    It begins with who is best and what that is worth. Under a slider over the size and a choice of
+    the method stand the scores, the picks of the first seed, their balance, a map of its pool, and
+    who gains and loses by class; then how to repeat it. All of it comes from the records: nothing
+    is selected or trained again. Of a stream there are no picks.
 
     Parameters
     ----------
@@ -67,7 +73,8 @@ def comparison_page(
     'page.html'
     """
     pools = run.pools
-    facts = {
+    known = contenders_of(run)
+    facts: dict[str, Any] = {
         "name": pools.source.name,
         "version": __version__,
         "along": along,
@@ -78,9 +85,12 @@ def comparison_page(
         "judges": [_view(run, one) for one in findings],
         "parameters": _parameters(run),
         "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
+        "unknown": _unknown(run, known),
         "failed": [[name, why] for name, why in run.failed.items()],
         "command": command,
     }
+    if known.known:
+        facts |= known.as_json()
     return write_document("comparison", facts, path)
 
 
@@ -149,6 +159,7 @@ def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
         "references": [
             {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
         ],
+        "classes": served_by(run, found.judge.name, RANDOM),
         "detectable": [finite(detectable.get(size, math.nan)) for size in run.grid.sizes],
     }
 
@@ -157,6 +168,17 @@ def _entry(entry: Entry, found: Findings) -> dict[str, Any]:
     worth = found.worth.get((entry.method, entry.size))
     short = None if worth is None else worth.short()
     return {**entry.as_json(), "worth": short}
+
+
+def _unknown(run: Judging[Any], known: Contenders) -> str:
+    """Whose picks are not known, and how they would be; empty where nothing is missing."""
+    missing = known.missing() if run.keeps_picks else []
+    if not missing:
+        return ""
+    return (
+        f"What {', '.join(missing)} chose is not shown: {run.records.path.name} does not say it. "
+        "Without that file the same command makes its rows anew, and says it."
+    )
 
 
 def _parameters(run: Judging[Any]) -> list[list[str]]:

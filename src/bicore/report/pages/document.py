@@ -17,6 +17,8 @@ from bicore.files import replacing
 #: What would end the element that holds the facts, or a line of JavaScript.
 UNSAFE = {letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 STATIC = "static"
+#: Sections that both pages have, each where its own markup wants it.
+SHARED = ("balance", "map", "classes")
 
 
 def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
@@ -29,12 +31,13 @@ def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[
 def document(kind: str, facts: Mapping[str, Any]) -> str:
     """The page of some facts; ``kind`` names the markup and the script that shows them."""
     style = _static("page.css")
-    script = _static("common.js") + _static(f"{kind}.js")
+    script = "".join(_static(name) for name in ("common.js", "picks.js", f"{kind}.js"))
     parts = {
         "policy": _policy(style, script),
         "style": style,
         "script": script,
         "facts": as_json(facts),
+        **{name: _static(f"{name}.html") for name in SHARED},
     }
     # in one pass: what the facts hold is never looked at for places to fill
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _static(f"{kind}.html"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 from bicore.comparison.answer import Worth
 from bicore.comparison.appraisal import Appraisal, Cut
 from bicore.comparison.equivalence import Curve, Equivalent
-from bicore.comparison.statistics import CONFIDENCE, finite, t_quantile
+from bicore.comparison.judges.measures import measured
 from bicore.data import Array
+from bicore.report.pages.by_class import ClassScore, class_scores
 
 #: The first picks are judged at halves of the size, so often and down to so many rows.
 HALVES, FEWEST = 4, 3
@@ -34,25 +34,6 @@ class Prefix:
         numbers = ("size", "score", "spread", "random", "random_spread")
         values = vars(self)
         return {**{name: values[name] for name in numbers}, "worth": self.worth.ends()}
-
-
-@dataclass(frozen=True)
-class ClassScore:
-    """The share of a class that is found, by the chosen rows and by as many random ones.
-
-    ``gap`` is the mean difference over the cuts that test the class, ``half`` half the width of
-    its 95% interval.
-    """
-
-    code: int
-    chosen: float
-    random: float
-    gap: float
-    half: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Numbers by name; None where there is no interval."""
-        return {**vars(self), "half": finite(self.half)}
 
 
 @dataclass(frozen=True)
@@ -122,30 +103,10 @@ def _by_class(appraisal: Appraisal) -> list[ClassScore]:
         places = appraisal.random("uniform", appraisal.size, cut)
         chosen.append(_found(appraisal, cut, picked.indices, picked.weights))
         random.append(_found(appraisal, cut, places, np.ones(len(places))))
-    pairs = zip(np.array(chosen).T, np.array(random).T, strict=True)
-    return [
-        _class_score(code, ours[~np.isnan(ours)], theirs[~np.isnan(theirs)])
-        for code, (ours, theirs) in enumerate(pairs)
-        if not np.isnan(ours).all()
-    ]
+    return class_scores(np.array(chosen), np.array(random))
 
 
 def _found(appraisal: Appraisal, cut: Cut, places: Array, weights: Array) -> Array:
     """The share of each class that is found; nan for one that is not tested on."""
-    said, test = appraisal.predicted(cut, places, weights)
-    right = (said.argmax(1) == test.y).double().cpu().numpy()
-    labels = test.y.cpu().numpy()
-    outputs = appraisal.targets.outputs
-    there = np.bincount(labels, minlength=outputs).astype(np.float64)
-    hits = np.bincount(labels, right, outputs)
-    found: Array = np.divide(hits, there, out=np.full(outputs, np.nan), where=there > 0)
-    return found
-
-
-def _class_score(code: int, chosen: Array, random: Array) -> ClassScore:
-    gaps = chosen - random
-    half = math.inf
-    if len(gaps) > 1:
-        width = t_quantile(0.5 + CONFIDENCE / 2, len(gaps))
-        half = width * float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
-    return ClassScore(code, float(chosen.mean()), float(random.mean()), float(gaps.mean()), half)
+    found = measured(*appraisal.predicted(cut, places, weights))
+    return np.array(found.by_class, dtype=np.float64)  # None becomes nan

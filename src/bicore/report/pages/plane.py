@@ -36,9 +36,13 @@ class Plane:
     places: Array
     share: float
 
-    def as_json(self, codes: Array, total: int) -> dict[str, Any]:
-        """As a page reads it: whole numbers in base64, a code of its group for each point."""
-        every = len(self.rows) == total
+    def as_json(self, codes: Array, total: int, numbers: Array | None = None) -> dict[str, Any]:
+        """As a page reads it: whole numbers in base64, a code of its group for each point.
+
+        ``numbers`` are what rows are called where that is not their place.
+        """
+        every = len(self.rows) == total and numbers is None
+        called = self.rows if numbers is None else numbers[self.rows]
         return {
             "count": len(self.rows),
             "of": total,
@@ -46,7 +50,7 @@ class Plane:
             "x": _packed(self.places[:, 0], "<u2"),
             "y": _packed(self.places[:, 1], "<u2"),
             "codes": _packed(codes[self.rows], "<u2"),
-            "rows": None if every else _packed(self.rows, "<u4"),
+            "rows": None if every else _packed(called, "<u4"),
         }
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bicore._version import __version__
 from bicore.comparison.answer import Worth
@@ -20,10 +17,10 @@ from bicore.data import Array, Dataset, Targets, Task, read_targets
 from bicore.errors import InputError
 from bicore.report.pages.document import write_document
 from bicore.report.pages.doubts import doubts_of
-from bicore.report.pages.groups import LONGEST_NAME, Groups, groups_of
+from bicore.report.pages.groups import groups_of
 from bicore.report.pages.judged import Judged, judged
-from bicore.report.pages.plane import plane_of
-from bicore.report.pages.shown import Shown, shortened, shown_as
+from bicore.report.pages.shown import shown_as
+from bicore.report.pages.view import View
 
 #: Picks, and rows with a doubtful label, that are shown one by one.
 MOST_CARDS, MOST_DOUBTS = 500, 24
@@ -85,6 +82,7 @@ def page(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from bicore import select
     >>> rng = np.random.default_rng(0)
     >>> data = Dataset(rng.normal(size=(60, 2)), rng.integers(2, size=60))
@@ -98,7 +96,8 @@ def page(
     targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
     groups = groups_of(targets, len(data))
     shown = shown_as(data.x, images, columns)
-    view = _View(data, coreset, groups, shown)
+    view = View(data, groups, shown)
+    plane, places = view.map(coreset.indices)
     found = None if appraisal is None else judged(appraisal)
     facts = {
         "name": name,
@@ -107,15 +106,15 @@ def page(
         "answer": None if found is None else answer(found.worth),
         "curve": None if found is None else _curve(found),
         "classes": [] if found is None else [one.as_json() for one in found.by_class],
-        "groups": groups.as_json(),
-        "shown": {"kind": shown.kind, "columns": [shortened(one, 60) for one in shown.columns]},
-        "picks": view.picks(),
+        **view.as_json(),
+        "plane": plane,
+        "picks": _picks(view, coreset, places),
         "doubts": _doubts(view, targets),
         "parameters": _parameters(coreset),
         "notes": [*notes, *known.notes],
         "command": command,
     }
-    return write_document("selection", facts | view.plane(), path)
+    return write_document("selection", facts, path)
 
 
 def answer(worth: Worth) -> dict[str, Any]:
@@ -142,57 +141,27 @@ def _check(data: Dataset, coreset: Coreset) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """What a page shows of rows."""
-
-    data: Dataset
-    coreset: Coreset
-    groups: Groups
-    shown: Shown
-
-    def picks(self) -> dict[str, Any]:
-        """Columns of all picks in order, and the first ones as they are shown."""
-        coreset = self.coreset
-        rows = coreset.indices
-        return {
-            "rows": rows.tolist(),
-            "codes": self.groups.codes[rows].tolist(),
-            "labels": [self.label(row) for row in rows.tolist()] if self.ranges else None,
-            "weights": None if coreset.binary else coreset.weights.tolist(),
-            "gains": [finite(value) for value in coreset.gains.tolist()],
-            "objectives": [finite(value) for value in coreset.objectives.tolist()],
-            "empty": coreset.provenance.empty_objective,
-            "cards": [self.shown.of(row) for row in rows[:MOST_CARDS].tolist()],
-        }
-
-    @property
-    def ranges(self) -> bool:
-        """Whether groups are ranges of targets, so that rows of one differ."""
-        return self.groups.kind == "range"
-
-    def label(self, row: int) -> str:
-        """The class of a row, or its targets."""
-        if not self.ranges or self.data.y is None:
-            return self.groups.names[int(self.groups.codes[row])]
-        values = np.ravel(self.data.y[row]).tolist()
-        return shortened(", ".join(f"{one:.4g}" for one in values), LONGEST_NAME)
-
-    def plane(self) -> dict[str, Any]:
-        """The map, and where the picks lie on it."""
-        plane = plane_of(self.data.x, self.coreset.indices)
-        places = plane.places[np.searchsorted(plane.rows, self.coreset.indices)]
-        facts = plane.as_json(self.groups.codes, len(self.data))
-        return {"plane": {**facts, "picks": places.astype(int).tolist()}}
+def _picks(view: View, coreset: Coreset, places: list[list[int]]) -> dict[str, Any]:
+    """Columns of all picks in order, and the first ones as they are shown."""
+    rows = coreset.indices
+    return {
+        **view.of(rows),
+        "places": places,
+        "cards": [view.card(row) for row in rows[:MOST_CARDS].tolist()],
+        "weights": None if coreset.binary else coreset.weights.tolist(),
+        "gains": [finite(value) for value in coreset.gains.tolist()],
+        "objectives": [finite(value) for value in coreset.objectives.tolist()],
+        "empty": coreset.provenance.empty_objective,
+    }
 
 
-def _doubts(view: _View, targets: Targets | None) -> dict[str, Any] | None:
+def _doubts(view: View, targets: Targets | None) -> dict[str, Any] | None:
     """Rows whose label the others deny, as they are shown; None where there is nothing to deny."""
     if targets is None or (targets.classes is not None and len(targets.classes) < 2):
         return None
     facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
     for one in facts["first"]:
-        one |= {"label": view.label(one["row"]), "shown": view.shown.of(one["row"])}
+        one |= {"label": view.label(one["row"]), "shown": view.card(one["row"])}
     return facts
 
 

@@ -1,7 +1,9 @@
 
-/* The page of a comparison. A judge and a size move everything. */
+/* The page of a comparison. A judge, a method and a size move everything. */
 const { sizes, methods, judges } = facts;
-const state = { place: facts.start, judge: 0 };
+/* What was chosen at the first seed; streams and older records do not say it. */
+const told = facts.picks || null;
+Object.assign(state, { place: facts.start, judge: 0, method: -1 });
 const colours = new Map(methods.map((name, code) => [name, name === facts.random ? "var(--random)" : colourOf(code, false, methods.length)]));
 const own = () => judges[state.judge];
 const at = (method, size) => own().entries.find((one) => one.method === method && one.size === size);
@@ -29,6 +31,7 @@ function drawCurve() {
       svg.append(shape("line", { x1: box.left, x2: box.right, y1: level, y2: level, stroke: "var(--soft)", "stroke-dasharray": "2 5" }),
         shape("text", { x: box.left + 4, y: level + 15 }, one.name));
     }
+    const here = shape("circle", { r: 6.5, stroke: "var(--paper)", "stroke-width": 2 });
     const marker = shape("line", { y1: box.top, y2: box.bottom, stroke: "var(--ink)", "stroke-width": 1.2, opacity: 0.5 });
     svg.append(marker);
     const best = own().entries.filter((one) => one.best).map((one) => one.method);
@@ -36,13 +39,20 @@ function drawCurve() {
       const series = entries.filter((one) => one.method === name);
       if (!series.length) continue;
       const edge = (sign) => series.map((one) => [x(one.size), y(kept(one.mean + sign * margin(one)))]);
-      const wide = best.includes(name) || name === facts.random;
+      const wide = best.includes(name) || name === facts.random || name === methods[state.method];
       svg.append(
         shape("path", { d: band(edge(1), edge(-1)), fill: colours.get(name), opacity: wide ? 0.16 : 0.07 }),
         shape("path", { d: way(series.map((one) => [x(one.size), y(kept(one.mean))])), fill: "none", stroke: colours.get(name), "stroke-width": wide ? 2.6 : 1.4, opacity: wide ? 1 : 0.75 }),
         ...series.map((one) => shape("circle", { cx: x(one.size), cy: y(kept(one.mean)), r: wide ? 3.4 : 2.2, fill: colours.get(name) })));
     }
-    moveCurve = () => filled(marker, { x1: x(sizes[state.place]), x2: x(sizes[state.place]) }, []);
+    svg.append(here);
+    moveCurve = () => {
+      const size = sizes[state.place];
+      filled(marker, { x1: x(size), x2: x(size) }, []);
+      const one = at(methods[state.method], size);
+      here.setAttribute("visibility", one ? "visible" : "hidden");
+      if (one) filled(here, { cx: x(size), cy: y(kept(one.mean)), fill: colours.get(one.method) }, []);
+    };
     moveCurve();
   });
 }
@@ -100,6 +110,69 @@ function headline() {
     ? `At ${whole(sizes[state.place])} rows no method is clearly better than drawing them at random.`
     : `Judged by a model trained on each selection alone, on rows that no method saw.`;
 }
+/* --- the picks of one method ------------------------------------------------------------------- */
+const selection = (method, place) => told.selections[method][place];
+function chosenBy(found) {
+  const column = (values) => values && found.at.map((at) => values[at]);
+  return {
+    rows: column(told.rows), codes: column(told.codes), labels: column(told.labels), places: column(told.places),
+    cards: column(told.cards).slice(0, told.depth), weights: found.weights, bars: null,
+  };
+}
+function moveGains(name, size) {
+  const scores = own().classes[state.method][state.place];
+  byId("classes").hidden = !own().classes.some((places) => places.some((one) => one.length));
+  byId("classes-table").replaceChildren();
+  if (scores.length) {
+    whoGains(scores, countsOf(picks.codes), `${whole(size)} rows by ${name}`);
+    byId("classes-words").append(` Shares are means over the seeds; rows and picks are counted for seed ${told.seed}.`);
+    return;
+  }
+  byId("classes-words").textContent = name === facts.random
+    ? "These are the random rows themselves: choose another method to set it beside them."
+    : `The records do not say it of ${name} at ${whole(size)} rows.`;
+}
+function movePicks() {
+  if (!told) return;
+  const [name, size] = [methods[state.method], sizes[state.place]];
+  const found = selection(state.method, state.place);
+  setPicks(found ? chosenBy(found) : NOBODY);
+  state.size = picks.rows.length;
+  const fewer = found && state.size < size ? ` It found no more than ${whole(state.size)}.` : "";
+  byId("picks-title").textContent = `The ${whole(size)} picks of ${name}`;
+  byId("picks-words").textContent = found
+    ? `In the order it gave them, for seed ${told.seed}. Press one to find it on the map.${fewer}${beyond()}`
+    : `The records do not say what ${name} chose at ${whole(size)} rows.`;
+  byId("indices").textContent = indices(picks.rows);
+  byId("indices-words").textContent =
+    `The ${plural(state.size, "row")} that ${name} chose from the pool of seed ${told.seed} (${whole(told.pool)} of ${plural(told.of, "row")}), as the data count them, from 0.${picks.weights ? " It gave them weights, which stand in the records." : ""}`;
+  moveBalance();
+  drawMarks();
+  moveGains(name, size);
+}
+function startPicks(redrawn) {
+  byId("unknown").textContent = facts.unknown;
+  byId("unknown").hidden = !facts.unknown;
+  if (!told) return;
+  const known = methods.map((_, method) => method).filter((method) => told.selections[method].some((one) => one));
+  const best = own().entries.find((one) => one.best && one.size === sizes[state.place]);
+  const first = best ? methods.indexOf(best.method) : -1;
+  state.method = known.includes(first) ? first : known[0];
+  const choice = byId("method");
+  choice.append(...known.map((method) => element("option", { value: method }, methods[method])));
+  choice.value = String(state.method);
+  choice.addEventListener("change", () => {
+    state.method = Number(choice.value);
+    redrawn();
+    movePicks();
+  });
+  for (const id of ["chosen", "method-choice", "indices-panel"]) byId(id).hidden = false;
+  const shares = told.selections.flat().filter((one) => one)
+    .map((one) => Math.max(...countsOf(one.at.map((at) => told.codes[at]))) / one.at.length);
+  balance(Math.max(...shares), "the pool");
+  map(`Every row of the pool of seed ${told.seed}`);
+  copyingIndices(() => picks.rows);
+}
 function moveTo(place) {
   state.place = Math.max(0, Math.min(sizes.length - 1, place));
   const size = byId("size");
@@ -110,6 +183,7 @@ function moveTo(place) {
   headline();
   rank();
   moveCurve();
+  movePicks();
 }
 function start() {
   document.title = `${facts.name}: ${methods.length} methods compared · bicore`;
@@ -132,6 +206,7 @@ function start() {
     byId("legend").append(element("li", {}, dot, element("span", { title: name }, name)));
   });
   every();
+  startPicks(redrawn);
   if (facts.failed.length) {
     definitions(byId("failures"), facts.failed);
     byId("failed").hidden = false;

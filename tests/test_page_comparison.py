@@ -1,0 +1,426 @@
+"""The page of a comparison: what the file says of the methods' picks, and how it behaves in a browser."""
+
+import base64
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bicore import Dataset, Runtime
+from bicore.comparison import Comparison, Grid, Records, RidgeJudge, StreamComparison, make_pools
+from bicore.comparison.findings import findings_of
+from bicore.comparison.judges.measures import measure_by
+from bicore.memory import Reservoir
+from bicore.report.pages import contenders
+from bicore.report.pages.comparison import comparison_page
+from bicore.report.pages.plane import main_directions
+from bicore.selectors import KCenter, Uniform
+from bicore.selectors.registry import as_selector
+from bicore.sources.base import Source
+from bicore.sources.cells import ListCells
+from bicore.sources.tables import Table
+from tests.helpers import blobs, line
+from tests.pages import HOSTILE, Tags, facts_of, quiet
+
+#: Those of the runs below; the first one is not 0, so that a page that takes 0 for it is seen.
+SEEDS = (3, 5, 6)
+
+
+def compared(folder, source, sizes=(4, 8), methods=None, seeds=SEEDS):
+    """A comparison that is done."""
+    pools = make_pools(source, None, "auto", 60, 2000, 20)
+    grid = Grid(methods or {"uniform": Uniform(), "k-center": KCenter()}, sizes, seeds)
+    records = Records(folder / "rows.jsonl", {})
+    run = Comparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
+    run.run()
+    return run
+
+
+def written(run, folder):
+    found = findings_of(run, measure_by(None, run.pools.classification))
+    return comparison_page(run, found, folder / "page.html", command=HOSTILE[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compared")
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Of a table, each name of which is an attack."""
+    data = blobs(90)
+    text = [HOSTILE[row % 3] for row in range(90)]
+    table = Table([HOSTILE[0], "x"], [ListCells(text), ListCells(list(range(90)))])
+    named = Dataset(data.x, np.array(HOSTILE)[data.y])
+    methods = {"uniform": Uniform(), HOSTILE[1]: KCenter(), HOSTILE[2]: Uniform()}
+    source = Source(HOSTILE[0], named, scale="standard", notes=tuple(HOSTILE), table=table)
+    return compared(folder, source, methods=methods)
+
+
+@pytest.fixture(scope="module")
+def hostile(run, folder):
+    return written(run, folder)
+
+
+def test_picks_are_those_of_the_first_seed_in_rows_of_the_source(run, hostile):
+    facts = facts_of(hostile)
+    picks = facts["picks"]
+    assert (picks["seed"], picks["pool"], picks["of"]) == (SEEDS[0], 60, 90)
+    pool, _ = run.pools.of(SEEDS[0])
+    rows = run.pools.rows(SEEDS[0])
+    for name, found in zip(facts["methods"], picks["selections"], strict=True):
+        for size, one in zip(facts["sizes"], found, strict=True):
+            chosen = run.grid.methods[name].select(pool, size, rng=SEEDS[0])
+            assert [picks["rows"][at] for at in one["at"]] == rows[chosen.indices].tolist()
+            assert one["weights"] is None
+    # what is shown of a row is the source's, and so is its class
+    for row, code, card in zip(picks["rows"], picks["codes"], picks["cards"], strict=True):
+        assert card == HOSTILE[row % 3]
+        assert facts["groups"]["names"][code] == run.pools.source.data.y[row]
+
+
+def test_the_map_and_the_balance_are_of_the_pool(run, hostile):
+    facts = facts_of(hostile)
+    plane, picks = facts["plane"], facts["picks"]
+    assert plane["count"] == plane["of"] == sum(facts["groups"]["counts"]) == 60
+    numbers = np.frombuffer(base64.b64decode(plane["rows"]), "<u4")
+    assert numbers.tolist() == run.pools.rows(SEEDS[0]).tolist()
+    x, y = (np.frombuffer(base64.b64decode(plane[one]), "<u2") for one in "xy")
+    for row, place in zip(picks["rows"], picks["places"], strict=True):
+        (at,) = np.flatnonzero(numbers == row)
+        assert place == [x[at], y[at]]
+    # features are those that the methods saw, scaled by the pool
+    pool, _ = run.pools.of(SEEDS[0])
+    assert plane["share"] == pytest.approx(main_directions(pool.x)[2], abs=1e-9)
+
+
+def test_hostile_names_stay_data(hostile):
+    tags = Tags(hostile.read_text())
+    assert [tag for tag, _ in tags.found].count("script") == 2
+    assert "img" not in [tag for tag, _ in tags.found]
+    facts = facts_of(hostile)
+    assert facts["methods"] == ["uniform", *HOSTILE[1:]]
+    assert sorted(facts["groups"]["names"]) == sorted(HOSTILE)
+    assert facts["shown"] == {"kind": "text", "columns": [HOSTILE[0]]}
+
+
+def test_classes_are_set_beside_random_ones_seed_by_seed(run, hostile):
+    (judge,) = facts_of(hostile)["judges"]
+    uniform, centre, same = judge["classes"]
+    assert uniform == [[], []]
+    rows = run.records.rows
+    for place, size in enumerate(run.grid.sizes):
+        shares = {
+            name: np.array([rows[name, size, seed].classes["ridge"] for seed in SEEDS])
+            for name in run.grid.methods
+        }
+        gaps = shares[HOSTILE[1]] - shares["uniform"]
+        for one in centre[place]:
+            code = one["code"]
+            assert one["gap"] == pytest.approx(gaps[:, code].mean(), abs=1e-4)
+            # Student's t of two degrees of freedom
+            half = 4.302653 * gaps[:, code].std(ddof=1) / np.sqrt(3)
+            assert one["half"] == pytest.approx(half, abs=1e-4)
+        assert [(one["gap"], one["half"]) for one in same[place]] == [(0, 0)] * 3
+        accuracy = [
+            rows["uniform", size, seed].measures["ridge"]["balanced_accuracy"] for seed in SEEDS
+        ]
+        np.testing.assert_allclose(shares["uniform"].mean(1), accuracy)
+
+
+def test_targets_have_picks_and_no_classes(tmp_path):
+    run = compared(tmp_path, Source("line", line(90, targets=1)), sizes=(4,), seeds=(0,))
+    facts = facts_of(written(run, tmp_path))
+    assert facts["groups"]["kind"] == "range"
+    assert facts["judges"][0]["classes"] == [[[]], [[]]]
+    targets = run.pools.source.data.y
+    for row, label in zip(facts["picks"]["rows"], facts["picks"]["labels"], strict=True):
+        assert float(label) == pytest.approx(targets[row, 0], rel=1e-3)
+
+
+def test_records_that_hold_no_picks_are_read_and_the_page_says_so(run, tmp_path):
+    older = {
+        cell: replace(row, picks=[], classes={})
+        for cell, row in run.records.rows.items()
+        if row.method != "uniform"
+    }
+    rows = Records(tmp_path / "rows.jsonl", {})
+    rows.rows = run.records.rows | older
+    facts = facts_of(written(replace(run, records=rows), tmp_path))
+    assert [any(found) for found in facts["picks"]["selections"]] == [True, False, False]
+    assert facts["judges"][0]["classes"] == [[[], []]] * 3
+    words = f"What {HOSTILE[1]}, {HOSTILE[2]} chose is not shown: rows.jsonl does not say it."
+    assert facts["unknown"].startswith(words)
+    rows.rows = {cell: replace(row, picks=[1000]) for cell, row in run.records.rows.items()}
+    facts = facts_of(written(replace(run, records=rows), tmp_path))
+    assert "picks" not in facts
+    assert facts["unknown"].startswith("What uniform, ")
+
+
+def test_learnt_weights_go_with_their_picks(tmp_path):
+    methods = {"weighted": as_selector("bilevel-weighted", kernel="rbf")}
+    run = compared(tmp_path, Source("blobs", blobs(90)), (6,), methods, seeds=(0,))
+    picks = facts_of(written(run, tmp_path))["picks"]
+    ((one,),) = picks["selections"]
+    pool, _ = run.pools.of(0)
+    chosen = methods["weighted"].select(pool, 6, rng=0)
+    assert [picks["rows"][at] for at in one["at"]] == run.pools.rows(0)[chosen.indices].tolist()
+    np.testing.assert_allclose(one["weights"], chosen.weights)
+
+
+def test_a_stream_has_neither_picks_nor_a_word_about_them(tmp_path):
+    pools = make_pools(Source("blobs", blobs(90)), None, "auto", 60, 2000, 20)
+    grid = Grid({"reservoir": lambda seed: Reservoir(8, seed=seed)}, [30, 60], range(1))
+    records = Records(tmp_path / "rows.jsonl", {})
+    run = StreamComparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
+    run.run()
+    facts = facts_of(written(run, tmp_path))
+    assert "picks" not in facts
+    assert facts["unknown"] == ""
+
+
+def test_of_many_picks_the_first_are_shown_one_by_one(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(contenders, "MOST_ROWS", 6)
+    facts = facts_of(written(run, tmp_path))
+    picks = facts["picks"]
+    shown = {at for at, card in enumerate(picks["cards"]) if card is not None}
+    first = [one["at"][: picks["depth"]] for found in picks["selections"] for one in found]
+    assert shown == {at for places in first for at in places}
+    assert 0 < len(shown) <= 6
+    next_ones = {one["at"][picks["depth"]] for found in picks["selections"] for one in found}
+    assert len(shown | next_ones) > 6
+
+
+# --- the command ------------------------------------------------------------------------------
+
+METHODS = ["--methods", "uniform,class-balanced,k-center-features", "--sizes", "4,8,16"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    data = blobs(90)
+    with open(tmp_path / "table.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["age", "city", "label"])
+        for row in range(90):
+            table.writerow([data.x[row, 0], ["Bern", "<b>Rome"][row % 2], "abc"[data.y[row]]])
+    return tmp_path
+
+
+def test_compare_writes_a_page(bicore, place):
+    words = ["compare", "table.csv", "--target", "label", *METHODS, "--seeds", "2"]
+    more = ["--records", "rows.jsonl", "--report", "page.html"]
+    result = bicore(*words, *more, cwd=place)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "written: page.html"
+    facts = facts_of(place / "page.html")
+    assert facts["sizes"] == [4, 8, 16]
+    (judge,) = facts["judges"]
+    assert len(judge["headlines"]) == 3
+    assert len(judge["entries"]) == 9
+    assert {one["name"] for one in judge["references"]} == {"all data", "majority"}
+    assert facts["shown"] == {"kind": "table", "columns": ["age", "city", "label"]}
+    picks = facts["picks"]
+    assert [[len(one["at"]) for one in found] for found in picks["selections"]] == [[4, 8, 16]] * 3
+    for row, card in zip(picks["rows"], picks["cards"], strict=True):
+        assert card[1:] == [["Bern", "<b>Rome"][row % 2], "abc"[row % 3]]
+    # the rows are kept: a second page is the same and selects nothing
+    stored = (place / "rows.jsonl").read_text()
+    kept = [json.loads(one) for one in stored.splitlines()[1:]]
+    assert {bool(one["picks"]) for one in kept if one["seed"] == 1} == {False}
+    again = bicore(*words, *more, "--force", cwd=place)
+    assert again.returncode == 0, again.stderr
+    assert facts_of(place / "page.html")["picks"] == picks
+    assert (place / "rows.jsonl").read_text() == stored
+
+
+# --- in a browser -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page_of_images(tmp_path_factory):
+    """Methods, sizes and two judges."""
+    folder = tmp_path_factory.mktemp("images")
+    images = np.random.default_rng(0).random((90, 6, 6))
+    run = compared(folder, Source("blobs", blobs(90), images=images), sizes=(4, 8, 16))
+    return written(run, folder)
+
+
+SEEN = {
+    "cards": "document.querySelectorAll('#gallery li').length",
+    "counts": "[...document.querySelectorAll('#balance-rows .count')]"
+    ".reduce((sum, one) => sum + parseInt(one.textContent), 0)",
+    "indices": "JSON.parse(byId('indices').textContent)",
+    "marks": "byId('marks').toDataURL()",
+    "dot": "document.querySelector('#curve circle[r=\"6.5\"]').getAttribute('cx')",
+    "headline": "byId('headline').textContent",
+    "classes": "byId('classes-words').textContent",
+}
+
+
+def seen(browser):
+    browser.settled()
+    return {name: browser.run(script) for name, script in SEEN.items()}
+
+
+def chosen(facts, method, size):
+    picks = facts["picks"]
+    found = picks["selections"][facts["methods"].index(method)][facts["sizes"].index(size)]
+    return [picks["rows"][at] for at in found["at"]]
+
+
+@pytest.mark.slow
+def test_the_slider_and_the_method_move_everything(browser, page_of_images):
+    facts = facts_of(page_of_images)
+    browser.emulate(1240, 800)
+    browser.open(page_of_images)
+    browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
+    browser.run("byId('size').focus(); moveTo(2)")
+    before = seen(browser)
+    assert (before["cards"], before["counts"]) == (16, 16)
+    assert before["indices"] == chosen(facts, "k-center", 16)
+    browser.key("ArrowLeft", 37)  # by the keyboard alone
+    after = seen(browser)
+    assert (after["cards"], after["counts"]) == (8, 8)
+    assert after["indices"] == chosen(facts, "k-center", 8)
+    assert after["headline"] == facts["judges"][0]["headlines"][1]
+    assert "8 rows by k-center" in after["classes"]
+    assert float(after["dot"]) < float(before["dot"])
+    assert after["marks"] != before["marks"]
+    browser.run("byId('method').focus()")
+    browser.key("ArrowUp", 38)
+    other = seen(browser)
+    assert other["indices"] == chosen(facts, "uniform", 8)
+    assert other["marks"] != after["marks"]
+    assert other["classes"].startswith("These are the random rows themselves")
+    assert other["headline"] == after["headline"]
+    assert "from the pool of seed 3 (60 of 90 rows)" in browser.run(
+        "byId('indices-words').textContent"
+    )
+    assert quiet(browser, page_of_images), (browser.complaints(), browser.requests())
+
+
+@pytest.mark.slow
+def test_a_pick_is_found_on_the_map_and_all_are_copied(browser, page_of_images):
+    facts = facts_of(page_of_images)
+    browser.emulate(1240, 800)
+    browser.open(page_of_images)
+    browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
+    browser.run("moveTo(1); document.querySelector('#gallery button').focus()")
+    browser.key("ArrowRight", 39)
+    browser.run("document.activeElement.click()")
+    rows = chosen(facts, "k-center", 8)
+    assert browser.run("byId('map-now').textContent").startswith(f"pick 2: row {rows[1]},")
+    browser.run("moveTo(0)")
+    assert browser.run("byId('map-now').textContent") == ""
+    browser.run(
+        "navigator.clipboard.writeText = (text) => { window.taken = text; return Promise.resolve(); }"
+    )
+    browser.run("byId('copy-indices').click()")
+    browser.settled()
+    assert json.loads(browser.run("window.taken")) == chosen(facts, "k-center", 4)
+    assert browser.run("byId('copied').textContent") == "4 indices copied."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1240, 360])
+def test_the_page_fits_and_is_quiet(browser, page_of_images, hostile, scheme, width):
+    browser.emulate(width, 800, scheme)
+    for path in (page_of_images, hostile):
+        browser.open(path)
+        for place in range(2):
+            browser.run(f"moveTo({place})")
+        assert quiet(browser, path), (browser.complaints(), browser.requests())
+        assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_hostile_names_are_text_in_the_browser(browser, hostile):
+    browser.emulate(1240, 800)
+    browser.open(hostile)
+    browser.run("byId('method').value = '1'; byId('method').dispatchEvent(new Event('change'))")
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.settled()
+    assert browser.run("window.hacked") is None
+    assert browser.run("document.querySelectorAll('img[src=x], script').length") == 2
+    for place in (
+        "picks-title",
+        "method",
+        "indices-words",
+        "map-legend",
+        "classes-words",
+        "command",
+    ):
+        assert HOSTILE[1] in browser.run(f"byId('{place}').textContent"), place
+    assert HOSTILE[0] in browser.run("byId('gallery').textContent")
+    assert quiet(browser, hostile)
+
+
+@pytest.mark.slow
+def test_what_takes_the_keyboard_has_a_name(browser, page_of_images):
+    browser.emulate(1240, 800)
+    browser.open(page_of_images)
+    named = {"button", "slider", "image", "link", "form", "region", "combobox"}
+    roles = set()
+    for node in browser.call("Accessibility.getFullAXTree")["nodes"]:
+        role = node.get("role", {}).get("value", "")
+        roles.add(role)
+        if role in named and not node.get("ignored"):
+            assert node.get("name", {}).get("value"), node
+    assert {"main", "banner", "form", "slider", "heading", "combobox", "image"} <= roles
+
+
+@pytest.mark.slow
+def test_a_selection_that_was_never_made_is_said_to_be_unknown(browser, run, tmp_path):
+    """As after an interrupted run."""
+    rows = Records(tmp_path / "rows.jsonl", {})
+    rows.rows = {cell: row for cell, row in run.records.rows.items() if cell[1:] != (8, SEEDS[0])}
+    path = written(replace(run, records=rows), tmp_path)
+    browser.emulate(1240, 800)
+    browser.open(path)
+    for place, cards in ((0, 4), (1, 0), (0, 4)):
+        browser.run(f"moveTo({place})")
+        assert seen(browser)["cards"] == cards
+        assert ("do not say what" in browser.run("byId('picks-words').textContent")) is (place == 1)
+    assert browser.run("byId('unknown').hidden")
+    rows.rows = {cell: replace(row, picks=[]) for cell, row in rows.rows.items()}
+    browser.open(written(replace(run, records=rows), tmp_path))
+    browser.run("moveTo(1)")
+    assert browser.run("byId('chosen').hidden")
+    assert f"What uniform, {HOSTILE[1]}" in browser.run("byId('unknown').textContent")
+    assert quiet(browser, path), browser.complaints()
+
+
+@pytest.mark.slow
+def test_judges_and_methods_without_picks(browser, bicore, place):
+    """A second judge, and a page of a stream, which has the same script and no picks."""
+    words = ["compare", "table.csv", "--target", "label", "--seeds", "3", "--report"]
+    more = [*METHODS, "--judge", "ridge,knn"]
+    assert bicore(*words, "page.html", *more, cwd=place).returncode == 0
+    path = place / "page.html"
+    browser.emulate(360, 800)
+    browser.open(path)
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    facts = facts_of(path)
+    for number, size in enumerate((4, 8, 16)):
+        browser.run(f"moveTo({number})")
+        assert browser.run("byId('size-words').textContent") == f"{size} rows"
+        assert (
+            browser.run("byId('headline').textContent") == facts["judges"][0]["headlines"][number]
+        )
+    browser.run("byId('judge').value = '1'; byId('judge').dispatchEvent(new Event('change'))")
+    assert browser.run("byId('headline').textContent") == facts["judges"][1]["headlines"][2]
+    assert browser.run("document.querySelectorAll('#rank-rows .row').length") == 3
+    assert browser.run("document.querySelectorAll('#gallery tbody tr').length") == 16
+    assert quiet(browser, path), (browser.complaints(), browser.requests())
+    more = ["--stream", "--buffers", "reservoir", "--capacity", "8"]
+    assert bicore(*words, "stream.html", *more, cwd=place).returncode == 0
+    browser.open(place / "stream.html")
+    browser.run("moveTo(0)")
+    for part in ("chosen", "method-choice", "indices-panel"):
+        assert browser.run(f"byId('{part}').hidden"), part
+    assert quiet(browser, place / "stream.html"), browser.complaints()
