@@ -56,6 +56,7 @@ def searched(worth: int, size: int = 50, most: int = 2000, one: bool = False, **
 
 
 def test_the_nearest_series_that_never_rises():
+    pytest.importorskip("scipy", "1.12")
     from scipy.optimize import isotonic_regression
 
     for seed in range(20):

@@ -262,7 +262,8 @@ class Coreset:
         return found.item() if found.ndim == 0 else found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self.indices, dtype=dtype, copy=copy)
+        # NumPy 1 knows no copy=None, "where it must be"; nobody may write to the coreset's own.
+        return np.array(self.indices, dtype=dtype, copy=copy is not False)
 
     def __repr__(self) -> str:
         kind = "binary" if self.binary else "learnt"
