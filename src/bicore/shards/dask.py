@@ -65,12 +65,19 @@ class DaskExecutor(Executor):
             if hasattr(source, "given")
             else partial(self.client.submit, _done, pure=False)
         )
-        yield from in_order(submit, work, source, AHEAD * threads)
+        # Matrices of p² travel once a pass, not with every part; as the result of a task, which is
+        # made again where the worker that had it is lost.
+        held = self.client.submit(_itself, work, pure=False)
+        yield from in_order(submit, held, source, AHEAD * threads)
 
     def _beside(self, work: Work[T], source: Any, part: Part) -> Any:
         """Work where the rows of a Dask collection are, once they are computed."""
         rows = self.client.compute(source.chunks[part.number])
         return self.client.submit(_done_on, work, source.given(part), part, rows, pure=False)
+
+
+def _itself(work: T) -> T:
+    return work
 
 
 class _Here:
