@@ -118,10 +118,15 @@ def workers(record: Record) -> str:
     ]
     return f"""### Workers of Dask
 
-{told(record)} {_count(record["count"])} × {record["width"]} rows, {record["size"]} points: two workers take the passes {record["times_faster"]:.2f} times as fast as one, and their
-picks {"are" if record["same_picks"] else "are not"} the same.
+{told(record)} {_count(record["count"])} × {record["width"]} rows, {record["size"]} points: two workers take all passes {record["times_faster"]:.2f} times as fast as one, those
+after the first {_ratio(record):.2f} times; scheduler and client share the two cores with them. Their picks {"are" if record["same_picks"] else "are not"} the same.
 
 {table(["workers", "all passes", "a further one", "with the points"], rows)}"""
+
+
+def _ratio(record: Record) -> float:
+    one, two = (row["further_pass"] for row in record["rows"])
+    return float(one / two)
 
 
 def peers(record: Record) -> str:

@@ -22,7 +22,7 @@ from bicore.shards.sources import NpyShards
 
 ROWS, WIDTH, SIZE = 1_000_000, 256, 100
 #: Parts for each of two workers, so that none waits long for the other's last one.
-PARTS = 32
+PARTS = 8
 
 
 def run(arguments: Any) -> dict[str, Any]:

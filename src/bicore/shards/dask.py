@@ -14,8 +14,8 @@ from bicore.shards.source import Chunk, Part, ShardSource
 
 T = TypeVar("T")
 
-#: Parts under way for every thread of the cluster: one that is done and one to go on with.
-AHEAD = 2
+#: Parts under way for every thread of the cluster: with two, threads wait for results to come home.
+AHEAD = 6
 
 
 @dataclass
