@@ -89,7 +89,7 @@ def test_configurations_drawn_at_random(number):
         **options,
     )
     assert coreset.indices.tolist() == drawn["indices"]
-    # Older versions of torch end a fit a few digits earlier.
+    # Older versions of torch end a fit a few digits earlier, and an optimum is flat in its weights.
     assert coreset.objective == pytest.approx(drawn["objective"], rel=5e-6)
     if drawn["weights"] is not None:
-        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=2e-2, atol=1e-4)
