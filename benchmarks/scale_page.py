@@ -134,7 +134,7 @@ def peers(record: Record) -> str:
     parts = [_peer_table(name, record) for name in names]
     return f"""### Beside other libraries
 
-{told(record)} Every selection is a process of its own with 600 s of processor time and 8 GB; *accuracy* is that of a logistic and of a ridge
+{told(record)} Every selection is a process of its own with {record["limit_seconds"]:.0f} s of processor time and {record["limit_bytes"] / 1e9:.0f} GB; *accuracy* is that of a logistic and of a ridge
 head on the picks. A peer that fails at one size is not asked for more.
 
 {"".join(parts)}"""
@@ -190,6 +190,8 @@ def _head_cell(rows: list[Record], head: str) -> str:
 
 
 def _failure(words: str) -> str:
+    if words.startswith("ModuleNotFoundError"):
+        return "not installed: the registry has no package of it"
     clean = words.replace("|", "/").replace("\n", " ")
     return clean if len(clean) <= MOST_WORDS else f"{clean[:MOST_WORDS]}…"
 
