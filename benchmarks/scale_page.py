@@ -156,7 +156,9 @@ def _peer_cell(row: Record | None) -> str:
         return "–"
     if "failed" in row:
         return _failure(row["failed"])
-    accuracy = f"{100 * row['logistic']:.1f} / {100 * row['ridge']:.1f}"
+    # Beyond some thousand picks a ridge head alone is fitted.
+    heads = [f"{100 * row[head]:.1f}" if head in row else "–" for head in ("logistic", "ridge")]
+    accuracy = " / ".join(heads)
     return f"{accuracy}; {row['seconds']:.1f} s, {row['peak_bytes'] / 1e6:.0f} MB"
 
 
