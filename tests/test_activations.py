@@ -196,6 +196,12 @@ def test_a_compiled_module_is_read_as_the_one_it_was_made_from():
     parts = nn.Sequential(torch.compile(net[:-1]), net[-1])
     assert from_module(parts).layers == compiled.layers
     assert hasattr(parts[0], "_orig_mod")  # the user's own is as it was
+    square = nn.Linear(3, 3)
+    twice = torch.compile(square)
+    shared = nn.Sequential(twice, nn.ReLU(), twice)
+    assert (
+        from_module(shared).layers == from_module(nn.Sequential(square, nn.ReLU(), square)).layers
+    )
 
 
 @pytest.mark.parametrize(

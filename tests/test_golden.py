@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bicore import PerPoint, Runtime, select
 from bicore.sources import digits
@@ -57,6 +58,9 @@ def test_golden(name):
 #: Configurations drawn at random over kernels, losses, rules, weights, strategies, regularisers,
 #: quotas, operators and precisions, with what they gave before engines had one contract.
 DRAWN = json.loads((Path(__file__).parent / "golden.json").read_text())
+#: The version of torch at work, and one from which on the last digits are the recorded ones.
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+RECORDED_WITH = (2, 6)
 
 
 @pytest.mark.parametrize("number", range(len(DRAWN)))
@@ -89,7 +93,10 @@ def test_configurations_drawn_at_random(number):
         **options,
     )
     assert coreset.indices.tolist() == drawn["indices"]
-    # Older versions of torch end a fit a few digits earlier, and an optimum is flat in its weights.
-    assert coreset.objective == pytest.approx(drawn["objective"], rel=5e-6)
+    if TORCH < RECORDED_WITH:
+        # Fits end a few digits earlier there, and an optimum is flat in its weights.
+        assert coreset.objective == pytest.approx(drawn["objective"], rel=5e-6)
+        return
+    assert coreset.objective == pytest.approx(drawn["objective"], rel=1e-6)
     if drawn["weights"] is not None:
-        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=2e-2, atol=1e-4)
+        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=1e-3, atol=1e-5)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bicore import frames, notebook
+from bicore.archives import write_arrays
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError
 from bicore.files import replacing
@@ -162,7 +163,7 @@ def _typed(name: str, value: Any, *kinds: type) -> Any:
 
 def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
     """The head and the arrays of a file, whose members say that they are no larger than it is."""
-    with zipfile.ZipFile(path) as archive:  # np.savez packs nothing, so nothing can unfold
+    with zipfile.ZipFile(path) as archive:  # nothing is packed, so nothing can unfold
         members = archive.infolist()
     if any(one.compress_type != zipfile.ZIP_STORED for one in members):
         raise ValueError("its parts are compressed, which those of a coreset never are")
@@ -576,7 +577,7 @@ class Coreset:
         }
         with replacing(target) as beside, open(beside, "wb") as file:
             arrays = {name: getattr(self, name) for name in _ARRAYS}
-            np.savez(file, head=np.array(json.dumps(head, default=str)), **arrays)
+            write_arrays(file, {"head": np.array(json.dumps(head, default=str)), **arrays})
         return target
 
     @classmethod

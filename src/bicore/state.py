@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bicore.archives import write_arrays
 from bicore.data import Array, Dataset
 from bicore.errors import DamagedFileError, InputError
 from bicore.files import replacing
@@ -46,7 +47,7 @@ def write_state(
         **arrays,
     }
     with replacing(target) as beside, open(beside, "wb") as file:
-        np.savez(file, **columns)
+        write_arrays(file, columns)
     return target
 
 

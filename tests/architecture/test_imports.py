@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
     ["_version", "errors", "notebook"],
-    ["files", "frames", "sparse"],
+    ["archives", "files", "frames", "sparse"],
     ["runtime", "data"],
     ["coreset", "losses", "sources", "state"],
     ["picking", "numerics"],

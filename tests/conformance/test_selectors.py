@@ -46,7 +46,7 @@ def data_of(seed: int, n: int = 30, classes: int = 3) -> Dataset:
     return Dataset(x, y, rng.uniform(0.5, 2, n), rng.permutation(n) + 1000)
 
 
-@settings(max_examples=3)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 12))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_subset_without_repeats_of_the_size_asked_for(name, seed, size):

@@ -109,8 +109,9 @@ def _plain(module: nn.Module) -> nn.Module:
     """The module as it was before it, or parts of it, were compiled; nothing of it is changed."""
     # What torch.compile returns holds the module it was given under this name.
     found: nn.Module = getattr(module, "_orig_mod", module)
-    parts = {name: _plain(part) for name, part in found.named_children()}
-    if all(part is getattr(found, name) for name, part in parts.items()):
+    # a part that has two names is under both
+    parts = {name: _plain(part) for name, part in found._modules.items() if part is not None}
+    if all(part is found._modules[name] for name, part in parts.items()):
         return found
     shell = copy.copy(found)
     shell._modules = {**found._modules, **parts}
