@@ -18,6 +18,7 @@ NAMES = (
     "ablation",
     "comparison",
     "comparison_embedding",
+    "comparison_images",
     "rivals",
     "stream",
     "stream_moments",
@@ -72,7 +73,7 @@ def main() -> int:
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
     parser.add_argument(
         "--rows",
-        help="comparison, pooled_regression, streams: rows as they come; a rerun goes on from them",
+        help="comparison…, pooled_regression, streams: rows as they come; a rerun goes on",
     )
     parser.add_argument(
         "--cache",
@@ -85,9 +86,16 @@ def main() -> int:
     parser.add_argument(
         "--protocol", default="aside", help="battery, comparison_embedding: what is run"
     )
-    parser.add_argument("--methods", help="comparison_embedding: these, separated by commas")
     parser.add_argument(
-        "--minutes", type=float, help="comparison_embedding: begin nothing more after so long"
+        "--methods", help="comparison_embedding, comparison_images: these, separated by commas"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="comparison_embedding, comparison_images: begin nothing more after so long",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, help="comparison_images: processes that share the seeds"
     )
     parser.add_argument("--sets", default="battery-sets", help="battery: folder of its data sets")
     parser.add_argument(

@@ -182,13 +182,18 @@ class ResNet18(Network):
     def view(cls, x: Tensor) -> Tensor:
         """A random crop of each row, or its mirror image; (n, 3, 32, 32) in memory as (n, 32, 32,
         3)."""
-        size = cls.shape[1]
         device = x.device
         top, left = torch.randint(0, 2 * cls.border + 1, (2, len(x), 1), device=device)
-        along = torch.arange(size, device=device)
         mirrored = torch.randint(0, 2, (len(x), 1), device=device)
+        return cls.cropped(x, top, left, mirrored)
+
+    @classmethod
+    def cropped(cls, x: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+        """The crops that begin at these corners, those with a 1 mirrored; all are (n, 1)."""
+        size = cls.shape[1]
+        along = torch.arange(size, device=x.device)
         across = left + torch.where(mirrored == 1, size - 1 - along, along)
-        number = torch.arange(len(x), device=device)[:, None, None]
+        number = torch.arange(len(x), device=x.device)[:, None, None]
         return x[number, (top + along)[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 
     def forward(self, x: Tensor) -> Tensor:
