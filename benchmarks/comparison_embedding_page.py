@@ -77,14 +77,14 @@ def _table(rows: list[Row], sizes: list[int], by: int, heads: list[str]) -> str:
     body = [
         [
             f"**{name}**" if name == OURS else name,
-            *(_cell(summary.of(name, size), _mark(rows, name, size)) for size in sizes),
+            *(cell(summary.of(name, size), mark(rows, name, size, OURS)) for size in sizes),
         ]
         for name in sorted(present, key=lambda name: best.get(name, 0.0), reverse=True)
     ]
     return table(["method", *heads], body)
 
 
-def _cell(entry: Entry | None, mark: str) -> str:
+def cell(entry: Entry | None, mark: str) -> str:
     if entry is None:
         return "–"
     error = f" ± {100 * entry.error:.2f}" if entry.seeds > 1 else ""
@@ -92,15 +92,15 @@ def _cell(entry: Entry | None, mark: str) -> str:
     return f"{100 * entry.mean:.2f}{error} {mark}".strip() + fewer
 
 
-def _mark(rows: list[Row], method: str, size: int) -> str:
-    """Where a method stands beside ours; nothing with fewer than two seeds in common."""
-    gap, half, spread = paired_difference(_by_seed(rows, method, size), _by_seed(rows, OURS, size))
-    if method == OURS or math.isnan(spread):
+def mark(rows: list[Row], method: str, size: int, other: str) -> str:
+    """Where a method stands beside another; nothing with fewer than two seeds in common."""
+    gap, half, spread = paired_difference(by_seed(rows, method, size), by_seed(rows, other, size))
+    if method == other or math.isnan(spread):
         return ""
     return ABOVE if gap > half else BELOW if gap < -half else LEVEL
 
 
-def _by_seed(rows: list[Row], method: str, size: int) -> dict[int, Row]:
+def by_seed(rows: list[Row], method: str, size: int) -> dict[int, Row]:
     return {row.seed: row for row in rows if (row.method, row.size) == (method, size)}
 
 

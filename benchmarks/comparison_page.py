@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks import comparison_images_page
 from benchmarks.common import read_record, table, told
 from benchmarks.comparison_embedding_page import section
 from bicore.comparison.grid import WHOLE
@@ -84,9 +85,9 @@ def text() -> str:
     peers = record["peers_machine"]
     return f"""# Methods, side by side
 
-First on MNIST, then on [a frozen embedding of CIFAR-10](#cifar-10-through-a-frozen-network-linear-heads). On MNIST stand
+First on MNIST, then on [a frozen embedding of CIFAR-10](#cifar-10-through-a-frozen-network-linear-heads){comparison_images_page.link()}. On MNIST stand
 {len(findings.methods) - len(record["peers"])} of our {len(METHODS) - 1} methods and {len(record["peers"])} of three other libraries; `v-design`, `a-design` and `reconstruction` came later and
-are on the embedding alone.
+are on {comparison_images_page.apart()} alone.
 
 ## MNIST, the paper's CNN
 
@@ -121,7 +122,7 @@ size, one or two such verdicts would be expected by chance alone. Differences in
 {chr(10).join(_verdict(findings, size) for size in findings.sizes)}
 {_words(findings, seconds)}
 {section()}
-## The peers
+{comparison_images_page.section()}## The peers
 
 Measured in environments of their own, never as dependencies; how each was made is at the head of its file under `benchmarks/peers`.
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import comparison_images
+from benchmarks import comparison_images, comparison_images_page, comparison_page
 from benchmarks.common import write_record
 from benchmarks.comparison_images import Hurried, Job, Protocol, image_pools, missing, parts, run
 from benchmarks.residual_judge import ResidualJudge
-from benchmarks.side_by_side import Until
+from benchmarks.side_by_side import Until, shared
 from bicore import Runtime
 from bicore.comparison.grid import WHOLE, Grid
 from bicore.comparison.judges import Sample
@@ -233,6 +233,58 @@ def test_methods_that_are_not_known_are_named(folder):
         run(asked(folder, methods="uniform,k-center-of-mass"))
 
 
+def made_up(seeds=3, sizes=(50, 100)):
+    """A record in which the default is best, chance comes next, and one method has failed."""
+    levels = {"bilevel": 0.4, "uniform": 0.3, "class-balanced": 0.3001, "hardest": 0.1}
+    rows = [
+        Row(name, size, seed, level + seed / 1000 + (seed == 2) * (name == "uniform") / 5, 0.1)
+        for name, level in levels.items()
+        for size in sizes
+        for seed in range(seeds)
+    ]
+    rows += [Row(WHOLE, 1000, seed, 0.45, 0.0) for seed in range(seeds)]
+    rows.append(Row("bilevel", 50, 7, 0.9, 0.1))  # of a seed that others do not have
+    settings = comparison_images.Order("", Path(), "cuda", Protocol(), 10_000).settings
+    return {
+        "settings": settings,
+        "sizes": [*sizes, 250],
+        "machine": {"processor": "a", "cores": 2, "gpu": "b", "torch": "2"},
+        "failed": {"craig": "seed 0, 50 points: it broke"},
+        "rows": [vars(row) for row in rows],
+    }
+
+
+def test_the_page_tells_of_images_once_there_is_a_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_images_page, "RECORDS", tmp_path)
+    monkeypatch.setattr(comparison_images_page, "read_record", lambda name: made_up())
+    before = comparison_page.text()
+    assert "ResNet-18" not in before
+    assert "are on the embedding alone" in before
+    write_record("comparison_images", made_up(), tmp_path)
+    after = comparison_page.text()
+    section = comparison_images_page.section()
+    assert f"\n\n{section}## The peers" in after
+    assert "(#cifar-10-images-the-papers-resnet-18)" in after
+    assert after.replace(section, "").count("\n") == before.count("\n")
+    lines = section.splitlines()
+    assert "| method | 50 points, 3 seeds | 100 points, 3 seeds |" in section
+    assert lines[lines.index("|---|---|---|---|---|") + 1] == (
+        "| **bilevel** | 40.10 ± 0.06 ≈↑ | 40.10 ± 0.06 ≈↑ | 4 of 6 | 6 of 6 |"
+    )
+    assert "| uniform | 36.77 ± 6.72 ·≈ | 36.77 ± 6.72 ·≈ |  | 2 of 6 |" in section
+    assert "reaches 45.00%" in section
+    assert "`craig` is not there: seed 0, 50 points: it broke." in section
+
+
+def test_a_record_on_the_page_is_of_the_protocol_that_the_benchmark_has():
+    if not comparison_images_page.recorded():
+        pytest.skip("there is no record yet")
+    record = comparison_images_page.read_record("comparison_images")
+    order = comparison_images.Order("", Path(), "cuda", Protocol(), 10_000)
+    assert record["settings"] == order.settings
+    assert comparison_images_page.section() in comparison_page.PAGE.read_text()
+
+
 @pytest.mark.slow
 def test_processes_make_what_one_makes(folder):
     alone = run(asked(folder, seeds=2))
@@ -241,3 +293,45 @@ def test_processes_make_what_one_makes(folder):
     for one, other in zip(shared["rows"], alone["rows"], strict=True):
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.2)
     assert [path.name for path in folder.glob("shared*")] == ["shared.jsonl"]
+
+
+def breaking(folder, number, jobs, until):
+    for job in jobs:
+        if job == 0:
+            os._exit(3)
+        (folder / str(job)).touch()
+
+
+@pytest.mark.slow
+def test_a_process_that_breaks_down_leaves_the_others_alone(tmp_path):
+    ended = shared(partial(breaking, tmp_path), range(6), 2, float("inf"))
+    assert sorted(ended) == [0, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3", "4", "5"]
+
+
+ENDLESS = """
+import sys
+from benchmarks import __main__, comparison_images
+comparison_images.PROTOCOL = comparison_images.Protocol(20, (4, 6), 2, 4, ("uniform", "icarl"))
+sys.argv = ["benchmarks", "comparison_images", "--data", {0!r}, "--rows", {0!r} + "/rows.jsonl",
+    "--seeds", "100000", "--workers", "2", "--out", {0!r} + "/out"]
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_asked_to_end_keeps_its_rows_and_writes_the_record(folder):
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS.format(str(folder))])
+    try:
+        begun = time.monotonic()
+        while not any(len(Path(path).read_bytes()) > 1000 for path in folder.glob("rows.?.jsonl")):
+            assert process.poll() is None
+            assert time.monotonic() - begun < 300
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    record = json.loads((folder / "out" / "comparison_images.json").read_text())
+    assert len(record["rows"]) > 1
+    assert [path.name for path in folder.glob("rows*")] == ["rows.jsonl"]
