@@ -66,6 +66,7 @@ class ResidualJudge(Judge):
         """One network, trained, in eval mode on the judge's device."""
         pupil = self.trained([sample], outputs, seed).learners[0]
         self._class = None  # whoever looks at it must not see it trained anew
+        pupil.optimiser.zero_grad()  # gradients would keep what was recorded alive
         return pupil.network.eval()
 
     def predictions(
@@ -84,7 +85,6 @@ class ResidualJudge(Judge):
         try:
             cohort.train(cohort.learners[0].passes)
         except ArithmeticError as error:
-            self._class = None
             raise NumericalError(
                 f"the {self.name} judge's training diverged; scale the features, or use another "
                 "judge."
