@@ -26,6 +26,7 @@ NAMES = (
     "imbalanced",
     "gpu",
     "pooled_regression",
+    "pooled_whole",
     "strategies",
     "exchange",
     "noise",
