@@ -199,7 +199,7 @@ def beta_table() -> list[Row]:
     plans = [*continual_plans(), _rbf()]
     return [
         *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
-        *(plan.searching() for plan in normalised_plans()),
+        *(plan.searching(epochs=NORMALISED_EPOCHS // 2) for plan in normalised_plans()),
     ]
 
 

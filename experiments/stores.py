@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from bicore import Context, Dataset, MergeReduce
-from bicore.data import Array
 from bicore.memory import (
     Buffer,
     ClassBalancedReservoir,
@@ -184,9 +185,9 @@ class Refreshed(Buffer):
         self.within.update(batch.x, batch.y, batch.weights, context=context)
         self.kept = self.within.kept
 
-    def _weights(self) -> Array:
+    def _weights(self) -> np.ndarray:
         assert self.within is not None
-        return self.within.snapshot().weights
+        return np.asarray(self.within.snapshot().weights)
 
 
 RESERVOIR = Sampled(Reservoir)
