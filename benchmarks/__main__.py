@@ -27,6 +27,7 @@ NAMES = (
     "gpu",
     "pooled_regression",
     "pooled_whole",
+    "precision",
     "strategies",
     "exchange",
     "noise",
