@@ -27,6 +27,8 @@ NAMES = (
     "imbalanced",
     "gpu",
     "pooled_regression",
+    "pooled_whole",
+    "precision",
     "strategies",
     "exchange",
     "noise",

@@ -127,8 +127,10 @@ def _page(given: argparse.Namespace) -> int:
 def _choose(given: argparse.Namespace) -> int:
     folder = given.records or FOLDER
     streams = gathered("cifar-stream-betas", folder)
+    tasks = gathered("cifar-betas", folder)
     betas = {
-        Table.CONTINUAL: gathered("cifar-betas", folder),
+        Table.CONTINUAL: tasks,
+        Table.NORMALISED: tasks,
         Table.IMBALANCED: streams,
         Table.STREAMING: streams,
     }

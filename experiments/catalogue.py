@@ -115,6 +115,11 @@ _ON_CIFAR = (
         cifar_tables.continual_table,
     ),
     Experiment(
+        "cifar-normalised",
+        "SplitCIFAR-10 with networks that are normalised, many seeds, fewer epochs",
+        cifar_tables.normalised_table,
+    ),
+    Experiment(
         "cifar-streaming", "A balanced stream of SplitCIFAR-10", cifar_tables.streaming_table
     ),
     Experiment(

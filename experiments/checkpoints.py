@@ -134,7 +134,7 @@ def middle_of(row: Row, job: Job, kind: str, penalty: float, every: int) -> Chec
     kind = f"{kind}-{'fast' if job.fast else 'float32'}"
     folder = checkpoint_folder()
     own = file_name(f"{name}-{row.key}-{row.memory}-{job.seed}-{penalty:g}-{kind}")
-    network = "normalised-" if row.normalised else ""
+    network = f"{row.normalised}-" if row.normalised else ""
     return Checkpoint(folder / own, every, folder / f"start-{name}-{network}{job.seed}-{kind}.pt")
 
 

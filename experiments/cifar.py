@@ -38,6 +38,7 @@ class Table(Enum):
     CONTINUAL = "continual"
     IMBALANCED = "imbalanced"
     STREAMING = "streaming"
+    NORMALISED = "normalised"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from experiments.cifar import (
     Plan,
     Table,
 )
-from experiments.continual import ContinualRow
+from experiments.continual import RECALIBRATED, ContinualRow
 from experiments.methods import (
     continual_row,
     continual_rows,
@@ -43,7 +43,7 @@ from experiments.selectors import (
     Named,
     Picker,
 )
-from experiments.stores import RESERVOIR, ByMoments
+from experiments.stores import RESERVOIR, ByMoments, ByNetwork, Store
 from experiments.streaming import Optimiser, StreamRow, Weighting
 
 #: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
@@ -64,17 +64,25 @@ ALSO = {"Uniform sampling": (100.0,), "Coreset": (100.0,)}
 DIRECTIONS_PENALTY = 0.1
 #: The row of ``cifar-penalty`` by which λ is chosen.
 LAMBDA_ROW = "Coreset"
+#: Of networks that are normalised, which learn a task sooner: many seeds, and few epochs for each.
+NORMALISED_EPOCHS = 40
 #: Memories by moments, in random features of images.
 CONVOLUTIONS = ByMoments(features="convolutions")
-MOMENTS = {
+MOMENTS: dict[str, Store] = {
     "Moments, random convolutions": CONVOLUTIONS,
     "Moments, random ReLU": ByMoments(features="relu"),
+    "Moments, pooled random features": ByMoments(features="pooled", on_host=False),
+    "Moments, the network's embedding": ByNetwork(),
 }
 #: The same on the imbalanced stream, with every class counted alike.
 EQUAL_CONVOLUTIONS = replace(CONVOLUTIONS, prior="equal")
-EQUAL_MOMENTS = {
+EQUAL_MOMENTS: dict[str, Store] = {
     "Moments, equal prior, random convolutions": EQUAL_CONVOLUTIONS,
     "Moments, equal prior, random ReLU": ByMoments(features="relu", prior="equal"),
+    "Moments, equal prior, pooled random features": ByMoments(
+        features="pooled", prior="equal", on_host=False
+    ),
+    "Moments, equal prior, the network's embedding": ByNetwork("equal"),
 }
 #: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
 #: says otherwise.
@@ -82,7 +90,7 @@ IMBALANCED: dict[str, Any] = {"steps": 150, "slots": 1, "optimiser": Optimiser.F
 BALANCED: dict[str, Any] = {"steps": 40, "slots": 10, "optimiser": Optimiser.FRESH}
 
 
-def _row(key: str, picker: Picker, **facts: Any) -> ContinualRow:
+def _row(key: str, picker: Picker | None, **facts: Any) -> ContinualRow:
     return continual_row(SPLIT_CIFAR, MEMORY, key, picker, **facts)
 
 
@@ -142,6 +150,40 @@ def _normalised() -> list[Plan[ContinualRow]]:
     ]
 
 
+def normalised_plans() -> list[Plan[ContinualRow]]:
+    """Does a coreset win with a normalised network? Its statistics are those of a batch and all of
+    the memory together; or groups of channels are normalised, and nothing is shared."""
+    ways: dict[str, dict[str, Any]] = {
+        "Uniform sampling": {"picker": UNIFORM},
+        "Coreset": {"picker": CORESET, "reference": True},
+        "Joint moments, random convolutions": {"picker": None, "jointly": CONVOLUTIONS},
+    }
+    plans = []
+    for network in (NORMALISED_RESIDUAL, GROUPED_RESIDUAL):
+        shared = network is NORMALISED_RESIDUAL
+        facts = {"network": network, "epochs": NORMALISED_EPOCHS, "recalibrated": shared}
+        for key, way in ways.items():
+            row = _row(f"{key}, {network.normalised}", **way, **facts)
+            plans.append(Plan(Table.NORMALISED, row))
+    return plans
+
+
+def normalised_table() -> list[Row]:
+    """Networks with statistics are tested twice: with those that training leaves, and with those of
+    the memory."""
+    rows = [plan.made() for plan in normalised_plans()]
+    again = [
+        replace(
+            row.variant(f"{row.key} recalibrated"),
+            source=Source("cifar-normalised", row.key, RECALIBRATED),
+            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
+        )
+        for row in rows
+        if row.recalibrated
+    ]
+    return [*rows, *again]
+
+
 def _rbf() -> Plan[ContinualRow]:
     """Which the paper says fails on CIFAR-10."""
     return _plan(_row("Coreset RBF", RBF_CORESET))
@@ -155,7 +197,10 @@ def continual_table() -> list[Row]:
 def beta_table() -> list[Row]:
     """β on held-out points with one seed and fewer epochs."""
     plans = [*continual_plans(), _rbf()]
-    return [plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched]
+    return [
+        *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
+        *(plan.searching(epochs=NORMALISED_EPOCHS // 2) for plan in normalised_plans()),
+    ]
 
 
 def penalty_table() -> list[Row]:
@@ -256,4 +301,10 @@ def proxy_table() -> list[Row]:
 
 def every_plan() -> Sequence[Plan[Any]]:
     """All rows whose β are looked for."""
-    return [*continual_plans(), _rbf(), *imbalanced_plans(), *balanced_plans()]
+    return [
+        *continual_plans(),
+        _rbf(),
+        *normalised_plans(),
+        *imbalanced_plans(),
+        *balanced_plans(),
+    ]

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Self
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from experiments.checkpoints import Checkpoint, middle_of, once
 from experiments.courses import Course
@@ -24,17 +24,21 @@ from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 
 #: A long run is kept so often in a task.
 TASK_PARTS = 4
+#: What a record calls the scores of a network whose statistics are those of its memory.
+RECALIBRATED = "recalibrated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContinualRow(RehearsingRow):
     """Task after task, with rehearsal of what the ``picker`` has chosen from each of those before,
     or ``jointly`` from all of them; without either nothing is rehearsed. ``noisy`` networks are
-    looked at with dropout on."""
+    looked at with dropout on. ``recalibrated``, a network is tested with its statistics of the
+    memory too."""
 
     picker: Picker | None
     jointly: ByMoments | None = None
     noisy: bool = False
+    recalibrated: bool = False
 
     @property
     def rehearsed(self) -> bool:
@@ -73,8 +77,13 @@ def run(
         "epochs": row.epochs,
         **({"lambda": row.penalty} if keeping is not None and keeping.penalised else {}),
     }
-    for beta, learner in zip(job.values, course.learners, strict=True):
-        yield beta, {**scores(learner.network, tasks, job.device, job.fast), **spent}
+    for which, (beta, learner) in enumerate(zip(job.values, course.learners, strict=True)):
+        found: dict[str, Any] = {**scores(learner.network, tasks, job.device, job.fast)}
+        if row.recalibrated:
+            kept = course.kept[min(which, len(course.kept) - 1)]
+            recalibrate(learner.network, _rows(kept, job.device))
+            found[RECALIBRATED] = scores(learner.network, tasks, job.device, job.fast)
+        yield beta, {**found, **spent}
     course.end()
 
 
@@ -192,6 +201,21 @@ def _first(
         course.train(epochs)
     course.end()
     return {name: value.clone() for name, value in learner.network.state_dict().items()}
+
+
+def recalibrate(network: Network, memory: Memory) -> None:
+    """Statistics of the memory, in which all tasks have their part, in place of those that the last
+    steps have left."""
+    norms = [part for part in network.modules() if isinstance(part, nn.BatchNorm2d)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean of what it is shown
+    network.train()
+    with torch.no_grad():
+        network(memory.x)
+    for norm, momentum in zip(norms, usual, strict=True):
+        norm.momentum = momentum
 
 
 def _rows(memory: TaskMemory, device: str) -> Memory:

@@ -97,7 +97,7 @@ def coreset_row(problem: Problem, memory: int, key: str, picker: Picker, **facts
 
 
 def moment_rows(
-    problem: Problem, memory: int, stores: Mapping[str, ByMoments], ours: ByMoments, **facts: Any
+    problem: Problem, memory: int, stores: Mapping[str, Store], ours: Store, **facts: Any
 ) -> list[StreamRow]:
     """Memories by moments, by their keys; ``ours`` is the one that a table is compared with."""
     return [

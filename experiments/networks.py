@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experiments.grouped import Grouped
 from experiments.trunk import Trunk
 
 #: By which CIFAR-10's channels come standardised.
@@ -38,6 +40,12 @@ class Network(nn.Module):
     @classmethod
     def view(cls, x: Tensor) -> Tensor:
         return x
+
+    def trunk(self) -> nn.Module:
+        """Everything in front of the last layer, a copy."""
+        bare = copy.deepcopy(self)
+        bare.head = nn.Identity()
+        return bare
 
 
 class FullyConnected(Network):
@@ -120,7 +128,7 @@ def unchanged(channels: int) -> nn.Module:
 
 
 def grouped(channels: int) -> nn.Module:
-    return nn.GroupNorm(min(GROUPS, channels), channels)
+    return Grouped(min(GROUPS, channels), channels)
 
 
 class Block(nn.Module):
@@ -224,15 +232,15 @@ class ResNet18(Network):
 
 @dataclass(frozen=True)
 class Architecture:
-    """What rows train: how a network is made, a smaller one of its kind for toys, and whether it is
-    normalised."""
+    """What rows train: how a network is made, a smaller one of its kind for toys, and what
+    normalises it, if anything does."""
 
     make: Callable[[], Network]
     small: Callable[[], Network]
-    normalised: bool = False
+    normalised: str = ""
 
     def toy(self) -> Architecture:
-        return Architecture(self.small, self.small)
+        return Architecture(self.small, self.small, self.normalised)
 
 
 _SMALL_RESIDUAL = partial(ResNet18, width=4)
@@ -241,12 +249,14 @@ CONVOLUTIONAL = Architecture(ConvNet, ConvNet)
 RESIDUAL = Architecture(ResNet18, _SMALL_RESIDUAL)
 #: The same with normalisation, as one would train it today.
 NORMALISED_RESIDUAL = Architecture(
-    partial(ResNet18, norm=nn.BatchNorm2d), _SMALL_RESIDUAL, normalised=True
+    partial(ResNet18, norm=nn.BatchNorm2d),
+    partial(ResNet18, width=4, norm=nn.BatchNorm2d),
+    normalised="BatchNorm",
 )
 #: And with groups of channels normalised, in which other rows have no part: what a stream is like
 #: now does not disturb what is rehearsed.
 GROUPED_RESIDUAL = Architecture(
     partial(ResNet18, norm=grouped),
     partial(ResNet18, width=4, norm=grouped),
-    normalised=True,
+    normalised="GroupNorm",
 )

@@ -37,7 +37,7 @@ class RehearsingRow(Row):
         return Trials.of_beta(self.betas if self.rehearsed else (0.0,))
 
     @property
-    def normalised(self) -> bool:
+    def normalised(self) -> str:
         return self.network.normalised
 
     def toy(self) -> Self:

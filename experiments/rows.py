@@ -61,10 +61,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Source:
-    """The experiment, and the key, under which the runs of a row are recorded already."""
+    """The experiment, and the key, under which the runs of a row are recorded already; where a run
+    was measured in several ways, by which of them."""
 
     experiment: str
     key: str
+    measured: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +96,9 @@ class Row(ABC):
         """What is tried."""
 
     @property
-    def normalised(self) -> bool:
-        """Whether its network is: such rows are compared with each other alone."""
-        return False
+    def normalised(self) -> str:
+        """By what its network is, if it is: rows are compared with those of the same alone."""
+        return ""
 
     @abstractmethod
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:

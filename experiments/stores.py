@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bicore import MergeReduce
+import numpy as np
+
+from bicore import Context, Dataset, MergeReduce
 from bicore.memory import (
     Buffer,
     ClassBalancedReservoir,
@@ -15,6 +17,8 @@ from bicore.memory import (
     Prototypes,
     Reservoir,
 )
+from bicore.moments.features import Embedded
+from experiments.networks import Network
 from experiments.problems import Problem
 from experiments.selectors import LAMBDA, Picker
 
@@ -40,6 +44,8 @@ class Store(ABC):
 
     #: Whether it looks at the network in training, so that every β needs one of its own.
     looks = False
+    #: Whether a file can hold it, so that a run that was cut off goes on.
+    restorable = True
 
     @property
     def penalised(self) -> bool:
@@ -120,6 +126,7 @@ class ByMoments(Store):
     rule: str = "elimination"
     features: str = "relu"
     prior: str = "stream"
+    on_host: bool = True
 
     def buffer(self, room: Room) -> Buffer:
         return MomentMemory(room.memory, self.features, self.rule, prior=self.prior, seed=room.seed)
@@ -128,8 +135,59 @@ class ByMoments(Store):
         return MomentMemory.load(path)
 
     def place(self, device: str) -> str:
-        """The host: the same rows wherever networks are trained."""
-        return "cpu"
+        """The host, so that rows are the same wherever networks are trained; deep features would
+        take it minutes."""
+        return "cpu" if self.on_host else device
+
+
+@dataclass(frozen=True)
+class ByNetwork(Store):
+    """Rows chosen against moments of the directions of what the network in training makes of them.
+
+    Its embedding is taken anew after 1, 2, 4, 8, … batches.
+    """
+
+    prior: str = "stream"
+    looks = True
+    #: No file holds the networks that its features came from.
+    restorable = False
+
+    def buffer(self, room: Room) -> Buffer:
+        return Refreshed(room.memory, self.prior, room.seed)
+
+    def load(self, path: Path, room: Room) -> Buffer:
+        raise NotImplementedError("features of a network in training are in no file.")
+
+
+class Refreshed(Buffer):
+    """A memory by moments whose features are those of the current network."""
+
+    needs_model = True
+    needs_labels = True
+
+    def __init__(self, capacity: int, prior: str, seed: int) -> None:
+        super().__init__(capacity, seed)
+        self.prior = prior
+        self.batches = 0
+        self.within: MomentMemory | None = None
+
+    def _take(self, batch: Dataset, context: Context) -> None:
+        self.batches += 1
+        if self.batches & (self.batches - 1) == 0:
+            assert isinstance(context.model, Network)
+            features = Embedded(context.model.trunk()).unit()
+            self.within = (
+                MomentMemory(self.capacity, features, prior=self.prior, seed=self.seed)
+                if self.within is None
+                else self.within.with_features(features, context=context)
+            )
+        assert self.within is not None
+        self.within.update(batch.x, batch.y, batch.weights, context=context)
+        self.kept = self.within.kept
+
+    def _weights(self) -> np.ndarray:
+        assert self.within is not None
+        return np.asarray(self.within.snapshot().weights)
 
 
 RESERVOIR = Sampled(Reservoir)

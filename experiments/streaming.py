@@ -67,7 +67,8 @@ class StreamRow(RehearsingRow):
 
     def run(self, job: Job, tasks: Sequence[Task]) -> Results:
         kind = f"{'imbalanced' if self.problem.imbalanced else 'balanced'}-{self.steps}"
-        return run(self, job, tasks, middle_of(self, job, kind, self.penalty, BATCHES))
+        checkpoint = middle_of(self, job, kind, self.penalty, BATCHES)
+        return run(self, job, tasks, checkpoint if self.store.restorable else None)
 
     def room(self, job: Job) -> Room:
         """What its buffers are made for."""

@@ -193,17 +193,15 @@ def gathered(name: str, folder: Path = FOLDER) -> list[Record]:
     everything = Records(name, folder).all()
     # not of rows there are no more
     found = [record for record in everything if (record["dataset"], record["method"]) in shown]
-    borrowed = {
-        (row.source, row.problem.name, row.memory): row.key
-        for row in rows
-        if row.source is not None
-    }
-    for experiment in dict.fromkeys(source.experiment for source, _, _ in borrowed):
+    borrowing = [(row, row.source) for row in rows if row.source is not None]
+    for experiment in dict.fromkeys(source.experiment for _, source in borrowing):
         for record in Records(experiment, folder).all():
-            source = Source(experiment, record["method"])
-            key = borrowed.get((source, record["dataset"], record["memory"]))
-            if key is not None:
-                found.append({**record, "method": key})
+            lent = (experiment, record["method"], record["dataset"], record["memory"])
+            for row, source in borrowing:
+                own = (source.experiment, source.key, row.problem.name, row.memory)
+                if own == lent and source.measured in ("", *record):
+                    measured = record[source.measured] if source.measured else {}
+                    found.append({**record, **measured, "method": row.key})
     return found
 
 

@@ -35,8 +35,9 @@ from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
 from experiments.checkpoints import Checkpoint, once
 from experiments.cifar import Table
-from experiments.cifar_tables import BETA_EPOCHS, every_plan
+from experiments.cifar_tables import BETA_EPOCHS, NORMALISED_EPOCHS, every_plan
 from experiments.continual import started
+from experiments.grouped import Normalised
 from experiments.masked import masked_sum
 from experiments.methods import continual_row, stream_row, summary_rows
 from experiments.networks import (
@@ -59,8 +60,17 @@ from experiments.selectors import (
     Named,
     Noisy,
     OverEmbedding,
+    context_of,
 )
-from experiments.stores import BALANCED_RESERVOIR, GSS, RESERVOIR, ByMoments, Slots
+from experiments.stores import (
+    BALANCED_RESERVOIR,
+    GSS,
+    RESERVOIR,
+    ByMoments,
+    ByNetwork,
+    Room,
+    Slots,
+)
 from experiments.streaming import BATCHES, Optimiser, Weighting
 from experiments.tables import cells, gathered, progress, table, told
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
@@ -75,6 +85,7 @@ PUBLIC = {
     "bicore.selectors",
     "bicore.sources",
     "bicore.memory",
+    "bicore.moments.features",
 }
 
 
@@ -564,13 +575,79 @@ def test_the_state_of_every_row_has_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("BICORE_CHECKPOINTS", str(tmp_path))
     seen = []
     monkeypatch.setattr(continual, "run", lambda *given: seen.append(given[3]) or iter(()))
-    for name in ("cifar-continual", "cifar-betas"):
+    for name in ("cifar-continual", "cifar-betas", "cifar-normalised"):
         for row in EXPERIMENTS[name].rows():
-            row.run(Job(0, [1.0]), [])
+            if row.source is None:
+                row.run(Job(0, [1.0]), [])
     assert {state.folder.parent for state in seen} == {tmp_path}  # "w/o" is no folder
     assert len({state.folder for state in seen}) == len(seen)
-    # of the tables, of those that look for β, of the normalised network
-    assert len({state.start for state in seen}) == 3
+    # of the tables, of those that look for β, of the normalised network; and of two kinds of
+    # normalisation at two lengths
+    assert len({state.start for state in seen}) == 7
+
+
+def test_grouped_normalisation_is_torchs_with_gradients_by_hand():
+    rng = torch.Generator().manual_seed(0)
+    maps, weight, bias = (
+        torch.randn(*shape, generator=rng, dtype=torch.float64).requires_grad_()
+        for shape in ((3, 8, 4, 5), (8,), (8,))
+    )
+    whole = maps.contiguous(memory_format=torch.channels_last)
+    found = Normalised.apply(whole, weight, bias, 4)
+    torch.testing.assert_close(found, nn.functional.group_norm(maps, 4, weight, bias))
+    assert torch.autograd.gradcheck(
+        lambda *given: Normalised.apply(*given, 4), (maps, weight, bias)
+    )
+    norm = grouped(64)
+    rounded = torch.randn(2, 64, 6, 6, generator=rng).bfloat16()
+    assert norm(rounded).dtype == torch.bfloat16
+    torch.testing.assert_close(norm(rounded).float(), norm(rounded.float()), rtol=0.02, atol=0.02)
+
+
+def test_recalibrated_statistics_are_those_of_the_memory():
+    network = ResNet18(width=4, norm=nn.BatchNorm2d)
+    x = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    network.train()
+    for _ in range(3):
+        network(5 + x)
+    continual.recalibrate(network, Memory(x, torch.zeros(20), torch.ones(20)))
+    maps = network.stem(x)
+    torch.testing.assert_close(network.norm.running_mean, maps.mean((0, 2, 3)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(network.norm.running_var, maps.var((0, 2, 3)))
+    assert network.norm.momentum == 0.1
+
+
+def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
+    rows = {row.key: row for row in EXPERIMENTS["cifar-normalised"].rows()}
+    trained = rows["Coreset, BatchNorm"]
+    again = {"test": [0.4], "held": [0.3]}
+    result = {"test": [0.2], "held": [0.1], "seconds": 1.0, "quick": False, "recalibrated": again}
+    Records("cifar-normalised", tmp_path).write(trained.configuration(0, 10.0), result)
+    found = {
+        cell.row.key: (cell.mean, cell.row.normalised)
+        for cell in cells("cifar-normalised", gathered("cifar-normalised", tmp_path))
+    }
+    assert found == {
+        "Coreset, BatchNorm": (20.0, "BatchNorm"),
+        "Coreset, BatchNorm recalibrated": (40.0, "BatchNorm recalibrated"),
+    }
+
+
+def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batches():
+    train, _ = load(None)
+    network = build(FullyConnected, 0, "cpu")
+    buffer = ByNetwork().buffer(Room(SPLIT_MNIST, 10, 1, 0))
+    maps = []
+    for start in range(0, 180, 20):
+        part = train[slice(start, start + 20)]
+        with torch.no_grad():
+            network.body[1].weight.mul_(1.1).add_(0.01)  # it goes on learning
+        buffer.update(part.x, part.y, context=context_of("cpu", network))
+        maps.append(buffer.within.settled.identity)
+    assert [maps.index(one) for one in maps] == [0, 1, 1, 3, 3, 3, 3, 7, 7]
+    assert len(buffer) == 10
+    assert buffer.snapshot().weights.sum() == pytest.approx(180)
+    assert buffer.snapshot().ids.max() >= 100
 
 
 def test_the_residual_network_is_post_activation_with_plain_shortcuts():
@@ -857,7 +934,8 @@ def test_a_joint_memory_is_rehearsed_equally_as_much_as_there_are_tasks(monkeypa
 
 
 def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
-    """But those that look for λ, which train no network. More than once a task, however short."""
+    """But those that look for λ, which train no network, and those whose features are those of
+    networks in training, which no file holds. More than once a task, however short."""
     seen = []
 
     def caught(row, job, tasks, checkpoint):
@@ -877,11 +955,13 @@ def test_every_long_run_is_kept_in_a_folder_of_its_own(monkeypatch):
     for row, seed in runs:
         row.run(Job(seed, row.trials.values), [])
     assert len(seen) == len(runs) > 100
-    assert len({one.folder for one in seen}) == len(runs)
-    kept = {
-        one.every for one, (row, _) in zip(seen, runs, strict=True) if row.problem == SPLIT_CIFAR
-    }
-    assert kept == {BETA_EPOCHS // 4, training.EPOCHS // 4, BATCHES}
+    networks = [isinstance(getattr(row, "store", None), ByNetwork) for row, _ in runs]
+    assert [one is None for one in seen] == networks
+    kept = [(one, row) for one, (row, _) in zip(seen, runs, strict=True) if one is not None]
+    assert len({one.folder for one, _ in kept}) == len(kept)
+    every = {one.every for one, row in kept if row.problem == SPLIT_CIFAR}
+    epochs = (BETA_EPOCHS, training.EPOCHS, NORMALISED_EPOCHS, NORMALISED_EPOCHS // 2)
+    assert every == {*(number // 4 for number in epochs), BATCHES}
 
 
 def test_a_summary_that_was_cut_off_goes_on_to_the_same_numbers(tmp_path):

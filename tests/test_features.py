@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from bicore import RBF, InputError, Laplace, NumericalError
-from bicore.kernels import CallableKernel, Linear, Normalised
+from bicore.kernels import CallableKernel, Linear, Normalised, pooled_cntk
 from bicore.kernels import Standardised as StandardisedKernel
 from bicore.moments.features import (
     FEATURES,
@@ -23,6 +23,7 @@ from bicore.moments.features import (
     Nystrom,
     RandomConvolutions,
     RandomFourier,
+    RandomPooled,
     RandomReLU,
     Rows,
     Standardised,
@@ -57,6 +58,7 @@ MAPS = {
     "relu": RandomReLU(96),
     "relu, deep": RandomReLU(64, layers=3, seed=1),
     "convolutions": RandomConvolutions(64, kernel=3, pool=2),
+    "pooled": RandomPooled(24, layers=2, hidden=8),
     "fourier": RandomFourier(64),
     "laplace": RandomFourier(64, "laplace", seed=2),
     "nystrom": Nystrom(Laplace(), landmarks=16),
@@ -238,6 +240,29 @@ def test_grey_images_need_no_channel():
     full = RandomConvolutions(64, kernel=3).settled(IMAGES)
     x = torch.from_numpy(IMAGES)
     assert torch.equal(flat(x[:, 0]), full(x))
+
+
+def test_pooled_features_against_convolutions():
+    features = RandomPooled(12, layers=2, hidden=4, seed=3).settled(IMAGES)
+    x = torch.from_numpy(IMAGES)
+    first, second = features._drawn(x)
+    maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
+    maps = nn.functional.conv2d(maps, second.reshape(12, 4, 3, 3), padding=1).relu()
+    expected = maps.mean((2, 3)) * math.sqrt(2 / 12)
+    assert near(dataclasses.replace(features, mean=None, centred=False)(x), expected, 1e-12)
+    assert near(features(x), expected - expected.mean(0), 1e-12)
+
+
+def test_pooled_features_are_the_kernel_on_average():
+    """One network's products vary by a factor that all of them share."""
+    x = torch.from_numpy(drawn(4, 2, 6, 6))
+    kernel = pooled_cntk(4, "nngp")(x)
+    maps = (RandomPooled(64, 3, 64, centred=False, seed=seed) for seed in range(60))
+    found = torch.stack([phi @ phi.T for phi in (one.settled(x.numpy())(x) for one in maps)])
+    mean = found.mean(0)
+    assert near(mean / kernel, torch.ones(4, 4, dtype=torch.float64), 0.1)
+    cosines = (one / torch.outer(one.diag(), one.diag()).sqrt() for one in (mean, kernel))
+    assert near(*cosines, 0.005)
 
 
 def test_nystrom_is_the_kernel_between_landmarks():
@@ -434,6 +459,8 @@ def test_maps_that_saw_no_rows_say_so(features):
         (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
         (lambda: RandomConvolutions(1000), "width=992"),
         (lambda: RandomConvolutions(kernel=0), "kernel=0"),
+        (lambda: RandomPooled(layers=0), "layers=0"),
+        (lambda: RandomPooled().settled(np.zeros((3, 64))), "take RandomReLU"),
         (lambda: Nystrom("rbf"), "kernel='rbf'"),
         (lambda: Nystrom(landmarks=0), "landmarks=0"),
         (lambda: Nystrom(Linear()).settled(np.zeros((3, 2))), "zero on the first rows"),

@@ -51,6 +51,28 @@ def test_moments_are_those_of_the_whole_stream_whatever_is_kept():
     assert memory.moments.weight == 600
 
 
+@pytest.mark.parametrize("prior", ["stream", "equal"])
+def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
+    x, y = stream()
+    memory = fed(MomentMemory(12, FEATURES, "gradient", 0.05, prior), x[:300], y[:300])
+    before = memory.snapshot()
+    other = memory.with_features(Rows())
+    kept = other.snapshot()
+    for name in ("x", "y", "weights", "ids"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(before, name))
+    whole = Moments.empty(6, apart=prior == "equal").with_rows(kept.x, kept.y, kept.weights)
+    np.testing.assert_allclose(other.moments.cross, whole.cross, rtol=1e-12)
+    assert other.moments.weight == pytest.approx(300)
+    assert other.unlike(memory) == ["features"]
+    fed(other, x[300:], y[300:])
+    assert (other.position, other.seen, other.moments.weight) == (600, 600, pytest.approx(600))
+    assert other.snapshot().ids.max() >= 300
+    loaded = MomentMemory.load(other.save(tmp_path / "state.npz"))
+    np.testing.assert_array_equal(loaded.snapshot().ids, other.snapshot().ids)
+    assert memory.position == 300
+    assert len(MomentMemory(5).with_features("relu")) == 0
+
+
 def test_it_ends_below_a_random_sample_of_a_sorted_stream():
     x, y = stream(1200)
     memory = fed(MomentMemory(12, FEATURES), x, y)

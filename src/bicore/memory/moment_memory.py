@@ -305,6 +305,62 @@ class MomentMemory(Buffer):
             raise
         return self
 
+    def with_features(
+        self,
+        features: str | FeatureMap | torch.nn.Module,
+        *,
+        context: Context | None = None,
+    ) -> MomentMemory:
+        """A memory that goes on from here with other features.
+
+        Sums over one map's features say nothing of another's. The past is known to the new memory
+        by the rows kept alone, each of which counts for as much of the stream as it stands for;
+        what comes from now on counts exactly. Where features are those of a network in training,
+        change them seldom, and ever more seldom: after 1, 2, 4, 8, … batches at least half of
+        the stream is remembered as it was.
+
+        Parameters
+        ----------
+        features : str, FeatureMap or torch.nn.Module
+            What rows are compared in from now on.
+        context : Context, optional
+            The runtime.
+
+        Returns
+        -------
+        MomentMemory
+            With the same rows, and built alike otherwise; this one is left as it is.
+
+        Raises
+        ------
+        InputError
+            Where the map cannot read the rows kept.
+
+        Examples
+        --------
+        >>> from bicore.sources import digits
+        >>> x, y = digits()
+        >>> memory = MomentMemory(capacity=20, features="rows").update(x[:200], y[:200])
+        >>> memory.with_features("relu").update(x[200:300], y[200:300])
+        MomentMemory(20 of 20 rows kept, 300 seen)
+        """
+        made = MomentMemory(
+            self.capacity,
+            features,
+            self.rule,
+            "auto" if self.inner_reg is None else self.inner_reg,
+            self.prior,
+            self.half_life,
+            self.seed,
+        )
+        made.position, made.counted, made.seen = self.position, self.counted, self.seen
+        made.mark = dict(self.mark)
+        if self.kept is not None:
+            context = context or Context()
+            with context.runtime.applied():
+                made._take(self.snapshot(), context)
+        return made
+
     def _absorb(self, other: MomentMemory, moved: int) -> None:
         assert other.moments is not None
         assert other.kept is not None

@@ -7,6 +7,7 @@ from bicore.moments.features.fourier import RandomFourier
 from bicore.moments.features.module import Embedded
 from bicore.moments.features.names import FEATURES, as_feature_map
 from bicore.moments.features.nystrom import Nystrom
+from bicore.moments.features.pooled import RandomPooled
 from bicore.moments.features.relu import RandomReLU
 from bicore.moments.features.rows import Rows
 from bicore.moments.features.scaled import Standardised
@@ -20,6 +21,7 @@ __all__ = [
     "Nystrom",
     "RandomConvolutions",
     "RandomFourier",
+    "RandomPooled",
     "RandomReLU",
     "Rows",
     "Standardised",

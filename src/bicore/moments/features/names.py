@@ -15,6 +15,7 @@ from bicore.moments.features.convolutions import RandomConvolutions
 from bicore.moments.features.fourier import RandomFourier
 from bicore.moments.features.module import Embedded
 from bicore.moments.features.nystrom import Nystrom
+from bicore.moments.features.pooled import RandomPooled
 from bicore.moments.features.relu import RandomReLU
 from bicore.moments.features.rows import Rows
 
@@ -30,6 +31,7 @@ FEATURES: dict[str, Callable[..., FeatureMap]] = {
     "rows": _rows,
     "relu": RandomReLU,
     "convolutions": RandomConvolutions,
+    "pooled": RandomPooled,
     "fourier": RandomFourier,
     "laplace": partial(RandomFourier, kind="laplace"),
     "nystrom": Nystrom,

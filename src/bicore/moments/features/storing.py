@@ -27,6 +27,7 @@ from bicore.moments.features.convolutions import RandomConvolutions
 from bicore.moments.features.fourier import RandomFourier
 from bicore.moments.features.module import Embedded
 from bicore.moments.features.nystrom import Nystrom
+from bicore.moments.features.pooled import RandomPooled
 from bicore.moments.features.relu import RandomReLU
 from bicore.moments.features.rows import Rows
 from bicore.moments.features.scaled import Standardised
@@ -38,6 +39,7 @@ _MAPS: tuple[type, ...] = (
     Nystrom,
     RandomConvolutions,
     RandomFourier,
+    RandomPooled,
     RandomReLU,
     Rows,
     Standardised,
