@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.battery.sets import SETS
 from benchmarks.battery_page import DOCS, of_default, records, scores, share, verdict
-from benchmarks.common import read_record, table, told
+from benchmarks.common import read_record, spaced, table, told
 from bicore.runtime import human_bytes
 from bicore.selectors.large import human_seconds
 
@@ -52,7 +52,7 @@ def _times(record: Record) -> str:
         taken = re.sub(r"\(.*?\)", "", own["kernel"] or "linear on unit rows")
         lines.append(
             [
-                f"{_spaced(row['rows'])} × {row['width']}",
+                f"{spaced(row['rows'])} × {row['width']}",
                 taken,
                 _way(own),
                 *(_way(ways.get(name)) for name in KERNELS),
@@ -67,10 +67,6 @@ def _way(way: Record | None) -> str:
         return ""
     mark = "*" if way["stand_in"] else ""
     return f"{human_seconds(way['seconds'])}, {human_bytes(way['bytes'])}{mark}"
-
-
-def _spaced(count: int) -> str:
-    return f"{count:,}".replace(",", " ")
 
 
 def draw() -> None:

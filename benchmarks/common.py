@@ -105,6 +105,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
+def spaced(number: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{number:,}".replace(",", " ")
+
+
 def told(record: dict[str, Any]) -> str:
     """By which command and on which machine."""
     machine = record["machine"]

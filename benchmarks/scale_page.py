@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import table, told
+from benchmarks.common import spaced, table, told
 
 Record = dict[str, Any]
 #: Names of our own ways in tables, where the record's are not what a reader looks for.
@@ -19,7 +19,7 @@ MOST_WORDS = 60
 def scale(record: Record) -> str:
     rows = [
         [
-            f"{_count(one['count'])} × {one['width']}",
+            f"{spaced(one['count'])} × {one['width']}",
             f"{one['seconds']:.1f} s",
             str(one["passes"]),
             f"{one['first_pass']:.1f} s",
@@ -34,7 +34,7 @@ def scale(record: Record) -> str:
     quality = [
         [
             one["data"],
-            _count(one["count"]),
+            spaced(one["count"]),
             *(f"{way['objective']:.4f}" for way in one["ways"].values()),
             f"{100 * (one['default_over_exact'] - 1):+.2f}%",
             f"{100 * (one['default_over_best_exact'] - 1):+.2f}%",
@@ -69,9 +69,9 @@ ways:
 def card(record: Record) -> str:
     rows = [
         [
-            f"{_count(one['count'])} × {one['width']}",
+            f"{spaced(one['count'])} × {one['width']}",
             str(one["classes"]),
-            _count(one["size"]),
+            spaced(one["size"]),
             f"{one['seconds']:.1f} s",
             f"{one['goal']:.0f} s",
             str(one["passes"]),
@@ -118,7 +118,7 @@ def workers(record: Record) -> str:
     ]
     return f"""### Workers of Dask
 
-{told(record)} {_count(record["count"])} × {record["width"]} rows, {record["size"]} points: two workers take all passes {record["times_faster"]:.2f} times as fast as one, those
+{told(record)} {spaced(record["count"])} × {record["width"]} rows, {record["size"]} points: two workers take all passes {record["times_faster"]:.2f} times as fast as one, those
 after the first {_ratio(record):.2f} times; scheduler and client share the two cores with them. Their picks {"are" if record["same_picks"] else "are not"} the same.
 
 {table(["workers", "all passes", "a further one", "with the points"], rows)}"""
@@ -196,10 +196,6 @@ def _failure(words: str) -> str:
         return "not installed: the registry has no package of it"
     clean = words.replace("|", "/").replace("\n", " ")
     return clean if len(clean) <= MOST_WORDS else f"{clean[:MOST_WORDS]}…"
-
-
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 #: By the record they are made from.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.battery_page import DOCS
-from benchmarks.common import read_record, table
+from benchmarks.common import read_record, spaced, table
 
 PAGE = DOCS / "speed.md"
 #: Of the record of a card: what is told, and in which words.
@@ -56,9 +56,9 @@ def _above(record: dict[str, Any]) -> str:
 
 def _calls(record: dict[str, Any]) -> str:
     rows = [
-        [f"{one['rows']:,} × {one['width']}".replace(",", " "), str(one["size"]), f"{one['seconds']:.1f} s"]
+        [f"{spaced(one['rows'])} × {one['width']}", str(one["size"]), f"{one['seconds']:.1f} s"]
         for one in record["seconds"]
-    ]  # fmt: skip
+    ]
     return table(["rows × features", "points", "the processor's seconds"], rows)
 
 

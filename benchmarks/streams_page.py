@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import read_record, table, told
+from benchmarks.common import read_record, spaced, table, told
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "streams.md"
@@ -83,7 +83,7 @@ def _numbers(record: Record) -> str:
     seeds = len(_of(record, "random", "moments", shown))
     return f"""
 {table(["rows kept", *map(str, CAPACITIES)], lines)}
-Test accuracy in percent of a ridge head trained on the rows kept of {_count(50_000)} (CIFAR-10 through a frozen network) that came in
+Test accuracy in percent of a ridge head trained on the rows kept of {spaced(50_000)} (CIFAR-10 through a frozen network) that came in
 random order / class by class; mean of {seeds} orders ({_fewer(record)}). With {shown} rows `MomentMemory` has
 {_and([f"{share:.0f}%" for share in shares])} of the accuracy of the better way to choose from all rows at once (random order, sorted
 by pairs of classes, class by class). The [full tables](benchmarks.md#streams-of-embeddings) have standard errors, other heads and other
@@ -112,10 +112,6 @@ def _orders_cell(record: Record, buffer: str, capacity: int) -> str:
     return " / ".join(f"{one.mean():.1f}" if len(one) else "–" for one in found)
 
 
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
-
-
 def _and(words: list[str]) -> str:
     return ", ".join(words[:-1]) + " and " + words[-1]
 
@@ -141,7 +137,7 @@ def _drift_words(record: Record) -> str:
         return f"{_drifted(record, kind, memory, 'later'):.1f}"
 
     first = next(row for row in record["rows"] if row["part"] == "drift")
-    return f"""**Drift.** Where labels change their meaning half-way ({_count(first["rows"])} rows in one order, {first["capacity"]} kept), a memory
+    return f"""**Drift.** Where labels change their meaning half-way ({spaced(first["rows"])} rows in one order, {first["capacity"]} kept), a memory
 without a half-life ends at {later("meaning", "none")} on what the stream has become, one with a half-life of a twentieth of the stream
 at {later("meaning", "n/20")} (a fifth: {later("meaning", "n/5")}; reservoir: {later("meaning", "reservoir")}); where only the classes'
 shares change, no half-life has {later("frequency", "none")} and a twentieth {later("frequency", "n/20")}."""
@@ -165,7 +161,7 @@ def _batch_words(record: Record) -> str:
         found = _batch_rows(record, count)
         accuracies = _and([f"{one['ridge']:.1f}" for one in found.values()])
         batches = _and([str(batch) for batch in found])
-        parts.append(f"{_count(count)} rows in batches of {batches}: {accuracies}")
+        parts.append(f"{spaced(count)} rows in batches of {batches}: {accuracies}")
     shared = _batch_rows(record, 50_000)
     least = min(one["shared"] for one in shared.values())
     most = max(one["shared"] for batch, one in shared.items() if batch != record["batch"])
@@ -235,7 +231,7 @@ def _drift_table(record: Record) -> str:
     head = ["memory", *(f"{kind}, {when}" for kind, when in cells)]
     return f"""### Drift
 
-{_count(rows[0]["rows"])} rows, {rows[0]["capacity"]} kept. *Meaning*: in the first half every class has the label of another.
+{spaced(rows[0]["rows"])} rows, {rows[0]["capacity"]} kept. *Meaning*: in the first half every class has the label of another.
 *Frequency*: nine in ten rows are of five classes, and in the second half of the other five. Ridge (logistic) heads, tested on rows as
 they were later and earlier; last, which share of the rows kept came in the second half.
 
@@ -250,8 +246,8 @@ def _later_share(rows: list[Record], kind: str, memory: str) -> str:
 def _batch_table(record: Record) -> str:
     lines = [
         [
-            _count(count),
-            _count(batch),
+            spaced(count),
+            spaced(batch),
             *(f"{one[head]:.1f}" for head in HEADS),
             f"{one['shared']:.0f}%",
         ]

@@ -12,6 +12,7 @@ from experiments.book import Book
 from experiments.claims import regression
 from experiments.layout import published
 from experiments.marks import by_cause
+from experiments.methods import FRESH
 from experiments.mnist_tables import streaming_table
 from experiments.stores import GSS_BATCH
 from experiments.streaming import StreamRow
@@ -56,7 +57,7 @@ def _authors() -> str:
         chosen = max(runs.values(), key=lambda one: np.mean([run["held"] for run in one]))
         scores = 100 * np.array([run["test"] for run in chosen])
         words = spread(float(scores.mean()), float(scores.std()), len(scores))
-        variant = method.partition("fresh optimiser, ")[2]
+        variant = method.partition(f"{FRESH}, ")[2]
         found.append(f"{words} ({variant})" if variant else words)
     return " and ".join(found)
 

@@ -13,7 +13,8 @@ import numpy as np
 from bicore import MergeReduce
 from bicore.selectors import as_selector
 from experiments.book import Book, Place
-from experiments.layout import CONTINUAL, FRESH, ON_MNIST, published
+from experiments.layout import CONTINUAL, ON_MNIST, published
+from experiments.methods import FRESH
 from experiments.paper import PAPER
 from experiments.records import Record
 from experiments.tables import Cell, titles

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.book import Place
+from experiments.methods import BY_BATCHES, FRESH, GSS_ROW
+from experiments.mnist_tables import IN_MEMORY_TABLE
 from experiments.paper import PAPER
 from experiments.problems import PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST
 
@@ -24,9 +26,6 @@ PLAIN = (
     "Uniform sampling, train at the end",
     "Per task coreset, train at the end",
 )
-FRESH = ", fresh optimiser"
-BY_BATCHES = ", slots by their batches"
-GSS = "GSS (Aljundi et al. 2019)"
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _streams() -> Layout:
         [
             across("Train on coreset only", once, "Train on coreset only", against=ours),
             across("Reservoir sampling", fresh, f"Reservoir sampling{FRESH}", against=ours),
-            across("GSS", fresh, GSS + FRESH, against=ours),
+            across("GSS", fresh, GSS_ROW + FRESH, against=ours),
             across(ours, fresh, f"Streaming coreset{FRESH}"),
             across(
                 f"{ours}{BY_BATCHES}",
@@ -121,7 +120,7 @@ def _streams() -> Layout:
                 against=lasting,
                 counted=False,
             ),
-            across("GSS, one optimiser", once, GSS, against=lasting, counted=False),
+            across("GSS, one optimiser", once, GSS_ROW, against=lasting, counted=False),
             across(lasting, once, "Streaming coreset", counted=False),
         ],
         note="As in the authors' code a fresh optimiser a batch, but where one is named.",
@@ -178,10 +177,7 @@ def _sizes() -> Layout:
 
 def of_size(key: str, size: int) -> Place:
     """A row of table 6; its streams are those with a fresh optimiser."""
-    streams = {
-        "Streaming reservoir sampling": "Reservoir sampling",
-        "Streaming coreset": "Streaming coreset",
-    }
+    streams = {shown: stream for stream, shown in IN_MEMORY_TABLE.items()}
     if key in streams:
         return Place("streaming-fresh-sizes", SPLIT, streams[key] + FRESH, size)
     return Place("memory", SPLIT, key, size)

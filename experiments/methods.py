@@ -19,11 +19,14 @@ from experiments.stores import (
     Slots,
     Store,
 )
-from experiments.streaming import StreamRow, Weighting
+from experiments.streaming import Optimiser, StreamRow, Weighting
 from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
 
 Kind = TypeVar("Kind", bound=Row)
 
+#: What the keys of streams that are run as the authors' code runs them end in.
+FRESH, BY_BATCHES = ", fresh optimiser", ", slots by their batches"
+GSS_ROW = "GSS (Aljundi et al. 2019)"
 #: The paper's rows of table 1 that rehearse a memory, and how it is chosen.
 REHEARSED: dict[str, Picker] = {
     "Uniform sampling": UNIFORM,
@@ -106,10 +109,14 @@ def moment_rows(
     ]
 
 
+def fresh(row: StreamRow) -> StreamRow:
+    """The same row with a fresh optimiser a batch."""
+    return row.variant(row.key + FRESH, optimiser=Optimiser.FRESH)
+
+
 def counted(row: StreamRow) -> StreamRow:
     """The same row with slots that count for the batches they stand for, as the authors' do."""
-    key = f"{row.key}, slots by their batches"
-    return row.variant(key, weighting=Weighting.BATCHES, reference=False)
+    return row.variant(row.key + BY_BATCHES, weighting=Weighting.BATCHES, reference=False)
 
 
 def imbalanced_rows(problem: Problem, memory: int) -> list[StreamRow]:

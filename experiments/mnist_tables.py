@@ -8,11 +8,14 @@ from typing import Any
 
 from experiments import summary, variational
 from experiments.methods import (
+    FRESH,
+    GSS_ROW,
     by_key,
     continual_row,
     continual_rows,
     coreset_row,
     counted,
+    fresh,
     imbalanced_rows,
     joint_rows,
     moment_rows,
@@ -50,7 +53,7 @@ from experiments.stores import (
     RESERVOIR,
     ByMoments,
 )
-from experiments.streaming import Optimiser, StreamRow, Weighting
+from experiments.streaming import StreamRow, Weighting
 from experiments.summary import SquaredChoice, SummaryRow
 from experiments.variational import VariationalRow
 
@@ -59,7 +62,6 @@ SIZES = (50, MEMORY, 200)
 PROBLEMS = (PERM_MNIST, SPLIT_MNIST)
 #: Of the imbalanced stream: one slot, and a λ of its own.
 IMBALANCED: dict[str, Any] = {"slots": 1, "penalty": 1e-4}
-GSS_ROW = "GSS (Aljundi et al. 2019)"
 #: Buffers that are compared at every size of memory and with both optimisers.
 COMPARED = ("Reservoir sampling", "CBRS", GSS_ROW, "ExStream", "Streaming coreset", *MOMENTS)
 #: Further rows of the streams as the authors' code runs them.
@@ -277,16 +279,11 @@ def _fresh_of(row: StreamRow) -> StreamRow:
 
 def _published_size(row: StreamRow) -> Number | None:
     """Of SplitMNIST alone, in the table of sizes."""
-    known = {f"{key}, fresh optimiser": shown for key, shown in IN_MEMORY_TABLE.items()}
+    known = {key + FRESH: shown for key, shown in IN_MEMORY_TABLE.items()}
     if row.problem is not SPLIT_MNIST or row.key not in known or row.memory == MEMORY:
         return None
     paper: Number | None = PAPER["memory_size_splitmnist"][known[row.key]].get(str(row.memory))
     return paper
-
-
-def fresh(row: StreamRow) -> StreamRow:
-    """The same row with a fresh optimiser a batch."""
-    return row.variant(f"{row.key}, fresh optimiser", optimiser=Optimiser.FRESH)
 
 
 def imbalanced_table() -> list[Row]:

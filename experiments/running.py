@@ -40,10 +40,30 @@ class Order:
     minutes: float | None = None
     values: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        """A value that no row tries would pass for one whose runs are all done."""
+        known = self._known() if self.values else set()
+        strange = [f"{value:g}" for value in self.values if value not in known]
+        if strange:
+            tried = ", ".join(f"{value:g}" for value in sorted(known)) or "nothing"
+            toys = " at toy size" if self.quick else ""
+            raise InputError(
+                f"--tried {', '.join(strange)}: no row of {', '.join(self.names)} that was asked "
+                f"for tries that{toys}; they try {tried}. Give some of these, or leave out --tried."
+            )
+
     def tried(self, row: Row) -> tuple[float, ...]:
         """What a row tries here."""
-        known = row.trials.toy if self.quick else row.trials.values
-        return tuple(value for value in known if not self.values or value in self.values)
+        values = self._offered(row)
+        return tuple(value for value in values if not self.values or value in self.values)
+
+    def _known(self) -> set[float]:
+        """All that the rows asked for try; what has not been chosen yet is no value."""
+        rows = (row for name in self.names for row in self.rows(name) if row.trials.name)
+        return {value for row in rows for value in self._offered(row) if not math.isnan(value)}
+
+    def _offered(self, row: Row) -> tuple[float, ...]:
+        return row.trials.toy if self.quick else row.trials.values
 
     def records(self, name: str) -> Records:
         """Of one of its experiments; runs in float32 have a file of their own."""

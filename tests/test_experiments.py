@@ -4,6 +4,7 @@ at toy size."""
 import ast
 import json
 import multiprocessing
+import re
 import subprocess
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from torch import nn
 from bicore import Context, Dataset, MergeReduce, ReplayMemory
 from bicore.memory import ClassBalancedReservoir
 from bicore.selectors import as_selector
+from experiments import __main__ as commands
 from experiments import (
     appendix,
     cifar,
@@ -52,6 +54,7 @@ from experiments.paper import PAPER
 from experiments.problems import MNIST_POOL, PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST, Data
 from experiments.records import RecordError, Records, TornLine
 from experiments.rows import Job
+from experiments.running import Order
 from experiments.selectors import (
     RBF_CORESET,
     UNIFORM,
@@ -1176,6 +1179,52 @@ def test_the_first_task_is_the_same_whether_or_not_it_was_made_before():
         assert torch.equal(before, torch.get_rng_state())
     for name, value in found[0].items():
         assert torch.equal(value, found[1][name])
+
+
+def test_of_what_a_row_tries_some_values_are_run(tmp_path, monkeypatch):
+    def run(row, job, tasks):
+        for value in job.values:
+            yield value, {"test": [0.5], "held": [0.5], "seconds": 1.0}
+
+    monkeypatch.setattr(summary.SummaryRow, "run", run)
+    words = ["run", "summary", "--quick", "--only", "Uniform", "--records", str(tmp_path)]
+    for tried, known in (("14", [14]), ("14,10", [10, 14])):
+        assert main([*words, "--tried", tried]) == 0
+        assert [one["memory"] for one in Records("summary", tmp_path).all()] == known
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (
+            ["summary", "--tried", "14,15,7.5"],
+            "15, 7.5: no row of summary .* they try 10, 14. Give",
+        ),
+        (["continual", "--tried", "1"], "1: no row of continual .* they try 0, 0.01. Give"),
+        (["continual", "--only", "Coreset", "--tried", "0"], "0: .* they try 0.01. Give"),
+        (["picks", "runtime", "--tried", "0"], "0: no row of picks, runtime .* try nothing. Give"),
+        (["summary", "--tried", "ten"], "numbers separated by commas, not 'ten'"),
+    ],
+)
+def test_a_value_that_no_row_tries_is_refused(words, refusal, tmp_path, capsys):
+    assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
+    assert re.search(f"--tried:? {refusal}", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_of_one_row_of_several_experiments_is_none_of_the_others(tmp_path):
+    order = Order(("continual", "summary"), tmp_path, values=(100.0, 250.0))
+    assert order.tried(row_of("continual", "Coreset")) == (100.0,)
+    assert order.tried(row_of("continual", "Training w/o replay")) == ()
+    assert order.tried(row_of("summary", "Uniform")) == (100.0, 250.0)
+
+
+def test_workers_are_told_which_values_to_run(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(commands, "shared", lambda words, workers: told.extend(words) or 0)
+    words = ["run", "summary", "--quick", "--records", str(tmp_path), "--tried", "14"]
+    assert main([*words, "--workers", "2"]) == 0
+    assert told[told.index("--tried") + 1] == "14"
 
 
 def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):

@@ -132,6 +132,8 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     np.testing.assert_allclose(first.moments.cross, whole.moments.cross, rtol=1e-12)
     assert first.position == 600
     assert set(first.snapshot().y.tolist()) == {0, 1, 2, 3}
+    with pytest.raises(InputError, match="offset=599 is below the 600 rows"):
+        first.merge(second, offset=599)
     other = MomentMemory(12, RandomReLU(width=48, seed=3)).update(x[:50], y[:50])
     with pytest.raises(InputError, match="features"):
         first.merge(other)
@@ -140,6 +142,34 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     with pytest.raises(InputError, match="map"):
         apart.merge(fed(MomentMemory(12, FEATURES), 3 * x[300:], y[300:]))
     assert apart.snapshot().ids.tolist() == before
+
+
+def test_a_merge_that_fails_leaves_everything_as_it_was():
+    x, _ = stream()
+    features = FEATURES.settled(x[:50])
+    first, second = (
+        fed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
+    )
+    before = first.state_dict()
+    with pytest.raises(InputError, match="other began with other targets"):
+        first.merge(second)
+    after = first.state_dict()
+    assert after.keys() == before.keys()
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+
+
+def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
+    x, y = stream()
+    features = FEATURES.settled(x[:50])
+    first = fed(MomentMemory(12, features), x[:300], y[:300])
+    kept = first.snapshot().ids.tolist()
+    first.merge(MomentMemory(12, features).update(x[:40], y[:40], np.zeros(40)))
+    assert (first.position, first.counted, first.snapshot().ids.tolist()) == (340, 300, kept)
+    first.merge(fed(MomentMemory(12, features), x[300:], y[300:]))
+    for row, place in zip(first.snapshot().x, first.snapshot().ids, strict=True):
+        np.testing.assert_array_equal(row, x[place if place < 300 else place - 40])
+    assert first.snapshot().ids.max() >= 340
 
 
 @pytest.mark.parametrize(

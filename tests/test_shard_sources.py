@@ -423,6 +423,11 @@ def spoil_pickle(folder):
     np.save(folder / "x-1.npy", np.array([{}], dtype=object), allow_pickle=True)
 
 
+def spoil_header(folder):
+    content = (folder / "x-1.npy").read_bytes()
+    (folder / "x-1.npy").write_bytes(content.replace(b"(7, 3), ", b"(-7, 3),", 1))
+
+
 def spoil_width(folder):
     np.save(folder / "x-1.npy", np.zeros((7, 2), dtype=np.float32))
 
@@ -457,6 +462,7 @@ def spoil_label_shape(folder):
         (spoil_cut_npy, r"x-1\.npy is cut short: \d+ of \d+ bytes"),
         (spoil_other_content, r"x-1\.npy is not a readable \.npy"),
         (spoil_pickle, r"x-1\.npy holds pickled .* never loaded"),
+        (spoil_header, r"x-1\.npy is not a readable \.npy file \(a shape of \(-7, 3\)"),
         (spoil_width, r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy of shape \(3,\); .*leave"),
         (spoil_kind, r"x-1\.npy holds whole numbers and .*x-0\.npy floats; save"),
         (spoil_text, r"x-1\.npy holds features of dtype <U1; give numbers"),

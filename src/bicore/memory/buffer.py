@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -132,17 +133,13 @@ class Buffer(ABC):
         self._check_total(weights)
         rows = np.flatnonzero(weights > 0)
         counted = batch.with_columns(ids=np.arange(size) + self.position, weight=weights)[rows]
-        before = self._state()
-        try:
+        with self._wholly():
             with context.runtime.applied():
                 if len(counted):
                     self._take(counted, context)
             self.position += size
             self.counted += len(rows)
             self.seen += float(weights.sum())
-        except BaseException:  # an interrupt too: a batch counts wholly or not at all
-            self._restore(before)
-            raise
         return self
 
     def observe(
@@ -292,6 +289,16 @@ class Buffer(ABC):
         self.mark = dict(state["values"].get("mark", {}))
         self._load_own(state["values"], state["arrays"])
 
+    @contextmanager
+    def _wholly(self) -> Iterator[None]:
+        """What happens inside counts wholly or not at all, also where it is interrupted."""
+        before = self._state()
+        try:
+            yield
+        except BaseException:
+            self._restore(before)
+            raise
+
     def _configuration(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON holds them."""
         return {"capacity": self.capacity, "seed": self.seed}
@@ -380,13 +387,11 @@ class Buffer(ABC):
             Where it is of another class or configuration, or not whole; nothing has changed then.
         """
         head, arrays = unpacked(state, type(self).__name__, self._configuration())
-        before = self._state()
         try:
-            self._restore(
-                {**head, "kept": read_columns(arrays) if "x" in arrays else None, "arrays": arrays}
-            )
+            with self._wholly():
+                kept = read_columns(arrays) if "x" in arrays else None
+                self._restore({**head, "kept": kept, "arrays": arrays})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            self._restore(before)
             raise no_state(repr(error)) from error
 
     @classmethod

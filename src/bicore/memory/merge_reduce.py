@@ -15,7 +15,7 @@ import numpy as np
 
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
-from bicore.memory.buffer import Buffer
+from bicore.memory.merging import Merging
 from bicore.memory.options import Weighting, as_chooser, as_weighting
 from bicore.picking import whole_number
 from bicore.runtime import Context
@@ -37,7 +37,7 @@ class Slot:
     built: int
 
 
-class MergeReduce(Buffer):
+class MergeReduce(Merging):
     """A coreset of an endless stream in ``capacity`` rows.
 
     Every chunk is reduced to a slot of capacity/slots rows by ``selector``. When there is a slot
@@ -178,7 +178,7 @@ class MergeReduce(Buffer):
         return picked.with_columns(weight=shares * (total / shares.sum()))
 
     def merge(
-        self, other: MergeReduce, *, offset: int | None = None, context: Context | None = None
+        self, other: Self, *, offset: int | None = None, context: Context | None = None
     ) -> Self:
         """Take in what another buffer of the same kind has seen.
 
@@ -206,26 +206,7 @@ class MergeReduce(Buffer):
             then.
         """
         self._check_alike(other)
-        if offset is not None and offset < self.position:
-            raise InputError(
-                f"offset={offset} is below the {self.position} rows seen here; ids would occur "
-                "twice."
-            )
-        if self.kept is not None and other.kept is not None:
-            # refuses columns of another kind than those kept
-            joined(self.kept[:0], other.kept[:0])
-        context = context or Context()
-        before = self._state()
-        moved = self.position if offset is None else offset
-        try:
-            with context.runtime.applied():
-                self._absorb(other, moved, context)
-            self.position = moved + other.position
-            self.counted += other.counted
-            self.seen += other.seen
-        except BaseException:
-            self._restore(before)
-            raise
+        self._follow(other, offset, context)
         return self
 
     def _check_alike(self, other: MergeReduce) -> None:
@@ -240,14 +221,14 @@ class MergeReduce(Buffer):
                 "alike."
             )
 
-    def _absorb(self, other: MergeReduce, offset: int, context: Context) -> None:
+    def _absorb(self, other: Self, moved: int, context: Context) -> None:
         self._meet(other.classes)
         for slot in other.slots:
             self.chunks += slot.level
-            self.slots = [*self.slots, Slot(_moved(slot.data, offset), slot.level, self.chunks)]
+            self.slots = [*self.slots, Slot(_moved(slot.data, moved), slot.level, self.chunks)]
         waiting = [] if self.pending is None else [self.pending]
         if other.pending is not None:
-            waiting.append(_moved(other.pending, offset))
+            waiting.append(_moved(other.pending, moved))
         self.pending = None
         while len(self.slots) > self.slot_count:
             self._merge(nearest_pair(self.levels), context)

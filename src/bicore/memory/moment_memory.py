@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bicore.data import Array, Dataset, joined, read_targets
+from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError
-from bicore.memory.buffer import Buffer
+from bicore.memory.merging import Merging
 from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
 from bicore.moments.moments import Moments, Outer, Prior, aged, as_shares, check_room
@@ -29,7 +29,7 @@ DIRECTIONS = 10
 NAMED = ("stream", "equal")
 
 
-class MomentMemory(Buffer):
+class MomentMemory(Merging):
     """The rows of a stream from which a model learns most about all of it.
 
     What the stream was like is kept as moments in a feature space, p² numbers; the memory is chosen
@@ -251,7 +251,7 @@ class MomentMemory(Buffer):
         return np.full(len(self), self.seen / len(self))
 
     def merge(
-        self, other: MomentMemory, *, offset: int | None = None, context: Context | None = None
+        self, other: Self, *, offset: int | None = None, context: Context | None = None
     ) -> Self:
         """Take in what another memory of the same kind has seen.
 
@@ -283,26 +283,7 @@ class MomentMemory(Buffer):
                 f"other has another {', '.join(changed)}; two memories merge when they are built "
                 "alike."
             )
-        if offset is not None and offset < self.position:
-            raise InputError(
-                f"offset={offset} is below the {self.position} rows seen here; ids would occur "
-                "twice."
-            )
-        if other.kept is None or other.moments is None:
-            return self
-        if self.kept is not None:
-            joined(self.kept[:0], other.kept[:0])  # refuses columns of another kind
-        before = self._state()
-        moved = self.position if offset is None else offset
-        try:
-            with (context or Context()).runtime.applied():
-                self._absorb(other, moved)
-            self.position = moved + other.position
-            self.counted += other.counted
-            self.seen += other.seen
-        except BaseException:
-            self._restore(before)
-            raise
+        self._follow(other, offset, context)
         return self
 
     def with_features(
@@ -315,9 +296,8 @@ class MomentMemory(Buffer):
 
         Sums over one map's features say nothing of another's. The past is known to the new memory
         by the rows kept alone, each of which counts for as much of the stream as it stands for;
-        what comes from now on counts exactly. Where features are those of a network in training,
-        change them seldom, and ever more seldom: after 1, 2, 4, 8, … batches at least half of
-        the stream is remembered as it was.
+        what comes from now on counts exactly. Features of a network in training are better changed
+        seldom, and ever more seldom, such as after 1, 2, 4, 8, … batches.
 
         Parameters
         ----------
@@ -361,9 +341,9 @@ class MomentMemory(Buffer):
                 made._take(self.snapshot(), context)
         return made
 
-    def _absorb(self, other: MomentMemory, moved: int) -> None:
-        assert other.moments is not None
-        assert other.kept is not None
+    def _absorb(self, other: Self, moved: int, context: Context) -> None:
+        if other.kept is None or other.moments is None:
+            return  # what it has seen counts for nothing, but has its place
         assert other._features is not None
         if self.moments is None:
             self._load_own(*other._own())

@@ -9,7 +9,6 @@ the steepest row, or the one with the largest gain, of all rows there are.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +33,12 @@ from bicore.shards.exchanging import Bounded
 from bicore.shards.executors import Executor, Work
 from bicore.shards.growing import Growing
 from bicore.shards.hiring import hired
+from bicore.shards.notes import beyond_limit, left_out
 from bicore.shards.quotas import Quotas
 from bicore.shards.request import (
     ROUNDS,
     Request,
     first_rows,
-    lengths,
     passes_left,
     points_of_a_pass,
     rows_of_a_part,
@@ -161,7 +160,10 @@ class Selection:
         #: A gain that some free row is known to have.
         self.floor = -np.inf
         self.quotas: Quotas | None = None
-        self.notes: list[str] = [*getattr(source, "notes", ()), *_beyond(source, request, runtime)]
+        self.notes: list[str] = [
+            *getattr(source, "notes", ()),
+            *beyond_limit(source, request, runtime),
+        ]
         #: For each row left out, where it lies; not known of rows that an earlier run counted.
         self.bad_places: list[str] = []
         # When the passes of this run began, and how many there were before it.
@@ -267,7 +269,7 @@ class Selection:
                 self.progress.keep_moments(held)
         self.moments, self.longest, self.bad = held
         if self.bad or self.bad_places:
-            self.notes.append(_left_out(max(self.bad, len(self.bad_places)), self.bad_places))
+            self.notes.append(left_out(max(self.bad, len(self.bad_places)), self.bad_places))
         self.classes: Array | None = None
         self.centre = self.moments.cross.sum(0) * 0.0
         if self.moments.classes is not None:
@@ -611,32 +613,3 @@ class Selection:
                 self.passes,
                 self.certain,
             )
-
-
-#: How many files with bad rows are named.
-MOST_NAMED = 5
-
-
-def _beyond(source: ShardSource, request: Request, runtime: Runtime) -> list[str]:
-    """What is said where a memory limit was given that not even one worker keeps."""
-    if runtime.memory is None:
-        return []
-    shape = lengths(source, request)
-    needed, limit = shape.room(1), runtime.memory_bytes()
-    if needed <= limit:
-        return []
-    return [
-        f"memory: about {needed / 1e6:.0f} MB beside the process, beyond the limit of "
-        f"{limit / 1e6:.0f} MB; parts of {shape.largest} rows take "
-        f"{shape.largest * shape.row_bytes / 1e6:.0f} MB of it (smaller parts take less)"
-    ]
-
-
-def _left_out(bad: int, places: list[str]) -> str:
-    """How many rows were left out, and where: ``places`` has a name for each of them."""
-    counts = Counter(place for place in places if place)
-    named = ", ".join(f"{count} in {place}" for place, count in counts.most_common(MOST_NAMED))
-    more = " …" if len(counts) > MOST_NAMED else ""
-    return f"{bad} rows with values that are not finite were left out" + (
-        f" ({named}{more})" if named else ""
-    )

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from bicore.data import Array
 from bicore.errors import DamagedFileError, InputError
 from bicore.sources.failures import unreadable
+from bicore.sources.stored import stored
 
-#: The first version whose header may be longer than 64 KiB; later ones are read alike.
-_LONG = (2, 0)
 _FAILURES = (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError)
 
 
@@ -100,14 +98,7 @@ def npz_headers(path: Path) -> dict[str, ArrayHeader]:
 
 
 def _header(file: IO[bytes], place: str) -> ArrayHeader:
-    version = npy_format.read_magic(file)
-    read = npy_format.read_array_header_1_0 if version < _LONG else npy_format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise InputError(
-            f"{place} holds pickled Python objects, which are never loaded: they can run code; "
-            "save plain numbers or text (np.save(file, array.astype(…)))."
-        )
-    if not shape:
+    found = stored(file, place)
+    if not found.shape:
         raise InputError(f"{place} is a single value; give an array with one row a point.")
-    return ArrayHeader(place, tuple(shape), dtype, fortran, file.tell())
+    return ArrayHeader(place, found.shape, found.dtype, found.fortran, file.tell())
