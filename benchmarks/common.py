@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,15 @@ def write_record(name: str, record: dict[str, Any], folder: Path = RECORDS) -> P
     with replacing(path) as beside:
         beside.write_text(json.dumps(record, indent=1) + "\n")
     return path
+
+
+def slim(row: Any) -> dict[str, Any]:
+    """A row of a comparison without what no table reads: which points, and each class apart."""
+    return {
+        name: value
+        for name, value in asdict(row).items()
+        if name not in ("picks", "weights", "classes")
+    }
 
 
 def read_record(name: str) -> dict[str, Any]:

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, machine, slim
 from bicore.comparison.grid import Comparison, Grid, Stage
 from bicore.comparison.judges import as_judge
 from bicore.comparison.pools import Pools, make_pools
@@ -92,7 +91,7 @@ def run(arguments: Any) -> dict[str, Any]:
         for picked in picks
         for row in picked["rows"]
     }
-    rows = [asdict(row) for row in store.rows.values()]
+    rows = [slim(row) for row in store.rows.values()]
     return {
         "benchmark": "comparison",
         **settings,

@@ -16,12 +16,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record
+from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
 from benchmarks.worth import embedding
 from bicore import Dataset, Linear, Runtime
 from bicore.comparison.grid import Comparison, Grid
@@ -176,7 +176,7 @@ def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
     return {
         **store.settings,
         "sizes": list(PARTS[name].sizes),
-        "rows": [asdict(row) for row in rows],
+        "rows": [slim(row) for row in rows],
     }
 
 

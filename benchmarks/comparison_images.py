@@ -21,14 +21,14 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record
+from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
 from benchmarks.residual_judge import ResidualJudge
 from benchmarks.side_by_side import Until, shared
 from bicore import Dataset, Runtime
@@ -254,7 +254,7 @@ def kept(order: Order) -> dict[str, Any]:
         "settings": order.settings,
         "sizes": list(order.protocol.sizes),
         "failed": failed,
-        "rows": [asdict(row) for row in rows],
+        "rows": [slim(row) for row in rows],
     }
 
 

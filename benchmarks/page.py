@@ -17,6 +17,7 @@ from benchmarks import (
     choosing_page,
     comparison_page,
     pooled_regression_page,
+    pooled_whole_page,
     scale_page,
     speed_page,
     streams_page,
@@ -59,6 +60,7 @@ def text() -> str:
         **scale_page.SECTIONS,
         "gpu": _gpu,
         "pooled_regression": pooled_regression_page.section,
+        "pooled_whole": pooled_whole_page.section,
         "training": training_page.section,
         **beyond_page.SECTIONS,
     }

@@ -38,9 +38,9 @@ class Memory:
 
 
 def build(network: Callable[[], Network], seed: int, device: str) -> Network:
-    """The network with weights of this seed, wherever it is trained."""
+    """The network with weights of this seed, wherever it is trained; nothing else is drawn anew."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed is that of GPUs too
         made = network()
     return made.to(device, memory_format=made.layout)
 
