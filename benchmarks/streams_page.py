@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import read_record, spaced, table, told
+from experiments.tables import Cell, cells, gathered
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "streams.md"
@@ -36,6 +37,35 @@ STYLES = {
     "class-balanced reservoir": ("--", "s", "0.35"),
     "reservoir": (":", "^", "0.35"),
     "merge-reduce": ("-.", "x", "0.55"),
+}
+
+#: Memories of networks, and the rows of the two streams that they are.
+NETWORKS = {
+    '`MomentMemory(features="pooled")`': (
+        "Moments, pooled random features",
+        "Moments, equal prior, pooled random features",
+    ),
+    '`MomentMemory(features="convolutions")`': (
+        "Moments, random convolutions",
+        "Moments, equal prior, random convolutions",
+    ),
+    '`MomentMemory(features="relu")`': (
+        "Moments, random ReLU",
+        "Moments, equal prior, random ReLU",
+    ),
+    "`MomentMemory`, embedding of the network in training": (
+        "Moments, the network's embedding",
+        "Moments, equal prior, the network's embedding",
+    ),
+    "`MergeReduce`": ("Streaming coreset", "Coreset"),
+    "`ClassBalancedReservoir`": ("", "CBRS"),
+    "`Reservoir`": ("Reservoir sampling", "Reservoir"),
+    '*GroupNorm:* `MomentMemory(features="convolutions")`': (
+        "Moments, random convolutions, GroupNorm",
+        "Moments, equal prior, random convolutions, GroupNorm",
+    ),
+    "*GroupNorm:* `MergeReduce`": ("Streaming coreset, GroupNorm", "Coreset, GroupNorm"),
+    "*GroupNorm:* `Reservoir`": ("Reservoir sampling, GroupNorm", "Reservoir, GroupNorm"),
 }
 
 Record = dict[str, Any]
@@ -92,7 +122,37 @@ rules.
 {_drift_words(record)}
 
 {_batch_words(record)}
+
+{_network_words()}
 """
+
+
+def _network_words() -> str:
+    """What networks learn along streams of images, from the runs of the reproduction."""
+    found = {
+        name: {cell.row.key: cell for cell in cells(name, gathered(name))}
+        for name in ("cifar-streaming", "cifar-imbalanced")
+    }
+    streams = [found[name] for name in found]
+    lines = [
+        [label, *(_network_cell(stream, key) for stream, key in zip(streams, keys, strict=True))]
+        for label, keys in NETWORKS.items()
+    ]
+    return f"""**Networks.** A ResNet-18 that learns along a stream of SplitCIFAR-10 and rehearses 200 rows; percent of test images, mean ± standard
+deviation over five seeds, or as many as stand in brackets.
+
+{table(["memory", "stream", 'imbalanced stream (moments: `prior="equal"`)'], lines)}
+Held-out images choose among the maps as test images do. `"pooled"` is a deep random network, for a GPU. The embedding of a network in
+training forgets: after each change what was seen before is known by the rows kept alone (`with_features`).
+[All rows](reproduction_appendix.md); `python -m experiments run cifar-streaming cifar-imbalanced --device cuda`."""
+
+
+def _network_cell(stream: dict[str, Cell], key: str) -> str:
+    if key not in stream:
+        return "–"
+    cell = stream[key]
+    seeds = "" if cell.seeds == 5 else f" ({cell.seeds})"
+    return f"{cell.mean:.1f} ± {cell.std:.1f}{seeds}"
 
 
 def _fewer(record: Record) -> str:

@@ -304,9 +304,10 @@ def _summarised(experiment: str) -> list[Contrast]:
 
 
 def _by_moments() -> list[Contrast]:
-    """On five streams, each with a fresh optimiser a batch."""
-    balanced = Place("cifar-streaming", CIFAR, "Moments, random convolutions")
-    imbalanced = Place("cifar-imbalanced", CIFAR, "Moments, equal prior, random convolutions")
+    """On five streams, each with a fresh optimiser a batch; of images in the features that held-out
+    points choose."""
+    balanced = Place("cifar-streaming", CIFAR, "Moments, pooled random features")
+    imbalanced = Place("cifar-imbalanced", CIFAR, "Moments, equal prior, pooled random features")
     rows = [
         *(
             (_in_stream(problem, "Moments, elimination"), _in_stream(problem, other))
