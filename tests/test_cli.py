@@ -450,7 +450,7 @@ def test_a_full_disk_is_an_error_and_the_old_file_survives(folder, tmp_path):
     code = (
         "import numpy, sys\n"
         "def full(*a, **k): raise OSError(28, 'No space left on device')\n"
-        "numpy.savez = full\n"
+        "numpy.lib.format.write_array = full\n"
         "from bicore.cli.app import main\n"
         "main()\n"
     )

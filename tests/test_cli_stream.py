@@ -271,7 +271,7 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
         def full(*_, **__):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(np, "savez", full)
+        monkeypatch.setattr(np.lib.format, "write_array", full)
         buffer.update(np.ones((6, 2)))
         with pytest.raises(OSError, match="No space left"):
             store.save(buffer)

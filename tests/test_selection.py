@@ -585,7 +585,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("numpy.savez", full)
+    monkeypatch.setattr("numpy.lib.format.write_array", full)
     with pytest.raises(OSError, match="space"):
         Coreset(np.array([2])).save(path)
     assert path.read_bytes() == before
