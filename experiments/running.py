@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -41,7 +42,16 @@ class Order:
     values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """A value that no row tries would pass for one whose runs are all done."""
+        """A row that there is not, or a value that no row tries, would pass for one whose runs are
+        all done."""
+        keys = {row.key for name in self.names for row in EXPERIMENTS[name].rows()}
+        for key in self.only:
+            if key not in keys:
+                near = get_close_matches(key, keys, 1, 0) or ["nothing"]
+                raise InputError(
+                    f"--only {key!r}: no row of {', '.join(self.names)} is called so; the nearest "
+                    f"is {near[0]!r}. Rows are separated by semicolons."
+                )
         known = self._known() if self.values else set()
         strange = [f"{value:g}" for value in self.values if value not in known]
         if strange:

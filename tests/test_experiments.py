@@ -1201,14 +1201,17 @@ def test_of_what_a_row_tries_some_values_are_run(tmp_path, monkeypatch):
             "15, 7.5: no row of summary .* they try 10, 14. Give",
         ),
         (["continual", "--tried", "1"], "1: no row of continual .* they try 0, 0.01. Give"),
+        (["summary", "--only", "Coreset;uniform"], "'uniform': .* nearest is 'Uniform'"),
         (["continual", "--only", "Coreset", "--tried", "0"], "0: .* they try 0.01. Give"),
         (["picks", "runtime", "--tried", "0"], "0: no row of picks, runtime .* try nothing. Give"),
         (["summary", "--tried", "ten"], "numbers separated by commas, not 'ten'"),
     ],
 )
-def test_a_value_that_no_row_tries_is_refused(words, refusal, tmp_path, capsys):
+def test_a_value_that_no_row_tries_and_a_row_that_is_not_there_are_refused(
+    words, refusal, tmp_path, capsys
+):
     assert main(["run", *words, "--quick", "--records", str(tmp_path), "--workers", "2"]) == 2
-    assert re.search(f"--tried:? {refusal}", capsys.readouterr().err)
+    assert re.search(f"--(tried|only):? {refusal}", capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
 
 

@@ -266,7 +266,9 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
     with pytest.raises(KeyboardInterrupt):
         buffer.update(np.eye(10) + 1, np.arange(10) % 2, context=context)
     assert buffer.position == 10
-    assert buffer._state()["kept"] is before["kept"]
+    after = buffer._state()
+    assert after["kept"] is before["kept"]
+    assert after["values"] == before["values"]
     assert buffer.snapshot().weights.sum() == pytest.approx(10)
 
 
