@@ -61,6 +61,7 @@ def test_json_has_every_row_and_the_same_command_makes_none_anew(bicore, table):
     assert json.loads(more.stdout)["positions"] == [60, 100, 150]
 
 
+@pytest.mark.slow
 def test_regression_is_scored_by_r_squared_without_what_needs_classes(bicore, table):
     result = bicore("compare", "targets.npz", *FAST, "--points", "1", cwd=table)
     assert result.returncode == 0, result.stderr

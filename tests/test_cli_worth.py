@@ -53,6 +53,7 @@ def test_json_is_the_answer_and_nothing_else(bicore, place):
     assert quiet.stderr == ""
 
 
+@pytest.mark.slow
 def test_picks_are_judged_on_a_test_file(bicore, place):
     words = ["worth", "data.npz", "--picks", "picks.npz", *FAST]
     result = bicore(*words, "--test", "test.npz", cwd=place)
@@ -102,6 +103,7 @@ def test_select_says_what_its_rows_are_worth(bicore, place):
     assert "worth" not in json.loads(bicore(*words, "--json", cwd=place).stdout)
 
 
+@pytest.mark.slow
 def test_random_is_enough_in_those_words(bicore, place):
     words = [
         "select",

@@ -1046,7 +1046,7 @@ def test_float32_is_kept_to_when_a_network_is_judged(fast, monkeypatch):
 LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endswith("fresh")}
 # What others show too: memory sizes, a row on CIFAR-10, tests/test_vcl.py, and buffers by themselves.
 LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
-LONGER |= {"streaming-sizes", "imbalanced-sizes", "memory"}
+LONGER |= {"streaming-sizes", "streaming-fresh-sizes", "imbalanced-sizes", "memory", "traps"}
 
 
 @pytest.mark.slow
