@@ -61,7 +61,7 @@ know nothing of the judge.
 
 Accuracy in percent, mean ± standard error over the seeds that every method has; all selections of a seed come from the same images.
 Two marks compare with `{CHANCE[0]}` and with `{CHANCE[1]}` by the paired 95% interval: {BELOW} below, {ABOVE} above, {LEVEL} not told apart; of
-{len(METHODS) - 2} comparisons a column one or two would be told apart by chance. † has fewer seeds. The last columns count the seeds and sizes
+some {2 * (len(METHODS) - 2)} comparisons a column about {(len(METHODS) - 2) / 10:.0f} would be told apart by chance. † has fewer seeds. The last columns count the seeds and sizes
 in which a method is above each of the two. {_left_out(record)}
 
 {_table(rows, sizes, heads)}

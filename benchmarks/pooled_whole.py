@@ -120,11 +120,17 @@ class Work:
         return [json.loads(path.read_text()) for path in sorted(self.cache.glob("*.json"))]
 
     def complete(self, job: Job) -> bool:
-        known = {(row["method"], row["pool"], row["seed"], row["size"]) for row in self.read()}
-        return all((job.method, job.pool, job.seed, size) in known for size in SIZES)
+        """Rows of a job are written at once."""
+        known = {(row["method"], row["pool"], row["seed"]) for row in self.read()}
+        return (job.method, job.pool, job.seed) in known
 
     def judge(self, job: Job) -> None:
         """Choose, and write a row for every size and kind of weights."""
+        lines = [json.dumps(row) + "\n" for row in self._judged(job)]
+        with open(self.rows, "a") as file:
+            file.write("".join(lines))
+
+    def _judged(self, job: Job) -> Iterator[dict[str, Any]]:
         chosen = dict(self._chosen(job))
         points = np.unique(np.concatenate([one.indices for one in chosen.values()]))
         name = f"{job.method}-{job.pool}-{job.seed}".replace(", ", "-").replace(" ", "-")
@@ -133,7 +139,7 @@ class Work:
         for (method, size), coreset in chosen.items():
             places = torch.from_numpy(np.searchsorted(points, coreset.indices)).to(own.device)
             right = self._right(own[places][:, places], columns[:, places], coreset)
-            row = {
+            yield {
                 "method": method,
                 "pool": job.pool,
                 "seed": job.seed,
@@ -143,8 +149,6 @@ class Work:
                 "selection_seconds": coreset.provenance.seconds,
                 "kept": len(coreset),
             }
-            with open(self.rows, "a") as file:
-                file.write(json.dumps(row) + "\n")
 
     def _chosen(self, job: Job) -> Iterator[tuple[tuple[str, int], Coreset]]:
         selector = BilevelSelector(

@@ -15,7 +15,7 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.marks import ABOVE, BELOW, LEVEL, by_cause, mark
 from experiments.reading import filled
 from experiments.records import FOLDER, Record, Records, identity
-from experiments.tables import OTHERS, Cell, cells, gathered, progress, table, titles, told
+from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction_appendix.md"
 #: What the reader of a table must know.
@@ -75,6 +75,7 @@ def command(names: Sequence[str], folder: Path) -> str:
 
 
 def _cost(records: list[Record]) -> str:
+    records = [record for record in records if AGAIN not in record]
     machines = [record["machine"] for record in records]
     hardware = sorted({machine["gpu"] or machine["processor"] for machine in machines})
     minutes = sum(record["seconds"] for record in records) / 60

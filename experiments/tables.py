@@ -20,6 +20,8 @@ from experiments.rows import Number, Row, Source, toy_memory
 
 #: A mean, its standard deviation over n as the paper has it, and n.
 Measured = tuple[float, float, int]
+#: What a record has that is another measurement of a run, and no run of its own.
+AGAIN = "measured"
 #: The records of a row, by what was tried.
 Tried = dict[float, list[Record]]
 
@@ -200,8 +202,10 @@ def gathered(name: str, folder: Path = FOLDER) -> list[Record]:
             for row, source in borrowing:
                 own = (source.experiment, source.key, row.problem.name, row.memory)
                 if own == lent and source.measured in ("", *record):
-                    measured = record[source.measured] if source.measured else {}
-                    found.append({**record, **measured, "method": row.key})
+                    again = {}
+                    if source.measured:
+                        again = {**record[source.measured], AGAIN: source.measured}
+                    found.append({**record, **again, "method": row.key})
     return found
 
 
@@ -212,6 +216,8 @@ def progress(name: str, folder: Path = FOLDER, seeds: int = 5) -> tuple[int, int
     done = wanted = 0
     for row in experiment.rows():
         source = row.source or Source(name, row.key)
+        if source.measured:
+            continue  # runs that are counted already
         records = places.setdefault(source.experiment, Records(source.experiment, folder))
         recorded = row.variant(source.key)
         for seed in experiment.seeds(seeds):

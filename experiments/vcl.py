@@ -219,7 +219,7 @@ class VariationalLearner:
         self.training = training or Training()
         self.refining = replace(refining or self.training, penalties=self.training.penalties)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             self.network = MeanFieldNetwork(sizes, len(self.training.penalties), prior).to(device)
         self.selector = selector
         self.coreset_size = coreset_size

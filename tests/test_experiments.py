@@ -605,6 +605,14 @@ def test_grouped_normalisation_is_torchs_with_gradients_by_hand():
     rounded = torch.randn(2, 64, 6, 6, generator=rng).bfloat16()
     assert norm(rounded).dtype == torch.bfloat16
     torch.testing.assert_close(norm(rounded).float(), norm(rounded.float()), rtol=0.02, atol=0.02)
+    slopes = []
+    for given in (rounded, rounded.float()):
+        given = given.clone().requires_grad_()
+        norm.zero_grad()
+        norm(given).square().sum().backward()
+        slopes.append([given.grad.float(), norm.weight.grad.clone(), norm.bias.grad.clone()])
+    for rough, exact in zip(*slopes, strict=True):
+        torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02 * float(exact.abs().max()))
 
 
 def test_recalibrated_statistics_are_those_of_the_memory():
@@ -634,6 +642,10 @@ def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
         "Coreset, BatchNorm": (20.0, "BatchNorm"),
         "Coreset, BatchNorm recalibrated": (40.0, "BatchNorm recalibrated"),
     }
+    # one run, of six rows that are run
+    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 6)
+    found = appendix._cost(gathered("cifar-normalised", tmp_path))
+    assert found.startswith("0.0 minutes")
 
 
 def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batches():

@@ -460,6 +460,7 @@ def test_maps_that_saw_no_rows_say_so(features):
         (lambda: RandomConvolutions(1000), "width=992"),
         (lambda: RandomConvolutions(kernel=0), "kernel=0"),
         (lambda: RandomPooled(layers=0), "layers=0"),
+        (lambda: RandomPooled(centred="yes"), "centred='yes'"),
         (lambda: RandomPooled().settled(np.zeros((3, 64))), "take RandomReLU"),
         (lambda: Nystrom("rbf"), "kernel='rbf'"),
         (lambda: Nystrom(landmarks=0), "landmarks=0"),

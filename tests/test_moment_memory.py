@@ -73,6 +73,28 @@ def test_with_other_features_the_past_is_that_of_the_rows_kept(prior, tmp_path):
     assert len(MomentMemory(5).with_features("relu")) == 0
 
 
+def test_with_other_features_what_has_faded_stays_faded():
+    x, y = stream()
+    memory = fed(MomentMemory(12, FEATURES, half_life=50.0), x, y)
+    other = memory.with_features(Rows())
+    assert memory.moments.weight < 100
+    assert other.moments.weight == pytest.approx(memory.moments.weight)
+    assert other.unlike(memory) == ["features"]
+    for one in (memory, other):
+        one.update(x[:50], y[:50])
+    assert other.moments.weight == pytest.approx(memory.moments.weight)
+    np.testing.assert_allclose(other._products[0], other._features @ other._features.T)
+
+
+def test_rows_whose_features_are_all_zero_are_kept_as_they_come():
+    memory = MomentMemory(3, Rows())
+    for _ in range(5):
+        memory.update(np.zeros((2, 4)), [0, 1])
+    assert len(memory) == 3
+    memory.update(np.eye(4), [0, 1, 0, 1])
+    assert memory.snapshot().x.any()
+
+
 def test_it_ends_below_a_random_sample_of_a_sorted_stream():
     x, y = stream(1200)
     memory = fed(MomentMemory(12, FEATURES), x, y)
@@ -177,6 +199,8 @@ def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
     [
         ({"half_life": 0}, "half_life=0"),
         ({"half_life": -3.0}, "half_life=-3.0"),
+        ({"half_life": "a"}, "half_life='a'"),
+        ({"half_life": True}, "half_life=True"),
         ({"inner_reg": 0}, "inner_reg=0"),
         ({"inner_reg": "much"}, "inner_reg='much'"),
         ({"prior": "even"}, "prior='even'"),
@@ -198,7 +222,7 @@ def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
     with pytest.raises(InputError, match="must match"):
         memory.update(x[50:, :4], y[50:])
     assert memory.snapshot().ids.tolist() == kept
-    with pytest.raises(InputError, match="no class that was counted"):
+    with pytest.raises(InputError, match=r"no class that was counted .* so far: 0.* Name one"):
         MomentMemory(5, FEATURES, prior={"cat": 1.0}).update(x[:50], y[:50])
     with pytest.raises(InputError, match="prior='stream'"):
         MomentMemory(5, FEATURES, prior="equal").update(x[:50], x[:50, 0])

@@ -68,7 +68,7 @@ def stream(
         typer.Option(
             metavar="NAME",
             help="moments: what rows are compared in: auto (default), rows, relu, convolutions, "
-            "fourier, laplace, nystrom.",
+            "pooled, fourier, laplace, nystrom.",
         ),
     ] = None,
     rule: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -223,7 +224,8 @@ class MomentMemory(Merging):
         if len(rows) <= self.capacity:
             self.kept, self._features, self._products = rows, features, None
             return
-        ridge = self.ridge_share * outer.energy
+        # features that are all zero tell no row from another, with any regulariser
+        ridge = self.ridge_share * (outer.energy or 1.0)
         targets = self._targets(rows, features)
         known = None
         if self._products is not None:
@@ -295,8 +297,8 @@ class MomentMemory(Merging):
         """A memory that goes on from here with other features.
 
         Sums over one map's features say nothing of another's. The past is known to the new memory
-        by the rows kept alone, each of which counts for as much of the stream as it stands for;
-        what comes from now on counts exactly. Features of a network in training are better changed
+        by the rows kept alone, each of which counts for an equal part of what has not faded; what
+        comes from now on counts exactly. Features of a network in training are better changed
         seldom, and ever more seldom, such as after 1, 2, 4, 8, … batches.
 
         Parameters
@@ -330,15 +332,19 @@ class MomentMemory(Merging):
             self.rule,
             "auto" if self.inner_reg is None else self.inner_reg,
             self.prior,
-            self.half_life,
-            self.seed,
+            seed=self.seed,
         )
         made.position, made.counted, made.seen = self.position, self.counted, self.seen
         made.mark = dict(self.mark)
-        if self.kept is not None:
+        if self.kept is not None and self.moments is not None:
+            # What has faded stays faded, and does not fade once more as it is counted again.
+            weight = np.full(len(self), self.moments.weight / len(self))
             context = context or Context()
             with context.runtime.applied():
-                made._take(self.snapshot(), context)
+                made._take(self.snapshot().with_columns(weight=weight), context)
+            assert made.moments is not None
+            made.moments = replace(made.moments, half_life=self.half_life)
+        made.half_life = self.half_life
         return made
 
     def _absorb(self, other: Self, moved: int, context: Context) -> None:

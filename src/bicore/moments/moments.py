@@ -9,6 +9,7 @@ and A, B, c and N = Σ v add up over batches, files, processes and machines.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -183,7 +184,7 @@ class Moments:
         InputError
             Where a parameter is out of its range.
         """
-        if half_life is not None and not (np.isfinite(half_life) and half_life > 0):
+        if half_life is not None and not _positive(half_life):
             raise InputError(
                 f"half_life={half_life!r} is not a positive number of rows; give one, or None to "
                 "forget nothing."
@@ -467,7 +468,13 @@ class Moments:
         present = self.counts > 0
         shares = as_shares(prior, self.classes) * present
         if not shares.sum() > 0:
-            raise InputError(f"prior={prior!r} gives no class that was counted a positive share.")
+            seen = ", ".join(
+                repr(label) for label, there in zip(self.classes, present, strict=True) if there
+            )
+            raise InputError(
+                f"prior={prior!r} gives no class that was counted a positive share; counted "
+                f"so far: {seen}. Name one of these, or begin with a class that has a share."
+            )
         return np.asarray(shares / shares.sum())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -606,6 +613,14 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
             f"numbers, and the limit is {limit / 1e6:.0f} MB; take at most {fits} features, or "
             "raise the limit."
         )
+
+
+def _positive(value: Any) -> bool:
+    """Whether it is a finite number above zero; a truth value is none."""
+    try:
+        return value is not True and 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        return False
 
 
 def _square(width: int) -> Array:

@@ -22,6 +22,8 @@ from bicore.moments.features.checked import (
 
 #: The side of a filter.
 SIDE = 3
+#: Rows over which the mean is taken: a first batch may be large, and a map is settled on the host.
+FIRST = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class RandomPooled(SettledMap):
 
     The wider its layers, the closer are products of features to the pooled kernel at initialisation
     (:func:`bicore.kernels.pooled_cntk` with ``kind="nngp"``). Most of such a feature is the same in
-    all images: what the first rows have in common is taken off, unless ``centred`` is False.
+    all images: what the first 128 have in common is taken off, unless ``centred`` is False.
 
     Parameters
     ----------
@@ -76,6 +78,8 @@ class RandomPooled(SettledMap):
         for name in ("width", "layers", "hidden"):
             object.__setattr__(self, name, count_of(getattr(self, name), name))
         object.__setattr__(self, "seed", count_of(self.seed, "seed", 0))
+        if self.centred not in (True, False):
+            raise InputError(f"centred={self.centred!r} is neither True nor False; give one.")
 
     def _settled_on(self, rows: Array) -> FeatureMap:
         if rows.ndim not in (3, 4):
@@ -85,8 +89,8 @@ class RandomPooled(SettledMap):
             )
         if not self.centred or self.mean is not None:
             return self
-        bare = replace(self, centred=False)
-        return replace(self, mean=bare.features(as_rows(as_tensor(rows))).mean(0).double().numpy())
+        bare = replace(self, centred=False).features(as_rows(as_tensor(rows[:FIRST])))
+        return replace(self, mean=bare.mean(0).double().numpy())
 
     @property
     def _image(self) -> tuple[int, int, int]:
