@@ -40,6 +40,8 @@ LONG = np.longdouble
 #: How far the slope of a fit of our own may be from zero. A long double has 113 bits on some
 #: processors and 64 on others, of which a weak regulariser eats twenty.
 ENDED = 1e-15 if np.finfo(LONG).eps < 1e-30 else 1e-12
+#: By which share a step may seem to raise what it lowers.
+SEEMING = 1e-16 if np.finfo(LONG).eps < 1e-30 else 1e-12
 
 
 # Kernels by their formulas.
@@ -153,7 +155,7 @@ def fit(gram, targets, weights, rho, loss):
 
     def energy(alpha):
         h = gram @ alpha
-        return float(w[:, 0] @ loss(h, targets)[0] + rho * (alpha * h).sum())
+        return w[:, 0] @ loss(h, targets)[0] + rho * (alpha * h).sum()
 
     for _ in range(500):
         _, slope, blocks = loss(gram @ alpha, targets)
@@ -164,7 +166,8 @@ def fit(gram, targets, weights, rho, loss):
         step = -solved(2 * rho * np.eye(m * c) + curved, r.reshape(-1, 1)).reshape(m, c)
         length = 1.0
         before = energy(alpha)
-        while length > 1e-12 and not energy(alpha + length * step) <= before + 1e-16 * abs(before):
+        most = before + SEEMING * abs(before)
+        while length > 1e-12 and not energy(alpha + length * step) <= most:
             length /= 2
         alpha = alpha + length * step
     raise AssertionError(f"the test's own fit ended at {np.abs(r).max() / scale:.2g}")
