@@ -222,8 +222,9 @@ def _regression() -> str:
     scores: dict[tuple[str, str, int], list[float]] = {}
     for slopes, record in {"exact": exact, "landmarks": seen}.items():
         for row in record["rows"]:
-            key = (row["method"], slopes, row["pool"])
-            scores.setdefault(key, []).extend([100 * row["accuracy"]] * (row["size"] == size))
+            if row["size"] == size:
+                key = (row["method"], slopes, row["pool"])
+                scores.setdefault(key, []).append(100 * row["accuracy"])
     shown = [
         ("uniform, optimised weights", "exact", 5000),
         ("coreset, optimised weights", "landmarks", 10_000),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -184,6 +186,13 @@ class Refreshed(Buffer):
         assert self.within is not None
         self.within.update(batch.x, batch.y, batch.weights, context=context)
         self.kept = self.within.kept
+
+    def _own(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """For what is undone; no file holds it."""
+        return {"batches": self.batches, "within": self.within}, {}
+
+    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        self.batches, self.within = values["batches"], values["within"]
 
     def _weights(self) -> np.ndarray:
         assert self.within is not None

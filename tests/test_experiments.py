@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from bicore import Context, Dataset, MergeReduce, ReplayMemory
+from bicore import Context, Dataset, InputError, MergeReduce, ReplayMemory
 from bicore.memory import ClassBalancedReservoir
 from bicore.selectors import as_selector
 from experiments import __main__ as commands
@@ -663,6 +663,10 @@ def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batche
     assert len(buffer) == 10
     assert buffer.snapshot().weights.sum() == pytest.approx(180)
     assert buffer.snapshot().ids.max() >= 100
+    before = buffer.batches, buffer.within
+    with pytest.raises(InputError):
+        buffer.update(part.x[:, :, :5], part.y, context=context_of("cpu", network))
+    assert (buffer.batches, buffer.within) == before
 
 
 def test_the_residual_network_is_post_activation_with_plain_shortcuts():

@@ -93,10 +93,9 @@ def test_configurations_drawn_at_random(number):
         **options,
     )
     assert coreset.indices.tolist() == drawn["indices"]
-    if TORCH < RECORDED_WITH:
-        # Fits end a few digits earlier there, and an optimum is flat in its weights.
-        assert coreset.objective == pytest.approx(drawn["objective"], rel=5e-6)
-        return
-    assert coreset.objective == pytest.approx(drawn["objective"], rel=1e-6)
+    # Before that, fits end a few digits earlier, and an optimum is flat in its weights.
+    old = TORCH < RECORDED_WITH
+    assert coreset.objective == pytest.approx(drawn["objective"], rel=5e-6 if old else 1e-6)
     if drawn["weights"] is not None:
-        np.testing.assert_allclose(coreset.weights, drawn["weights"], rtol=1e-3, atol=1e-5)
+        bounds = {"rtol": 2e-2, "atol": 1e-4} if old else {"rtol": 1e-3, "atol": 1e-5}
+        np.testing.assert_allclose(coreset.weights, drawn["weights"], **bounds)
