@@ -71,6 +71,11 @@ _ON_MNIST = (
         mnist_tables.imbalanced_size_table,
     ),
     Experiment(
+        "imbalanced-fresh-sizes",
+        "The imbalanced stream with a fresh optimiser a batch and a memory of 50, 100 and 200",
+        mnist_tables.imbalanced_fresh_size_table,
+    ),
+    Experiment(
         "summary", "MNIST in 75 … 250 points for the CNN (figure 3a)", mnist_tables.summary_table
     ),
     Experiment(

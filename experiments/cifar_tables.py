@@ -164,8 +164,15 @@ def normalised_plans() -> list[Plan[ContinualRow]]:
         facts = {"network": network, "epochs": NORMALISED_EPOCHS, "recalibrated": shared}
         for key, way in ways.items():
             row = _row(f"{key}, {network.normalised}", **way, **facts)
-            plans.append(Plan(Table.NORMALISED, row))
-    return plans
+            plans.append(Plan(Table.NORMALISED, row, LOWER))
+    embedded = _row(
+        "Coreset, its embedding as the proxy, BatchNorm",
+        ByEmbedding(),
+        network=NORMALISED_RESIDUAL,
+        epochs=NORMALISED_EPOCHS,
+        recalibrated=True,
+    )
+    return [*plans, Plan(Table.NORMALISED, embedded, follows="Coreset, BatchNorm")]
 
 
 def normalised_table() -> list[Row]:
@@ -199,7 +206,11 @@ def beta_table() -> list[Row]:
     plans = [*continual_plans(), _rbf()]
     return [
         *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
-        *(plan.searching(epochs=NORMALISED_EPOCHS // 2) for plan in normalised_plans()),
+        *(
+            plan.searching(epochs=NORMALISED_EPOCHS // 2)
+            for plan in normalised_plans()
+            if plan.searched
+        ),
     ]
 
 

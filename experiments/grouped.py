@@ -1,8 +1,8 @@
 """Group normalisation in the precision of its maps, for networks whose products are in bfloat16.
 
 Autocast has it in float32, and torch's own wants the channels first: on a GPU most of a network's
-time went into copies of its maps. Here nothing but sums is in float32, by passes over maps as they
-lie; what is left of a map's normalisation is one product and one sum a channel.
+time went into copies of its maps. Here nothing but sums is in float32, over maps as they lie. On a
+GPU it is one kernel with the ReLU behind it; elsewhere passes of torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from experiments import group_kernels
 
 #: Added to the variance, as torch has it.
 LEAST = 1e-5
@@ -24,6 +27,34 @@ class Grouped(nn.GroupNorm):
             return super().forward(input)
         found: Tensor = Normalised.apply(input, self.weight, self.bias, self.num_groups)
         return found
+
+    def rectified(self, maps: Tensor, added: Tensor | None = None) -> Tensor:
+        """The ReLU of maps that are normalised, and of what is added to them."""
+        if maps.dtype == torch.bfloat16 and group_kernels.covered(maps):
+            found: Tensor = Rectified.apply(maps, added, self.weight, self.bias, self.num_groups)
+            return found
+        normal = self(maps)
+        return F.relu(normal if added is None else normal + added)
+
+
+class Rectified(torch.autograd.Function):
+    """The same in one kernel each way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, maps: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor, groups: int
+    ) -> Tensor:
+        out, mean, inverse = group_kernels.forward(maps, added, weight, bias, groups, LEAST)
+        ctx.save_for_backward(maps, out, weight, mean, inverse)
+        ctx.summed = added is not None
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        by_map, by_added, along, plain = group_kernels.backward(
+            gradient, *ctx.saved_tensors, summed=ctx.summed
+        )
+        return by_map, by_added, along.sum(0), plain.sum(0), None
 
 
 class Normalised(torch.autograd.Function):

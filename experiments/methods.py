@@ -13,7 +13,6 @@ from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
 from experiments.stores import (
     BALANCED_RESERVOIR,
-    JOINT_MOMENTS,
     RESERVOIR,
     ByMoments,
     Slots,
@@ -77,11 +76,11 @@ def continual_rows(problem: Problem, memory: int) -> list[ContinualRow]:
     ]
 
 
-def joint_rows(problem: Problem, memory: int) -> list[ContinualRow]:
-    """One choice over all tasks by moments, by the rules of the streams' rows."""
+def joint_rows(problem: Problem, memory: int, ways: Mapping[str, ByMoments]) -> list[ContinualRow]:
+    """One choice over all tasks by moments, in these ways."""
     return [
         continual_row(problem, memory, key, None, jointly=how, reference=how == ByMoments())
-        for key, how in JOINT_MOMENTS.items()
+        for key, how in ways.items()
     ]
 
 

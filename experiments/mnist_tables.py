@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,8 @@ from experiments.stores import (
     BALANCED_RESERVOIR,
     EQUAL_MOMENTS,
     GSS,
+    JOINT_IMAGES,
+    JOINT_MOMENTS,
     MOMENTS,
     PROTOTYPES,
     RESERVOIR,
@@ -91,7 +93,9 @@ def _continual(problem: Problem) -> Sequence[Row]:
         continual_row(problem, MEMORY, "Coreset, all candidates", ByKernel(all_candidates=True)),
         continual_row(problem, MEMORY, "Coreset, squared error", SQUARED_CORESET),
         continual_row(problem, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET),
-        *joint_rows(problem, MEMORY),
+        *joint_rows(problem, MEMORY, JOINT_MOMENTS),
+        # where pixels are permuted nothing lies beside anything
+        *joint_rows(problem, MEMORY, JOINT_IMAGES if problem is SPLIT_MNIST else {}),
     ]
 
 
@@ -313,16 +317,27 @@ def imbalanced_fresh_table() -> list[Row]:
 
 
 def imbalanced_size_table() -> list[Row]:
-    """Three sizes of memory; the runs of the middle one are those of another table."""
+    return [row for size in SIZES for row in _imbalanced_of(size, _imbalanced(size), "imbalanced")]
+
+
+def imbalanced_fresh_size_table() -> list[Row]:
+    return [
+        row
+        for size in SIZES
+        for row in _imbalanced_of(size, map(fresh, _imbalanced(size)), "imbalanced-fresh")
+    ]
+
+
+def _imbalanced_of(size: int, rows: Iterable[StreamRow], held: str) -> list[Row]:
+    """Of one size of memory; the runs of the middle one are held by the table of that name."""
     return [
         replace(
             row,
             paper=None,
-            source=Source("imbalanced", row.key) if size == MEMORY else None,
-            reference=row.reference and row.key in EQUAL_MOMENTS,
+            source=Source(held, row.key) if size == MEMORY else None,
+            reference=row.reference and row.key.removesuffix(FRESH) in EQUAL_MOMENTS,
         )
-        for size in SIZES
-        for row in _imbalanced(size)
+        for row in rows
     ]
 
 

@@ -131,6 +131,14 @@ def grouped(channels: int) -> nn.Module:
     return Grouped(min(GROUPS, channels), channels)
 
 
+def rectified(norm: nn.Module, maps: Tensor, added: Tensor | None = None) -> Tensor:
+    """The ReLU of maps that are normalised, and of what is added to them."""
+    if isinstance(norm, Grouped):
+        return norm.rectified(maps, added)
+    normal = norm(maps)
+    return F.relu(normal if added is None else normal + added)
+
+
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut, an activation after each; a 1×1 convolution where the
     shortcut must change shape."""
@@ -146,8 +154,8 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else reshaped
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = F.relu(self.norms[0](self.first(x)))
-        return F.relu(self.norms[1](self.second(inner)) + self.shortcut(x))
+        inner = rectified(self.norms[0], self.first(x))
+        return rectified(self.norms[1], self.second(inner), self.shortcut(x))
 
 
 class ResNet18(Network):
@@ -206,7 +214,7 @@ class ResNet18(Network):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        maps = self._trunk(x) if self.whole(x) else self.blocks(F.relu(self.norm(self.stem(x))))
+        maps = self._trunk(x) if self.whole(x) else self.blocks(rectified(self.norm, self.stem(x)))
         return self.head(maps.mean((2, 3)))
 
     def whole(self, x: Tensor) -> bool:

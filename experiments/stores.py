@@ -213,6 +213,11 @@ JOINT_MOMENTS = {
     "Joint moments, elimination": ByMoments(),
     "Joint moments, gradient": ByMoments("gradient"),
 }
+#: And in features of images that see what lies beside what.
+JOINT_IMAGES = {
+    f"{key}, random convolutions": replace(store, features="convolutions")
+    for key, store in JOINT_MOMENTS.items()
+}
 #: The same with every class counted alike, however the stream is mixed.
 EQUAL_MOMENTS = {
     f"{key}, equal prior": replace(store, prior="equal") for key, store in MOMENTS.items()

@@ -642,8 +642,8 @@ def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
         "Coreset, BatchNorm": (20.0, "BatchNorm"),
         "Coreset, BatchNorm recalibrated": (40.0, "BatchNorm recalibrated"),
     }
-    # one run, of six rows that are run
-    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 6)
+    # one run, of seven rows that are run
+    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 7)
     found = appendix._cost(gathered("cifar-normalised", tmp_path))
     assert found.startswith("0.0 minutes")
 
@@ -1063,6 +1063,7 @@ LONGER = {name for name in EXPERIMENTS if name.startswith("cifar") or name.endsw
 # What others show too: memory sizes, a row on CIFAR-10, tests/test_vcl.py, and buffers by themselves.
 LONGER |= {"continual", "vcl", "summary", "streaming", "imbalanced"}
 LONGER |= {"streaming-sizes", "streaming-fresh-sizes", "imbalanced-sizes", "memory", "traps"}
+LONGER |= {"imbalanced-fresh-sizes"}
 
 
 @pytest.mark.slow
