@@ -18,6 +18,7 @@ from benchmarks import (
     comparison_page,
     pooled_regression_page,
     pooled_whole_page,
+    precision_page,
     scale_page,
     speed_page,
     streams_page,
@@ -62,6 +63,7 @@ def text() -> str:
         "pooled_regression": pooled_regression_page.section,
         "pooled_whole": pooled_whole_page.section,
         "training": training_page.section,
+        "precision": precision_page.section,
         **beyond_page.SECTIONS,
     }
     return "\n".join(

@@ -3,7 +3,6 @@ of λ and β, and rows that the paper does not have; made from records alone."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,13 +12,12 @@ import numpy as np
 
 from experiments.catalogue import EXPERIMENTS
 from experiments.marks import ABOVE, BELOW, LEVEL, by_cause, mark
+from experiments.notes import note
 from experiments.reading import filled
 from experiments.records import FOLDER, Record, Records, identity
 from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction_appendix.md"
-#: What the reader of a table must know.
-NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
 INTRODUCTION = (
     "What [the page in front](reproduction.md) leaves out: searches of λ and β, rows of our own, "
     "rows as the authors' code runs them, and every row with both choices of β. `python -m "
@@ -54,16 +52,16 @@ def text(folder: Path = FOLDER) -> str | None:
 def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
     """An experiment: how it was run, its table, what is told apart from the paper, and notes."""
     yield f"## {EXPERIMENTS[name].title}\n\n{command([name], folder)}; {_cost(records)}.\n"
+    found = [] if name in OTHERS else cells(name, records)
     if name in OTHERS:
         yield table(name, records)
     else:
-        found = cells(name, records)
         compared = any(cell.row.reference for cell in found)
         yield told(found, partial(_marks, found) if compared else None)
         yield _legend(found)
         yield _causes(name, found)
-    if name in NOTES:
-        yield NOTES[name] + "\n"
+    if said := note(name, found):
+        yield said + "\n"
     yield _precision(name, folder)
 
 

@@ -232,8 +232,7 @@ def _regression() -> str:
         ("coreset, optimised weights", "exact", 10_000),
     ]
     body = [
-        [key[0], key[1], str(key[2]), str(len(scores[key])), f"{np.mean(scores[key]):.2f}"]
-        for key in shown
+        [key[0], key[1], str(key[2]), str(len(scores[key])), _spread(scores[key])] for key in shown
     ]
     claim = PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"]
     return (
@@ -242,6 +241,11 @@ def _regression() -> str:
         + markdown(["method", "slopes", "images", "seeds", "ours"], body)
         + "\n![Accuracy against size](images/pooled_regression.png)\n"
     )
+
+
+def _spread(scores: list[float]) -> str:
+    found = np.array(scores)
+    return f"{found.mean():.2f}" + (f" ± {found.std():.2f}" if len(found) > 1 else "")
 
 
 def _picks(book: Book) -> str:

@@ -1,0 +1,42 @@
+"""What the reader of a table must know, with its differences taken from the records.
+
+A note says ``{A | B}`` or ``{A | B | 50}`` for the mean of row A less that of row B, with a memory
+of that size where the table has several, and Welch's 95% interval.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.tables import Cell, welch
+
+NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
+_DIFFERENCE = re.compile(r"\{([^{}|]+) \| ([^{}|]+?)(?: \| (\d+))?\}")
+
+
+def note(name: str, found: Sequence[Cell]) -> str:
+    """Of an experiment; nothing where there is none."""
+    return _DIFFERENCE.sub(lambda match: _told(name, found, match), NOTES.get(name, ""))
+
+
+def _told(name: str, found: Sequence[Cell], match: re.Match[str]) -> str:
+    first, second = (_cell(name, found, match[place], match[3]) for place in (1, 2))
+    value, half = welch(first.measured, second.measured)
+    return f"{value:+.1f} ± {half:.1f}"
+
+
+def _cell(name: str, found: Sequence[Cell], key: str, memory: str | None) -> Cell:
+    cells = [
+        cell
+        for cell in found
+        if cell.row.key == key and (memory is None or cell.memory == int(memory))
+    ]
+    if len(cells) != 1 or cells[0].seeds < 2:
+        raise LookupError(
+            f"notes.json, {name}: {key!r}{f' with {memory} rows' if memory else ''} is no one row "
+            f"of its table with several seeds, but {len(cells)}; name a row, and its memory."
+        )
+    return cells[0]
