@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import stream_networks_page
 from benchmarks.common import read_record, spaced, table, told
-from experiments.tables import Cell, cells, gathered, welch
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "streams.md"
@@ -39,40 +38,6 @@ STYLES = {
     "reservoir": (":", "^", "0.35"),
     "merge-reduce": ("-.", "x", "0.55"),
 }
-
-#: Where networks learn along a stream of images.
-STREAMS = ("cifar-streaming", "cifar-imbalanced")
-#: Memories of networks, and the rows of the two streams that they are.
-NETWORKS = {
-    '`MomentMemory(features="pooled")`': (
-        "Moments, pooled random features",
-        "Moments, equal prior, pooled random features",
-    ),
-    '`MomentMemory(features="convolutions")`': (
-        "Moments, random convolutions",
-        "Moments, equal prior, random convolutions",
-    ),
-    '`MomentMemory(features="relu")`': (
-        "Moments, random ReLU",
-        "Moments, equal prior, random ReLU",
-    ),
-    "`MomentMemory`, embedding of the network in training": (
-        "Moments, the network's embedding",
-        "Moments, equal prior, the network's embedding",
-    ),
-    "`MergeReduce`": ("Streaming coreset", "Coreset"),
-    "`ClassBalancedReservoir`": ("", "CBRS"),
-    "`Reservoir`": ("Reservoir sampling", "Reservoir"),
-    '*GroupNorm:* `MomentMemory(features="convolutions")`': (
-        "Moments, random convolutions, GroupNorm",
-        "Moments, equal prior, random convolutions, GroupNorm",
-    ),
-    "*GroupNorm:* `MergeReduce`": ("Streaming coreset, GroupNorm", "Coreset, GroupNorm"),
-    "*GroupNorm:* `Reservoir`": ("Reservoir sampling, GroupNorm", "Reservoir, GroupNorm"),
-}
-
-#: On the imbalanced stream, our first row and the paper's.
-IMBALANCED = ("Moments, equal prior, pooled random features", "Coreset")
 
 Record = dict[str, Any]
 
@@ -129,80 +94,8 @@ rules.
 
 {_batch_words(record)}
 
-{_network_words()}
+{stream_networks_page.words()}
 """
-
-
-def _network_words() -> str:
-    """What networks learn along streams of images, from the runs of the reproduction."""
-    found = {name: {cell.row.key: cell for cell in cells(name, gathered(name))} for name in STREAMS}
-    streams = [found[name] for name in found]
-    lines = [
-        [label, *(_network_cell(stream, key) for stream, key in zip(streams, keys, strict=True))]
-        for label, keys in NETWORKS.items()
-    ]
-    return f"""**Networks.** A ResNet-18 that learns along a stream of SplitCIFAR-10 and rehearses 200 rows; percent of test images, mean ± standard
-deviation over five seeds, or as many as stand in brackets.
-
-{table(["memory", "stream", 'imbalanced stream (moments: `prior="equal"`)'], lines)}
-{_chosen_words(streams)} `"pooled"` is a deep random network, for a GPU. On the imbalanced stream the
-first row less `MergeReduce` is {_less(streams[1], *IMBALANCED)}. The embedding of a network in training forgets: after each change what was seen before is known by the
-rows kept alone (`with_features`). [All rows](reproduction_appendix.md); `python -m experiments run cifar-streaming cifar-imbalanced --device cuda`.
-
-{_task_words()}"""
-
-
-def _less(stream: dict[str, Cell], ours: str, other: str) -> str:
-    """A difference of means with its interval."""
-    gap, half = welch(stream[ours].measured, stream[other].measured)
-    return f"{gap:+.1f} ± {half:.1f}"
-
-
-def _chosen_words(streams: Sequence[dict[str, Cell]]) -> str:
-    """Whether points held out would choose the same map as the test points."""
-    maps = list(NETWORKS.values())[:4]
-    best = []
-    for place, (name, stream) in enumerate(zip(STREAMS, streams, strict=True)):
-        held: dict[str, list[float]] = {}
-        for record in gathered(name):
-            held.setdefault(record["method"], []).append(float(np.mean(record["held"])))
-        keys = [keys[place] for keys in maps]
-        tested = max(keys, key=lambda key: stream[key].mean)
-        best.append(max(keys, key=lambda key: np.mean(held[key])) == tested)
-    same = all(best)
-    return (
-        f"Held-out images choose {'the same' if same else 'another'} map as the highest mean here."
-    )
-
-
-def _task_words() -> str:
-    """Tasks, remembered jointly or a share each, from the runs of the reproduction."""
-    found = {
-        (cell.problem, cell.row.key): cell for cell in cells("continual", gathered("continual"))
-    }
-    told = []
-    for problem in ("PermMNIST", "SplitMNIST"):
-        shown = (
-            ("`JointReplay`", "Joint moments, elimination"),
-            ('`rule="gradient"`', "Joint moments, gradient"),
-            ("`ReplayMemory` with the paper's coreset", "Coreset"),
-            ("with uniform samples", "Uniform sampling"),
-        )
-        means = (
-            f"{label} {found[problem, key].mean:.1f} ± {found[problem, key].std:.1f}"
-            for label, key in shown
-        )
-        told.append(f"{problem}: {', '.join(means)}")
-    return f"""**Tasks.** `JointReplay(capacity)` chooses over all tasks at once by their moments, `ReplayMemory` a share for each. Networks that
-rehearse 100 rows, percent of test points: {"; ".join(told)}."""
-
-
-def _network_cell(stream: dict[str, Cell], key: str) -> str:
-    if key not in stream:
-        return "–"
-    cell = stream[key]
-    seeds = "" if cell.seeds == 5 else f" ({cell.seeds})"
-    return f"{cell.mean:.1f} ± {cell.std:.1f}{seeds}"
 
 
 def _fewer(record: Record) -> str:
