@@ -225,8 +225,7 @@ def _almost_half(book: Book) -> Answer:
             [row["accuracy"] for row in runs if (row["size"], row["pool"]) == (size, pool)]
         )
         spread = f" ± {contrast([(1, _measured(found))])[1]:.1f}" if len(found) > 1 else ""
-        count = f"{len(found)} runs" if len(found) > 1 else "one run"
-        words.append(f"{found.mean():.1f}{spread}% from {pool} by {how} ({count})")
+        words.append(f"{found.mean():.1f}{spread}% ({len(found)}) from {pool} by {how}")
     return Answer(Verdict.OPEN, ", ".join(words))
 
 

@@ -236,8 +236,8 @@ def _regression() -> str:
     ]
     claim = PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"]
     return (
-        f"## {FIGURE_B}\n\n`{exact['command']}`; `{seen['command']}`. Percent of {exact['tested']} test images "
-        f"(landmarks: of all), {size} points. The paper: {claim}. [All sizes](benchmarks.md).\n\n"
+        f"## {FIGURE_B}\n\n`{exact['command']}`; `{seen['command']}`. Percent of {exact['tested']} images "
+        f"(landmarks: all), {size} points. The paper: {claim}. [All sizes](benchmarks.md).\n\n"
         + markdown(["method", "slopes", "images", "seeds", "ours"], body)
         + "\n![Accuracy against size](images/pooled_regression.png)\n"
     )

@@ -271,3 +271,21 @@ def test_the_deviations_are_plain_words():
         "{gss_steps} steps",
     ):
         assert told in text
+
+
+def test_differences_in_notes_come_from_the_records_and_rows_must_be_there(monkeypatch):
+    from experiments import notes
+    from experiments.tables import cells, gathered
+
+    found = cells("imbalanced-sizes", gathered("imbalanced-sizes"))
+    by_place = {(cell.row.key, cell.memory): cell for cell in found}
+    gap = by_place["CBRS", 50].mean - by_place["Reservoir", 50].mean
+    monkeypatch.setitem(notes.NOTES, "imbalanced-sizes", "Above ({CBRS | Reservoir | 50}).")
+    said = notes.note("imbalanced-sizes", found)
+    assert said.startswith(f"Above ({gap:+.1f} ± ")
+    assert "{" not in said
+    assert notes.note("no such table", found) == ""
+    for asked in ("{CBRS | Reservoir}", "{CBRS | Nobody | 50}"):
+        monkeypatch.setitem(notes.NOTES, "imbalanced-sizes", asked)
+        with pytest.raises(LookupError, match=r"notes.json, imbalanced-sizes: '.*' .*name a row"):
+            notes.note("imbalanced-sizes", found)
