@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.catalogue import EXPERIMENTS
 from experiments.tables import Cell, welch
 
 NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
@@ -23,20 +24,24 @@ def note(name: str, found: Sequence[Cell]) -> str:
 
 
 def _told(name: str, found: Sequence[Cell], match: re.Match[str]) -> str:
-    first, second = (_cell(name, found, match[place], match[3]) for place in (1, 2))
-    value, half = welch(first.measured, second.measured)
+    first, second = (_cells(name, found, match[place], match[3]) for place in (1, 2))
+    if not (first and second):
+        return "not measured"  # by these records
+    value, half = welch(first[0].measured, second[0].measured)
     return f"{value:+.1f} ± {half:.1f}"
 
 
-def _cell(name: str, found: Sequence[Cell], key: str, memory: str | None) -> Cell:
+def _cells(name: str, found: Sequence[Cell], key: str, memory: str | None) -> list[Cell]:
+    """The row as it was measured, if it was with several seeds."""
     cells = [
         cell
         for cell in found
-        if cell.row.key == key and (memory is None or cell.memory == int(memory))
+        if cell.row.key == key and (memory is None or cell.memory == int(memory)) and cell.seeds > 1
     ]
-    if len(cells) != 1 or cells[0].seeds < 2:
+    known = any(row.key == key for row in EXPERIMENTS[name].rows())
+    if len(cells) > 1 or not known:
         raise LookupError(
             f"notes.json, {name}: {key!r}{f' with {memory} rows' if memory else ''} is no one row "
-            f"of its table with several seeds, but {len(cells)}; name a row, and its memory."
+            "of its table; name a row, and where there are several sizes its memory."
         )
-    return cells[0]
+    return cells
