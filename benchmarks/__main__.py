@@ -75,18 +75,21 @@ def main() -> int:
     parser.add_argument("--picks", help="comparison: files of peers' picks, separated by commas")
     parser.add_argument(
         "--rows",
-        help="comparison…, pooled_regression, streams: rows as they come; a rerun goes on",
+        help="comparison…, pooled…, precision, streams: rows as they come; a rerun goes on",
     )
     parser.add_argument(
         "--cache",
         default="pooled-kernel",
-        help="pooled_regression: folder for strips of the kernel",
+        help="pooled_regression, pooled_whole: folder for strips of the kernel",
     )
     parser.add_argument(
-        "--pool", type=int, help="pooled_regression: the largest pool; scale: the most rows"
+        "--pool",
+        type=int,
+        help="pooled_regression: the largest pool; pooled_whole: so many images; scale: the most "
+        "rows",
     )
     parser.add_argument(
-        "--protocol", default="aside", help="battery, comparison_embedding: what is run"
+        "--protocol", default="aside", help="battery, comparison_embedding, precision: what is run"
     )
     parser.add_argument(
         "--methods", help="comparison_embedding, comparison_images: these, separated by commas"

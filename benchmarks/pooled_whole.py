@@ -107,14 +107,17 @@ class Work:
         self.pool = pool
         self.test = test
         self.rows = rows
-        self.cache = cache
-        cache.mkdir(parents=True, exist_ok=True)
+        # Strips of another pool, and those of the benchmark beside this one, lie elsewhere.
+        self.cache = cache / f"whole-{len(pool.x)}"
+        self.cache.mkdir(parents=True, exist_ok=True)
         self.context = Context(runtime=Runtime(str(pool.x.device), progress=False))
         self.features = self._seen_from(self._order(0)[: max(SIZES)])
 
     def read(self) -> list[dict[str, Any]]:
+        """Rows of these images; landmarks and orders of more or fewer are others."""
         lines = self.rows.read_text().splitlines() if self.rows.exists() else []
-        return [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in lines]
+        return [row for row in rows if row.get("images") == len(self.pool.x)]
 
     def timings(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.cache.glob("*.json"))]
@@ -141,6 +144,7 @@ class Work:
             right = self._right(own[places][:, places], columns[:, places], coreset)
             yield {
                 "method": method,
+                "images": len(self.pool.x),
                 "pool": job.pool,
                 "seed": job.seed,
                 "size": size,
@@ -201,10 +205,13 @@ class Work:
     def _block(
         self, name: str, rows: Images, points: np.ndarray, of: np.ndarray | None = None
     ) -> Tensor:
-        """The kernel of rows (or of these among them) with points of the pool, normalised; kept."""
-        path = self.cache / f"{name}.npy"
+        """The kernel of rows (or of these among them) with points of the pool, normalised; kept
+        with the points, which may be others next time."""
+        path = self.cache / f"{name}.npz"
         if path.exists():
-            return torch.from_numpy(np.load(path)).to(self.pool.x.device)
+            with np.load(path) as stored:
+                if np.array_equal(stored["points"], points):
+                    return torch.from_numpy(stored["block"]).to(self.pool.x.device)
         at = torch.from_numpy(points).to(self.pool.x.device)
         picked = slice(None) if of is None else torch.from_numpy(of).to(self.pool.x.device)
         x, norms = rows.x[picked], rows.norms[picked]
@@ -216,8 +223,8 @@ class Work:
         block = torch.cat(strips)
         found = block.cpu().numpy()  # waits for the device
         seconds = time.perf_counter() - start
-        beside = path.with_suffix(".part.npy")
-        np.save(beside, found)
+        beside = path.with_suffix(".part.npz")
+        np.savez(beside, block=found, points=points)
         beside.replace(path)
         told = {"block": name, "pairs": block.numel(), "seconds": seconds}
         path.with_suffix(".json").write_text(json.dumps(told))

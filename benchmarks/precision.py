@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import data_folder, machine
+from bicore import InputError
 from experiments import continual
 from experiments.methods import continual_row
 from experiments.problems import SPLIT_CIFAR, SPLIT_MNIST, Data
@@ -46,7 +47,11 @@ class Run:
 
 
 def runs(protocol: str, seeds: int) -> Iterator[Run]:
-    """Pairs one after the other."""
+    """Pairs one after the other. ``aside`` is what the command says where nothing is asked for."""
+    if protocol not in ("cifar", "mnist", "aside"):
+        raise InputError(
+            f"--protocol {protocol} is not known; give cifar or mnist, or leave it out for both."
+        )
     if protocol != "mnist":
         for seed in range(seeds):
             for fast in (True, False):

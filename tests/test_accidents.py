@@ -15,6 +15,7 @@ import zipfile
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -645,6 +646,15 @@ def test_names_of_help_texts_are_those_of_the_library():
     assert (names.SEEDS, names.MOST) == (appraisal.SEEDS, appraisal.MOST)
     assert set(names.DEFAULT_METHODS) <= set(METHODS)
     assert set(names.DEFAULT_BUFFERS) <= set(NAMES)
+
+
+def test_the_help_of_features_names_every_map():
+    from bicore.cli.stream import stream
+    from bicore.moments.features import FEATURES
+
+    (option,) = get_type_hints(stream, include_extras=True)["features"].__metadata__
+    listed = option.help.rpartition(": ")[2].removesuffix(".").replace(" (default)", "")
+    assert listed.split(", ") == list(FEATURES)
 
 
 def test_public_names_are_loaded_from_where_types_say():

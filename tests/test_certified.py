@@ -1,12 +1,13 @@
 """Every reported objective is what an independent fit of the same points has, or an error.
 
 The fit here is this file's own: kernels by their formulas, closed forms and Newton's method in
-extended precision, nothing of bicore's.
+fifty digits, nothing of bicore's.
 """
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -36,7 +37,21 @@ from bicore.selectors.baselines.design import Variances, _gap
 from bicore.selectors.proxy_model import fitted
 from tests.helpers import prepared_of, pseudo_huber
 
-LONG = np.longdouble
+#: A weak regulariser eats twenty digits, all that a long double has on many processors. mpmath is
+#: wherever torch is; a context of its own leaves everyone else's digits alone.
+MANY = mpmath.MPContext()
+MANY.dps = 50
+exact = np.frompyfunc(MANY.mpf, 1, 1)
+
+
+def both(rough, precise):
+    """A function of floats that also takes arrays of many digits."""
+    elementwise = np.frompyfunc(precise, 1, 1)
+    return lambda a: elementwise(a) if a.dtype == object else rough(a)
+
+
+exp, log, sqrt = both(np.exp, MANY.exp), both(np.log, MANY.ln), both(np.sqrt, MANY.sqrt)
+arccos = np.frompyfunc(MANY.acos, 1, 1)
 
 
 # Kernels by their formulas.
@@ -48,14 +63,14 @@ def linear(a, b):
 
 def gaussian(gamma):
     def kernel(a, b):
-        return np.exp(-LONG(gamma) * np.square(a[:, None] - b[None]).sum(2))
+        return exp(-gamma * np.square(a[:, None] - b[None]).sum(2))
 
     return kernel
 
 
 def tangent(a, b):
     """Two hidden layers, σ_w = 1, σ_b = 0.05."""
-    bias = LONG("0.05") ** 2
+    bias = MANY.mpf("0.05") ** 2
 
     def dense(sigma, theta):
         sigma = sigma + bias
@@ -67,11 +82,11 @@ def tangent(a, b):
 
     sigma, theta = dense(a @ b.T / a.shape[1], 0)
     for left, right in zip(variances(a), variances(b), strict=True):
-        root = np.sqrt(left[:, None] * right)
+        root = sqrt(left[:, None] * right)
         c = np.clip(sigma / root, -1, 1)
-        angle = np.pi - np.arccos(c)
+        angle = MANY.pi - arccos(c)
         sigma, theta = dense(
-            root * (np.sqrt(1 - c * c) + angle * c) / (2 * np.pi), theta * angle / (2 * np.pi)
+            root * (sqrt(1 - c * c) + angle * c) / (2 * MANY.pi), theta * angle / (2 * MANY.pi)
         )
     return theta
 
@@ -83,28 +98,30 @@ def squared(h, t):
     return (
         np.square(h - t).sum(1),
         2 * (h - t),
-        2 * np.broadcast_to(np.eye(h.shape[1]), (*h.shape, h.shape[1])),
+        2 * np.broadcast_to(np.eye(h.shape[1], dtype=int), (*h.shape, h.shape[1])),
     )
 
 
 def cross_entropy(h, t):
     top = h.max(1, keepdims=True)
-    p = np.exp(h - top)
+    p = exp(h - top)
     total = p.sum(1, keepdims=True)
     p = p / total
-    values = (np.log(total) + top)[:, 0] - (h * t).sum(1)
-    return values, p - t, p[:, :, None] * (np.eye(h.shape[1]) - p[:, None])
+    values = (log(total) + top)[:, 0] - (h * t).sum(1)
+    return values, p - t, p[:, :, None] * (np.eye(h.shape[1], dtype=int) - p[:, None])
 
 
 def logistic(h, t):
     margin = t * h
-    p = np.exp(-np.logaddexp(LONG(0), margin))
-    return np.logaddexp(LONG(0), -margin)[:, 0], -t * p, (p * (1 - p))[:, :, None]
+    q = exp(-np.abs(margin))
+    p = np.where(margin > 0, q, 1) / (1 + q)
+    return (log(1 + q) - np.minimum(margin, 0))[:, 0], -t * p, (q / (1 + q) ** 2)[:, :, None]
 
 
 def huber(h, t):
-    root = np.sqrt(1 + np.square(h - t))
-    return (root - 1).sum(1), (h - t) / root, (1 / root**3)[:, :, None] * np.eye(h.shape[1])
+    root = sqrt(1 + np.square(h - t))
+    blocks = (1 / root**3)[:, :, None] * np.eye(h.shape[1], dtype=int)
+    return (root - 1).sum(1), (h - t) / root, blocks
 
 
 LOSSES = {"squared": squared, "cross-entropy": cross_entropy, "logistic": logistic, "huber": huber}
@@ -113,15 +130,15 @@ LOSSES = {"squared": squared, "cross-entropy": cross_entropy, "logistic": logist
 def encoded(name, y, reference, weights):
     """Targets as the losses read them."""
     if name == "logistic":
-        return (2 * y - 1).astype(LONG)[:, None]
+        return exact(2 * y - 1)[:, None]
     rows, base = y, reference
     if y.dtype.kind != "f":
-        classes = np.eye(reference.max() + 1, dtype=LONG)
+        classes = np.eye(reference.max() + 1)
         rows, base = classes[y], classes[reference]
-    rows = rows.astype(LONG).reshape(len(rows), -1)
-    base = base.astype(LONG).reshape(len(base), -1)
+    rows = exact(rows).reshape(len(rows), -1)
+    base = exact(base).reshape(len(base), -1)
     if name == "squared":  # the weighted mean is an intercept
-        rows = rows - weights.astype(LONG) @ base / weights.astype(LONG).sum()
+        rows = rows - weights @ base / weights.sum()
     return rows
 
 
@@ -142,58 +159,65 @@ def solved(matrix, right):
 
 
 def fit(gram, targets, weights, rho, loss):
-    """α of Σ w ℓ(h) + ρ tr(αᵀKα), h = Kα, by Newton's method with halved steps."""
+    """α of Σ w ℓ(h) + ρ tr(αᵀKα), h = Kα: as far as floats go, and from there in all digits."""
+    with np.errstate(all="ignore"):  # what floats cannot do the digits do
+        start = np.zeros(targets.shape)
+        floats = gram.astype(float), targets.astype(float), weights.astype(float), float(rho)
+        rough, _ = newton(start, *floats, loss, 1e-9)
+    alpha, ended = newton(exact(rough), gram, targets, weights, rho, loss, 1e-15)
+    assert ended <= 1e-15, f"the test's own fit ended at {float(ended):.2g}"
+    return alpha
+
+
+def newton(alpha, gram, targets, weights, rho, loss, wanted):
+    """Newton's method with steps halved until the energy or its slope falls, while one does.
+
+    Returns where it ended, and how steep it is there beside α = 0.
+    """
     m, c = targets.shape
-    alpha = np.zeros((m, c), dtype=LONG)
-    w = weights.astype(LONG)[:, None]
-    scale = np.abs(w * loss(alpha, targets)[1]).max()
+    w = weights[:, None]
+    scale = np.abs(w * loss(0 * targets, targets)[1]).max() or 1
 
-    def energy(alpha):
+    def look(alpha):
         h = gram @ alpha
-        return w[:, 0] @ loss(h, targets)[0] + rho * (alpha * h).sum()
-
-    def steepness(alpha):
-        return np.abs(w * loss(gram @ alpha, targets)[1] + 2 * rho * alpha).max()
-
-    for _ in range(500):
-        _, slope, blocks = loss(gram @ alpha, targets)
+        values, slope, blocks = loss(h, targets)
         r = w * slope + 2 * rho * alpha
-        if np.abs(r).max() <= 1e-15 * scale:
-            return alpha
+        return w[:, 0] @ values + rho * (alpha * h).sum(), np.abs(r).max() / scale, r, blocks
+
+    energy, steepness, r, blocks = look(alpha)
+    for _ in range(100):
+        if steepness <= wanted:
+            break
         curved = np.einsum("ijk,il->ijlk", w[:, :, None] * blocks, gram).reshape(m * c, m * c)
-        step = -solved(2 * rho * np.eye(m * c) + curved, r.reshape(-1, 1)).reshape(m, c)
-        length = 1.0
-        before = energy(alpha)
-        most = before + 1e-16 * abs(before)
-        # Where a long double has 64 bits, rounding hides what the last steps lower; their slope
-        # falls nevertheless.
-        while (
-            length > 1e-12
-            and not energy(alpha + length * step) <= most
-            and not steepness(alpha + length * step) < np.abs(r).max()
-        ):
-            length /= 2
-        alpha = alpha + length * step
-    raise AssertionError(f"the test's own fit ended at {np.abs(r).max() / scale:.2g}")
+        step = -solved(2 * rho * np.eye(m * c, dtype=int) + curved, r.reshape(-1, 1))
+        for halvings in range(40):
+            there = alpha + step.reshape(m, c) / 2**halvings
+            seen = look(there)
+            if seen[0] < energy or seen[1] < steepness:
+                break
+        else:
+            break
+        alpha, (energy, steepness, r, blocks) = there, seen
+    return alpha, steepness
 
 
 def truth(case, coreset, x, y, weights, outer):
-    """The objective of a coreset, and of no points."""
-    rho = LONG(coreset.provenance.inner_reg)
+    """The objective of a coreset, that of no points, and the largest w k(x, x)/ρ."""
+    rho = MANY.mpf(coreset.provenance.inner_reg)
     if coreset.provenance.per_point:
         rho = rho * len(coreset)
     loss = LOSSES[case.loss]
     judge = LOSSES[case.outer_loss or case.loss]
-    chosen = coreset.indices
     rows, labels, shares = (x, y, weights) if outer is None else (*outer, np.ones(len(outer[0])))
+    weights, shares = exact(weights), exact(shares) / exact(shares).sum()
     aims = encoded(case.outer_loss or case.loss, labels, y, weights)
-    shares = shares.astype(LONG) / shares.astype(LONG).sum()
-    gram = case.formula(x[chosen].astype(LONG), x[chosen].astype(LONG))
-    targets = encoded(case.loss, y, y, weights)[chosen]
-    alpha = fit(gram, targets, coreset.weights, rho, loss)
-    predictions = case.formula(rows.astype(LONG), x[chosen].astype(LONG)) @ alpha
-    nothing = np.zeros_like(predictions)
-    return float(shares @ judge(predictions, aims)[0]), float(shares @ judge(nothing, aims)[0])
+    chosen = exact(x[coreset.indices])
+    gram = case.formula(chosen, chosen)
+    targets = encoded(case.loss, y, y, weights)[coreset.indices]
+    alpha = fit(gram, targets, exact(coreset.weights), rho, loss)
+    predictions = case.formula(exact(rows), chosen) @ alpha
+    value, empty = (shares @ judge(h, aims)[0] for h in (predictions, 0 * predictions))
+    return float(value), float(empty), float(gram.max() * coreset.weights.max() / rho)
 
 
 @dataclass(frozen=True)
@@ -306,15 +330,19 @@ def check(case):
     x, y, weights, outer = case.data()
     judge = None if outer is None else Dataset(*outer)
     context = Context(runtime=Runtime("cpu", case.dtype, threads=1))
-    size = min(case.size, int((weights > 0).sum()))
+    wanted = min(case.size, int((weights > 0).sum()))
     try:
-        coreset = selector.select(Dataset(x, y, weights), size, outer=judge, context=context)
+        coreset = selector.select(Dataset(x, y, weights), wanted, outer=judge, context=context)
     except NumericalError as error:
         return str(error)
-    value, empty = truth(case, coreset, x, y, weights, outer)
-    allowed = TOLERANCE[getattr(torch, case.dtype)] * max(value, FLOOR * empty)
+    value, empty, ratio = truth(case, coreset, x, y, weights, outer)
+    size = max(value, FLOOR * empty)
+    allowed = TOLERANCE[getattr(torch, case.dtype)] * size
     allowed += coreset.details.get("open_by", 0.0)  # what it says itself
-    assert allowed <= 1.1 * MOST_OPEN * max(value, FLOOR * empty)
+    assert allowed <= 1.1 * MOST_OPEN * size
+    if case.dtype == "float64" and case.loss == "squared" and case.kernel != "ntk":
+        # Closed forms of kernels that take no root of nearly nothing lose no more than this.
+        allowed = min(allowed, 1e-14 * (1 + ratio) * size)
     assert abs(coreset.objective - value) <= allowed, (coreset.objective, value, allowed)
     return None
 
@@ -359,9 +387,29 @@ TWINS = replace(
     twins=True,
     seed=1445,
 )
+#: Where k(x, x)/ρ is small nearly every digit is right, whatever has chosen the points.
+EASY = replace(PLAIN, kernel="rbf", scale=1.0)
+WAYS = (
+    EASY,
+    replace(EASY, kernel="linear"),
+    replace(EASY, outer_loss="cross-entropy"),
+    replace(EASY, rule="gain", judged=True),
+    replace(EASY, weights="learnt", inner_reg=100.0),
+    replace(EASY, weights="final", weighted=True, inner_reg=100.0),
+    replace(EASY, strategy="batches", inner_reg=PerPoint(1.0)),
+    *(replace(EASY, strategy=name) for name in ("simplex", "exchange", "elimination")),
+)
+
+
+def in_every_way(test):
+    """The test with these as examples."""
+    for case in WAYS:
+        test = example(case)(test)
+    return test
 
 
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@in_every_way
 # Each of these reported what was not so.
 @example(PLAIN)
 @example(replace(PLAIN, scale=1e3, inner_reg=1e-6))
@@ -378,6 +426,7 @@ def test_a_reported_objective_is_that_of_an_independent_fit(case):
 
 @pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@in_every_way
 @given(cases())
 def test_many_reported_objectives_are_those_of_independent_fits(case):
     check(case)
