@@ -165,9 +165,13 @@ def _batch_words(record: Record) -> str:
         accuracies = _and([f"{one['ridge']:.1f}" for one in found.values()])
         batches = _and([str(batch) for batch in found])
         parts.append(f"{spaced(count)} rows in batches of {batches}: {accuracies}")
-    shared = _batch_rows(record, 50_000)
-    least = min(one["shared"] for one in shared.values())
-    most = max(one["shared"] for batch, one in shared.items() if batch != record["batch"])
+    shared = [
+        one["shared"]
+        for count in (record["first"], 50_000)
+        for batch, one in _batch_rows(record, count).items()
+        if batch != record["batch"]
+    ]
+    least, most = min(shared), max(shared)
     span = f"{least:.0f}%" if round(least) == round(most) else f"{least:.0f} to {most:.0f}%"
     return f"""**Batches.** What is kept depends on how the stream is cut, what it is worth hardly (one order, {record["shown"]} kept). {". ".join(parts)}. {span} of the
 rows kept are the same as in batches of {record["batch"]}."""

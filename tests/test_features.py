@@ -391,7 +391,7 @@ def test_unsettled_maps_are_stored_too():
 
 def test_a_state_that_cannot_come_back_is_refused():
     values, arrays = stored(Embedded(network()).unit())
-    with pytest.raises(InputError, match="give module="):
+    with pytest.raises(InputError, match=r"give features=… \(or module=…\)"):
         restored(values, arrays)
     with pytest.raises(InputError, match="the weights it had then"):
         restored(values, arrays, network(seed=1))

@@ -1,12 +1,16 @@
 """What a memory by moments remembers, beside what the battery of all buffers asks."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+import torch
 
-from bicore import InputError, Runtime
+from bicore import InputError, NumericalError, Runtime
 from bicore.memory import MomentMemory
 from bicore.moments import Moments
-from bicore.moments.features import RandomReLU, Rows
+from bicore.moments.features import FeatureMap, RandomReLU, Rows
 from bicore.runtime import Context
 
 FEATURES = RandomReLU(width=48)
@@ -161,7 +165,7 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
         first.merge(other)
     apart = MomentMemory(12, FEATURES).update(x[:50], y[:50])
     before = apart.snapshot().ids.tolist()
-    with pytest.raises(InputError, match="map"):
+    with pytest.raises(InputError, match=r"settled on other features .* features=memory.settled"):
         apart.merge(fed(MomentMemory(12, FEATURES), 3 * x[300:], y[300:]))
     assert apart.snapshot().ids.tolist() == before
 
@@ -230,3 +234,141 @@ def test_what_turns_out_not_to_fit_is_named_and_changes_nothing():
         MomentMemory(5, RandomReLU(width=4000)).update(
             x[:50], y[:50], context=Context(runtime=Runtime(memory="10MB"))
         )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior": {np.int64(k): np.float32(1) for k in range(4)}},
+        {"prior": "equal", "half_life": np.int64(10)},
+    ],
+)
+def test_what_numpy_counts_in_is_saved_too(options, tmp_path):
+    x, y = stream()
+    memory = fed(MomentMemory(12, FEATURES, **options), x, y)
+    again = MomentMemory.load(memory.save(tmp_path / "memory.npz"))
+    assert not again.unlike(memory)
+    assert again.update(x[:50], y[:50]).snapshot().ids.tolist() == (
+        memory.update(x[:50], y[:50]).snapshot().ids.tolist()
+    )
+
+
+def test_classes_may_fade_away_or_never_come():
+    x, y = stream(n=3000)
+    fed(MomentMemory(12, Rows(), prior="equal", half_life=1.0), x, y)
+    others = y != 1
+    memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, 1: 0.5}), x[others], y[others])
+    assert memory.seen == others.sum()
+
+
+def test_a_row_too_large_to_be_summed_is_refused_and_the_memory_goes_on():
+    x, y = stream()
+    memory = MomentMemory(50, Rows()).update(x[:40], y[:40])
+    huge = x[40:45].copy()
+    huge[2] *= 1e200
+    with pytest.raises(NumericalError, match="row 2 has a feature of"):
+        memory.update(huge, y[40:45])
+    assert fed(memory, x[45:], y[45:]).position == 595
+
+
+def test_features_are_settled_once_there_are_some_rows():
+    x, y = stream(ordered=False)
+    x = x * 10.0 ** np.arange(-3, 3)
+    one_by_one, at_once = (
+        fed(MomentMemory(40, half_life=100.0), x[:300], y[:300], batch, np.linspace(1, 2, 300))
+        for batch in (1, 300)
+    )
+    first = MomentMemory(40).update(x[:5], y[:5])
+    assert first.settled is None
+    assert len(first.snapshot()) == 5
+    assert one_by_one.settled.reason == "table"
+    assert one_by_one.moments.weight == pytest.approx(at_once.moments.weight, rel=1e-12)
+    assert fed(MomentMemory(3), x[:10], y[:10], 1).settled is not None  # full before that
+
+
+def test_rows_that_wait_are_saved_and_merged(tmp_path):
+    x, y = stream()
+    features = FEATURES.settled(x)
+
+    def waiting(own):
+        return MomentMemory(40, features).update(x[own], y[own])
+
+    first = MomentMemory.load(waiting(slice(20)).save(tmp_path / "memory.npz"))
+    assert first.settled is None
+    for parts in ((20, 30), (20, 200), (200, 210)):
+        merged = waiting(slice(parts[0])).merge(waiting(slice(*parts)))
+        whole = fed(MomentMemory(40, features), x[: parts[1]], y[: parts[1]], batch=parts[1])
+        assert (merged.position, len(merged)) == (parts[1], len(whole))
+        if whole.moments is not None:
+            np.testing.assert_allclose(merged.moments.cross, whole.moments.cross, rtol=1e-12)
+    other = waiting(slice(20)).with_features(Rows())
+    assert fed(other, x[20:60], y[20:60]).moments.weight == 60
+
+
+def test_a_merged_stream_ages_as_if_it_came_afterwards():
+    x, y = stream()
+    features = FEATURES.settled(x)
+    first, second, whole = (
+        fed(MomentMemory(12, features, half_life=100.0), x[own], y[own])
+        for own in (slice(300), slice(300, 600), slice(600))
+    )
+    first.merge(second)
+    np.testing.assert_allclose(first.moments.cross, whole.moments.cross, rtol=1e-10)
+    assert first.moments.weight == pytest.approx(whole.moments.weight, rel=1e-12)
+
+
+def test_memories_that_settle_by_themselves_merge_by_one_map():
+    x, y = stream()
+    first = fed(MomentMemory(12), x[:300], y[:300])
+    with pytest.raises(InputError, match=r"features=memory\.settled"):
+        first.merge(fed(MomentMemory(12), 3 * x[300:], y[300:]))
+    with pytest.raises(InputError, match="other is a NoneType"):
+        first.merge(None)
+    first.merge(fed(MomentMemory(12, features=first.settled), x[300:], y[300:]))
+    assert first.moments.weight == 600
+
+
+def test_labels_of_text_may_be_named_by_numbers():
+    x, y = stream()
+    memory = fed(MomentMemory(12, Rows(), prior={0: 0.5, "1": 0.5}), x, y.astype(str))
+    np.testing.assert_allclose(memory.moments.shares(memory.prior), [0.5, 0.5, 0, 0])
+    with pytest.raises(InputError, match="neither 'stream', 'equal' nor shares"):
+        MomentMemory(12, prior=np.ones(3))
+
+
+@dataclass(frozen=True, eq=False)
+class Own(FeatureMap):
+    """A map of one's own: a function no file holds, and a scale taken from the first rows."""
+
+    function: Callable[[torch.Tensor], torch.Tensor]
+    scale: float | None = None
+
+    def settled(self, x):
+        return self if self.scale else Own(self.function, float(np.abs(x).max()))
+
+    @property
+    def width(self):
+        return 6
+
+    def features(self, x):
+        return self.function(x.double()) / self.scale
+
+
+def test_a_map_of_ones_own_is_given_anew(tmp_path):
+    x, y = stream()
+    memory = fed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
+    path = memory.save(tmp_path / "memory.npz")
+    with pytest.raises(InputError, match=r"a Own, a map of your own.* give features="):
+        MomentMemory.load(path)
+    again = MomentMemory.load(path, features=Own(torch.tanh))
+    assert again.settled.scale == memory.settled.scale
+    for one in (memory, again):
+        fed(one, x[300:], y[300:])
+    assert again.snapshot().ids.tolist() == memory.snapshot().ids.tolist()
+
+
+def test_a_name_may_have_a_width():
+    assert MomentMemory(12, "relu:64").map.width == 64
+    for wrong in ("rows:64", "relu:", "relu:many"):
+        with pytest.raises(InputError, match=f"features='{wrong}'.* 'relu:512'"):
+            MomentMemory(12, wrong)

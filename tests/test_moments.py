@@ -16,6 +16,10 @@ from bicore.moments.choosing import WAYS
 from bicore.moments.moments import check_room
 
 
+def targets():
+    return Moments.empty(7, classes=None, targets=1)
+
+
 def rows(n=60, width=7, classes=3, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, n)
@@ -131,16 +135,57 @@ class TestSums:
             (lambda m, x, y: m.with_rows(x, y[:4]), InputError, "4 labels for 60"),
             (lambda m, x, y: m + Moments.empty(7, map="other"), InputError, "map"),
             (lambda m, x, y: m + Moments.empty(6), InputError, "width"),
+            (lambda m, x, y: m + 1, InputError, "1 is a int; moments add to moments"),
+            (lambda m, x, y: Moments.empty(-1), InputError, "width=-1"),
+            (lambda m, x, y: m.with_rows(1e200 * x, y), NumericalError, "row .* scale the rows"),
+            (lambda m, x, y: m.with_rows(x, [np.nan, *y[1:]]), InputError, r"y\[0\] is not"),
+            (
+                lambda m, x, y: targets().with_rows(x, y * np.nan),
+                NumericalError,
+                "targets of row 0",
+            ),
+            (lambda m, x, y: targets().with_rows(x[:3], np.ones((2, 3))), InputError, "3 rows"),
+            (lambda m, x, y: Moments.empty(7, half_life="9"), InputError, "half_life='9'"),
             (lambda m, x, y: m + Moments.empty(7, classes=None), InputError, "classes"),
             (lambda m, x, y: m.outer(), InputError, "no rows"),
             (lambda m, x, y: m.with_rows(x, y).outer("equal"), InputError, "apart=True"),
             (lambda m, x, y: Moments.empty(7, half_life=0.0), InputError, "half_life=0.0"),
-            (lambda m, x, y: check_room(1000, 10, False, 10**6), MemoryLimitError, "at most 250"),
+            (lambda m, x, y: check_room(1000, 10, False, 10**6), MemoryLimitError, "at most 245"),
         ],
     )
     def test_what_does_not_fit_is_named(self, change, error, words):
         with pytest.raises(error, match=words):
             change(Moments.empty(7), *rows())
+
+    def test_no_rows_change_nothing(self):
+        known = Moments.empty(7).with_rows(*rows())
+        assert known.with_rows(np.empty((0, 7)), []) is known
+
+    def test_what_numpy_counts_in_is_saved_too(self, tmp_path):
+        known = Moments.empty(
+            np.int64(7), classes=np.arange(3), half_life=np.float32(50), apart=np.True_
+        ).with_rows(*rows())
+        again = Moments.load(known.save(tmp_path / "moments.npz"))
+        assert (again.classes, again.half_life) == ((0, 1, 2), 50.0)
+        np.testing.assert_array_equal(again.cross, known.cross)
+
+    def test_the_width_that_is_named_fits(self):
+        for outputs, apart in ((1, False), (50, False), (10, True)):
+            with pytest.raises(MemoryLimitError) as error:
+                check_room(5000, outputs, apart, 10**8)
+            fits = int(str(error.value).split("at most ")[1].split()[0])
+            check_room(fits, outputs, apart, 10**8)
+            with pytest.raises(MemoryLimitError):
+                check_room(fits + 1, outputs, apart, 10**8)
+
+    def test_a_class_that_has_faded_away_is_as_one_that_never_came(self):
+        x, y = rows(n=200)
+        moments = Moments.empty(7, apart=True, half_life=1.0).with_rows(x[y == 0], y[y == 0])
+        for _ in range(8):
+            moments = moments.with_rows(x[y == 1], y[y == 1])
+        outer = moments.outer("equal")
+        assert np.isfinite(outer.second).all()
+        np.testing.assert_allclose(moments.shares("equal"), [0, 1])
 
 
 class TestCandidates:

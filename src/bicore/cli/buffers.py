@@ -147,4 +147,6 @@ def _of_merge_reduce(buffer: Any) -> Story | None:
     return Story(f"slots stand for {buffer.levels} chunks", {"levels": buffer.levels})
 
 
+#: Buffers whose story is not known with the first row.
+LATE = ("moments",)
 _STORIES = {"moments": _of_moments, "merge-reduce": _of_merge_reduce}

@@ -12,7 +12,7 @@ import numpy as np
 
 from bicore._version import __version__
 from bicore.cli.answering import Written, command
-from bicore.cli.buffers import story_of
+from bicore.cli.buffers import LATE, story_of
 from bicore.cli.progress import bar
 from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Provenance
@@ -58,6 +58,7 @@ class Run:
     update_seconds: float = 0.0
     #: The mark of the rows being fed, and the position at which it holds.
     _coming: tuple[int, dict[str, Any]] = (-1, {})
+    _noted: bool = False
 
     @property
     def rate(self) -> float | None:
@@ -129,6 +130,7 @@ class Run:
         except BicoreError:
             if unsaved:  # rows of a pipe that count already may never come again
                 self.store.save(self.buffer)
+            tell(f"  {self.buffer.position} rows count and are saved; a run goes on after them")
             raise
         except KeyboardInterrupt:
             self._settle()
@@ -163,10 +165,14 @@ class Run:
                 tell(f"  going on after {self.buffer.position} rows")
         if not self.buffer.position:
             return False
+        if not self._noted:
+            self._noted = True
+            for note in self.flow.notes:
+                tell(f"  {note}")
         story = story_of(self.name, self.buffer)
-        for note in (*self.flow.notes, *([story.words] if story and story.settled else [])):
-            tell(f"  {note}")
-        return True
+        if story and story.settled:
+            tell(f"  {story.words}")
+        return story is not None or self.name not in LATE
 
     def speed(self) -> str:
         """Rows a second in words."""

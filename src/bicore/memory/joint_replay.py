@@ -116,7 +116,7 @@ class JointReplay(Rehearsal):
         data = Dataset(x, y, weight, extra=extra)
         columns[TASK] = np.full(len(data), self._count)
         self.memory.update(data.x, data.y, data.weight, extra=columns, context=context)
-        self.memory.mark = {"tasks": self._count + 1}
+        self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
         self._renew(self._by_task())
 
     def _by_task(self) -> list[Dataset]:
@@ -145,6 +145,7 @@ class JointReplay(Rehearsal):
         Path
             The file.
         """
+        self.memory.mark = {**self.memory.mark, "passes": self._passes}
         return self.memory.save(path)
 
     def state_dict(self) -> dict[str, Any]:
@@ -207,6 +208,7 @@ class JointReplay(Rehearsal):
         found = cls.__new__(cls)
         Rehearsal.__init__(found, memory.capacity, memory.seed)
         found.memory = memory
+        found._passes = int(memory.mark.get("passes", 0))
         if memory.kept is not None:
             if memory.kept.extra is None or TASK not in memory.kept.extra:
                 raise InputError(

@@ -15,7 +15,16 @@ from bicore.errors import InputError
 from bicore.memory.merging import Merging
 from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
-from bicore.moments.moments import Moments, Outer, Prior, aged, as_shares, check_room
+from bicore.moments.moments import (
+    Moments,
+    Outer,
+    Prior,
+    aged,
+    as_half_life,
+    as_shares,
+    check_room,
+    plain,
+)
 from bicore.runtime import Context
 
 #: ρ as a share of the mean of ‖φ‖²; decided on streams made of sets of the battery that were kept
@@ -24,6 +33,9 @@ SHARE = 0.1
 #: New rows that are chosen from at a time, unless the capacity is larger: a batch that is larger is
 #: looked at in parts.
 LEAST_PART = 128
+#: Rows that are waited for before features are settled, while there is room for all of them: of one
+#: row nobody can tell an embedding from a table.
+FIRST = 32
 #: Directions that stand in for labels where a stream has none.
 DIRECTIONS = 10
 #: Priors that have a name.
@@ -89,13 +101,14 @@ class MomentMemory(Merging):
         self.inner_reg = _as_share(inner_reg)
         self.prior = _as_prior(prior)
         #: As JSON holds it: labels may be numbers.
-        self._stored_prior = self.prior if prior in NAMED else [*dict(prior).items()]  # type: ignore[arg-type]
-        self.needs_labels = prior != "stream"
-        self.half_life = half_life
+        self._stored_prior = (
+            self.prior if isinstance(self.prior, str) else [list(one) for one in self.prior.items()]
+        )
+        self.needs_labels = self.prior != "stream"
+        self.half_life = as_half_life(half_life)
         self.map = as_feature_map(features, seed=self.seed)
         #: The map as it was given and as it was settled, as a state file holds them.
         self._stored_maps = [stored(self.map)]
-        Moments.empty(0, half_life=half_life)  # refuses a half-life that is none
         #: Known once the first rows came.
         self.settled: FeatureMap | None = None
         self.moments: Moments | None = None
@@ -126,6 +139,16 @@ class MomentMemory(Merging):
             )
 
     def _take(self, batch: Dataset, context: Context) -> None:
+        if self.settled is None:
+            batch = self._followed_by(batch)
+            if len(batch) < FIRST and len(batch) <= self.capacity:
+                self.kept = batch  # with weights of their own, to be counted once there are more
+                return
+            self.kept = None
+        self._take_in(batch, context)
+
+    def _take_in(self, batch: Dataset, context: Context) -> None:
+        """Count rows, and choose."""
         if self.settled is None:
             self._settle(batch, context)
         features = self._features_of(batch.x, context)
@@ -257,7 +280,9 @@ class MomentMemory(Merging):
     ) -> Self:
         """Take in what another memory of the same kind has seen.
 
-        Moments add, and the rows are chosen from those of both.
+        Moments add, those here aged by the rows seen there where there is a half-life, and the rows
+        are chosen from those of both. Features that are settled on first rows must be the same:
+        begin one memory, and build the others with ``features=memory.settled``.
 
         Parameters
         ----------
@@ -279,7 +304,14 @@ class MomentMemory(Merging):
         InputError
             Where the two are not built alike; nothing has changed then.
         """
+        if not isinstance(other, MomentMemory):
+            raise InputError(
+                f"other is a {type(other).__name__}; a MomentMemory merges with another one."
+            )
         changed = self.unlike(other)
+        if self.settled is not None and other.settled is not None:
+            self._check_maps(other.settled)
+            changed = [name for name in changed if name != "features"]
         if changed:
             raise InputError(
                 f"other has another {', '.join(changed)}; two memories merge when they are built "
@@ -287,6 +319,15 @@ class MomentMemory(Merging):
             )
         self._follow(other, offset, context)
         return self
+
+    def _check_maps(self, other: FeatureMap) -> None:
+        assert self.settled is not None
+        if not self.settled.like(other):
+            raise InputError(
+                f"other has settled on other features ({other.identity}, here "
+                f"{self.settled.identity}), by its own first rows; begin one memory, and build the "
+                "others with features=memory.settled."
+            )
 
     def with_features(
         self,
@@ -336,36 +377,52 @@ class MomentMemory(Merging):
         )
         made.position, made.counted, made.seen = self.position, self.counted, self.seen
         made.mark = dict(self.mark)
-        if self.kept is not None and self.moments is not None:
+        if self.moments is None:
+            made.kept = self.kept  # rows that wait
+        elif self.kept is not None:
             # What has faded stays faded, and does not fade once more as it is counted again.
             weight = np.full(len(self), self.moments.weight / len(self))
             context = context or Context()
             with context.runtime.applied():
-                made._take(self.snapshot().with_columns(weight=weight), context)
+                made._take_in(self.snapshot().with_columns(weight=weight), context)
             assert made.moments is not None
             made.moments = replace(made.moments, half_life=self.half_life)
         made.half_life = self.half_life
         return made
 
     def _absorb(self, other: Self, moved: int, context: Context) -> None:
-        if other.kept is None or other.moments is None:
+        if other.kept is None:
             return  # what it has seen counts for nothing, but has its place
+        rows = other.kept.with_columns(ids=other.kept.ids + moved)
+        if other.moments is None:
+            self._take(rows, context)  # they wait there
+            return
         assert other._features is not None
         if self.moments is None:
-            self._load_own(*other._own())
-            self._features = None
-        else:
-            self.moments = self.moments + other.moments
-            self._products = None
-            own, others = self._origin, other._origin
-            if own is not None and (others is None or not np.array_equal(own, others)):
-                raise InputError(
-                    "other began with other targets, and theirs are measured from their first "
-                    "rows; load both from one memory that has seen some rows."
-                )
-        rows = other.kept.with_columns(ids=other.kept.ids + moved)
+            self._begin_like(other, context)
+        own, others = self._origin, other._origin
+        if own is not None and (others is None or not np.array_equal(own, others)):
+            raise InputError(
+                "other began with other targets, and theirs are measured from their first "
+                "rows; load both from one memory that has seen some rows."
+            )
         assert self.moments is not None
+        if self.half_life is not None:  # its stream comes after this one
+            self.moments = self.moments.scaled(2.0 ** (-other.counted / self.half_life))
+        self.moments = self.moments + other.moments
+        self._products = None
         self._choose(rows, other._features, self._outer(self.moments))
+
+    def _begin_like(self, other: Self, context: Context) -> None:
+        """What another memory has settled on, with nothing counted but the rows that wait here."""
+        waiting = self.kept
+        self._load_own(*other._own())
+        assert self.moments is not None
+        self.moments = self.moments.scaled(0.0)
+        self._features = self._products = None
+        if waiting is not None:
+            self._features = self._features_of(waiting.x, context)
+            self.moments = self._counted(self._features, waiting, context)
 
     # State.
 
@@ -404,7 +461,8 @@ class MomentMemory(Merging):
             self._origin = self._spread = self._features = self._directions = None
             self._products = None
             return
-        self.settled = restored(values["settled"], _named("map.", arrays), self.map.network())
+        network = self.map.network()
+        self.settled = restored(values["settled"], _named("map.", arrays), network, self.map)
         self._stored_maps = [self._stored_maps[0], stored(self.settled)]
         self.moments = Moments.restored(values["moments"], _named("moments.", arrays))
         own = _named("own.", arrays)
@@ -452,7 +510,7 @@ class MomentMemory(Merging):
                     f"{given.identity}); give the map it was built with."
                 )
         prior = configuration.pop("prior")
-        configuration["prior"] = prior if prior in NAMED else dict(prior)
+        configuration["prior"] = prior if isinstance(prior, str) else dict(prior)
         if configuration["inner_reg"] is None:
             configuration["inner_reg"] = "auto"
         return cls(features=given, **configuration)._loaded(path, head, arrays)
@@ -480,7 +538,7 @@ def _as_share(inner_reg: Any) -> float | None:
 
 
 def _as_prior(prior: Any) -> Prior:
-    if prior in NAMED:
-        return str(prior)
+    if isinstance(prior, str) and prior in NAMED:
+        return prior
     as_shares(prior, ())  # refuses what are no shares
-    return dict(prior)
+    return {plain(label): float(share) for label, share in prior.items()}

@@ -143,7 +143,9 @@ def _checked(rows: Candidates) -> Candidates:
     """The same; what the steps add up to is held against a fit from nothing."""
     fitted = rows.refit()
     off = abs(fitted - rows.objective)
-    if not off <= DRIFT * max(rows.outer.constant, abs(fitted)):
+    # where only one class counts the empty model has no loss, and rows of others still have targets
+    size = float(np.einsum("ij,ij->", rows.targets, rows.targets)) / len(rows.targets)
+    if not off <= DRIFT * max(rows.outer.constant, abs(fitted), size):
         raise NumericalError(
             f"the objective of {rows.inside.sum()} rows is {fitted:.6g}, and its steps add up to "
             f"{rows.objective:.6g}; raise inner_reg (ridge={rows.ridge:.3g}), or scale the rows."

@@ -10,6 +10,7 @@ and A, B, c and N = Σ v add up over batches, files, processes and machines.
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from bicore.state import FORMAT, damaged, read_state, write_state
 
 #: Bytes of a float64.
 NUMBER = 8
+#: A class that has faded to less than this is as one that never came: its mean could not be had.
+GONE = 1e-100
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]
 
@@ -102,7 +105,8 @@ class Moments:
     """Sums over rows from which the loss of every linear model on them can be had.
 
     A value: rows and other moments are added by making another one. Sums are in float64 whatever
-    the rows; order and split do not matter beyond rounding.
+    the rows; order and split do not matter beyond rounding. With a half-life rows fade by those
+    that follow them in ``with_rows``, and a sum is that of two streams that end at the same time.
 
     Parameters
     ----------
@@ -184,20 +188,19 @@ class Moments:
         InputError
             Where a parameter is out of its range.
         """
-        if half_life is not None and not _positive(half_life):
-            raise InputError(
-                f"half_life={half_life!r} is not a positive number of rows; give one, or None to "
-                "forget nothing."
-            )
+        width, targets = (
+            _count(name, value) for name, value in (("width", width), ("targets", targets))
+        )
+        half_life = as_half_life(half_life)
         if apart and classes is None:
             raise InputError("apart=True keeps classes apart, and rows with targets have none.")
-        known = None if classes is None else tuple(classes)
+        known = None if classes is None else tuple(plain(label) for label in classes)
         columns = targets if known is None else len(known)
         groups = len(known) if apart and known is not None else 1
         second = tuple(_square(width) for _ in range(groups))
         counts = np.zeros(1 if known is None else len(known))
         cross = np.zeros((width, columns))
-        return cls(width, second, cross, counts, 0.0, known, apart, half_life, map)
+        return cls(width, second, cross, counts, 0.0, known, bool(apart), half_life, map)
 
     @property
     def weight(self) -> float:
@@ -249,12 +252,28 @@ class Moments:
         InputError
             Where rows do not fit.
         NumericalError
-            Where features are not finite.
+            Where features or targets are not finite, or too large to be summed.
         """
         rows = self._rows(features)
+        if not len(rows):
+            return self
         weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
         faded, weights = aged(weights, self.half_life)
-        return (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
+            found._check_sums(rows)
+        return found
+
+    def _check_sums(self, rows: Array) -> None:
+        """One row too large for a sum of squares would be in it for ever."""
+        sums = (self.constant, self.cross.sum(), *(one.trace() for one in self.second))
+        if not np.isfinite(sums).all():
+            place = int(np.abs(rows).max(1).argmax())
+            raise NumericalError(
+                f"with these rows the moments are not finite: row {place} has a feature of "
+                f"{np.abs(rows[place]).max():.3g}; scale the rows or their weights, or drop that "
+                "one."
+            )
 
     def _rows(self, features: Any) -> Array:
         rows = np.ascontiguousarray(features, dtype=np.float64)
@@ -272,13 +291,15 @@ class Moments:
 
     def _plus(self, rows: Array, y: Any, weights: Array) -> Moments:
         if self.classes is None:
-            targets = np.zeros((len(rows), 0)) if y is None else np.asarray(y, dtype=np.float64)
-            return self._plus_targets(rows, targets.reshape(len(rows), -1), weights)
+            return self._plus_targets(rows, _targets(y, len(rows)), weights)
         if y is None:
             raise InputError("y is missing, and these moments have classes; give labels.")
         labels = np.asarray(y).reshape(-1).tolist()
         if len(labels) != len(rows):
             raise InputError(f"y has {len(labels)} labels for {len(rows)} rows.")
+        missing = [place for place, label in enumerate(labels) if label != label]
+        if missing:
+            raise InputError(f"y[{missing[0]}] is not a number; give every row a label.")
         wider = self.with_classes(labels)
         assert wider.classes is not None
         number = {label: place for place, label in enumerate(wider.classes)}
@@ -381,6 +402,8 @@ class Moments:
         )
 
     def _check_alike(self, other: Moments) -> None:
+        if not isinstance(other, Moments):
+            raise InputError(f"{other!r} is a {type(other).__name__}; moments add to moments.")
         for name in ("map", "width", "apart", "half_life"):
             own, others = getattr(self, name), getattr(other, name)
             if own != others:
@@ -434,7 +457,7 @@ class Moments:
             share = 1.0 / self.weight
             return Outer(second, share * self.cross, share * self.constant, share)
         shares = self.shares(prior)
-        each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > 0)
+        each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > GONE)
         second = _square(self.width)
         for factor, own in zip(each, self.second, strict=True):
             if factor:
@@ -442,7 +465,7 @@ class Moments:
         return Outer(second, self.cross * each, float(each @ self.counts))
 
     def shares(self, prior: Prior = "stream") -> Array:
-        """How much each class counts; those that never came do not.
+        """How much each class counts; those that never came, or have faded away, do not.
 
         Parameters
         ----------
@@ -465,7 +488,7 @@ class Moments:
             raise InputError(
                 f"prior={prior!r} needs moments of classes kept apart; make them with apart=True."
             )
-        present = self.counts > 0
+        present = self.counts > GONE
         shares = as_shares(prior, self.classes) * present
         if not shares.sum() > 0:
             seen = ", ".join(
@@ -584,10 +607,10 @@ def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
 
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     """How much each class counts under a prior; checked against the labels it names."""
-    if prior == "equal":
+    if isinstance(prior, str) and prior == "equal":
         return np.ones(len(classes))
     try:
-        given = {label: float(share) for label, share in prior.items()}  # type: ignore[union-attr]
+        given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError):
         raise InputError(
             f"prior={prior!r} is neither 'stream', 'equal' nor shares by label; write for example "
@@ -599,7 +622,10 @@ def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
             f"prior={prior!r} has no shares that are numbers >= 0 with a positive sum; give each "
             "class a share."
         )
-    return np.array([given.get(label, 0.0) for label in classes])
+    # a command reads 0 where labels are text
+    by_text = {str(label): share for label, share in given.items()}
+    found = [given.get(label, by_text.get(label, 0.0)) for label in classes]
+    return np.array(found, dtype=np.float64)
 
 
 def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
@@ -607,18 +633,59 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
     needed = 2 * Moments.room(width, outputs, apart)
     if needed > limit:
         groups = outputs if apart else 1
-        fits = int((limit / (2 * NUMBER * groups)) ** 0.5)
+        # groups·p² + outputs·p numbers, twice
+        room = limit / (2 * NUMBER)
+        fits = int(((outputs**2 + 4 * groups * room) ** 0.5 - outputs) / (2 * groups))
         raise MemoryLimitError(
             f"moments of {width} features need {needed / 1e6:.0f} MB, twice {groups} × {width}² "
-            f"numbers, and the limit is {limit / 1e6:.0f} MB; take at most {fits} features, or "
-            "raise the limit."
+            f"numbers, and the limit is {limit / 1e6:.0f} MB; take at most {fits} features, such "
+            f"as features='relu:{fits}', or raise the limit."
         )
+
+
+def as_half_life(value: Any) -> float | None:
+    """A positive number of rows, or None; checked."""
+    if value is None:
+        return None
+    if not _positive(value):
+        raise InputError(
+            f"half_life={value!r} is not a positive number of rows; give one, or None to forget "
+            "nothing."
+        )
+    return float(value)
+
+
+def plain(value: Any) -> Any:
+    """A label as Python has it, which a state file can hold."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"{name}={value!r} is no whole number from 0 on.")
+    return number
+
+
+def _targets(y: Any, count: int) -> Array:
+    """Targets of so many rows, a column each; none where there are none."""
+    targets = np.zeros((count, 0)) if y is None else np.asarray(y, dtype=np.float64)
+    if targets.ndim == 0 or len(targets) != count:
+        raise InputError(f"y has shape {targets.shape} for {count} rows.")
+    targets = targets.reshape(count, -1)
+    bad = np.flatnonzero(~np.isfinite(targets).all(1))
+    if len(bad):
+        raise NumericalError(f"the targets of row {bad[0]} are not finite; drop that row.")
+    return targets
 
 
 def _positive(value: Any) -> bool:
     """Whether it is a finite number above zero; a truth value is none."""
     try:
-        return value is not True and 0 < float(value) < math.inf
+        return not isinstance(value, bool | str | bytes) and 0 < float(value) < math.inf
     except (TypeError, ValueError):
         return False
 

@@ -36,6 +36,8 @@ FEATURES: dict[str, Callable[..., FeatureMap]] = {
     "laplace": partial(RandomFourier, kind="laplace"),
     "nystrom": Nystrom,
 }
+#: Those that draw as many features as they are asked for.
+DRAWN = ("relu", "convolutions", "pooled", "fourier", "laplace")
 
 
 def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
@@ -44,7 +46,8 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     Parameters
     ----------
     value : str, FeatureMap or torch.nn.Module
-        A name of ``FEATURES``, a map, or a module whose embedding is meant.
+        A name of ``FEATURES``, also with a width behind it ("relu:512"); a map; or a module whose
+        embedding is meant.
     seed : int
         Of what a map made here draws.
 
@@ -61,8 +64,8 @@ def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
     Examples
     --------
     >>> from bicore.moments.features import as_feature_map
-    >>> as_feature_map("relu", seed=3).seed
-    3
+    >>> as_feature_map("relu", seed=3).seed, as_feature_map("relu:512").width
+    (3, 512)
     """
     return _made(value, seed)
 
@@ -87,9 +90,17 @@ def _(value: nn.Module, seed: int) -> FeatureMap:
 
 @_made.register
 def _(value: str, seed: int) -> FeatureMap:
-    if value not in FEATURES:
+    name, colon, width = value.partition(":")
+    if name not in FEATURES:
         raise unknown_name("features", value, FEATURES)
-    return FEATURES[value](seed=seed)
+    if not colon:
+        return FEATURES[name](seed=seed)
+    if name not in DRAWN or not width.isdigit():
+        raise InputError(
+            f"features={value!r}: a name may have a width behind it where features are drawn, such "
+            f"as 'relu:512'; that is {', '.join(DRAWN)}."
+        )
+    return FEATURES[name](width=int(width), seed=seed)
 
 
 @_made.register

@@ -1,7 +1,8 @@
 """Feature maps as values and arrays, without pickle: what a state file takes, and back.
 
 A map is the values of its fields; maps and kernels within it are taken apart in the same way. What
-is drawn from a seed is drawn again.
+is drawn from a seed is drawn again. Of a map of one's own a file holds the fields as far as it can:
+the map is given anew, and what is left of it comes from there.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def stored(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def restored(
-    values: Mapping[str, Any], arrays: Mapping[str, Array], module: nn.Module | None = None
+    values: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    module: nn.Module | None = None,
+    given: FeatureMap | None = None,
 ) -> FeatureMap:
     """The map that :func:`stored` took apart.
 
@@ -101,6 +105,8 @@ def restored(
         As it gave them.
     module : torch.nn.Module, optional
         The network of an :class:`Embedded` map, whose weights are not stored.
+    given : FeatureMap, optional
+        The map that the user gave anew, where it is of a class of their own.
 
     Returns
     -------
@@ -123,7 +129,7 @@ def restored(
             "this NumPy draws other random numbers from a seed than the one that the features were "
             "stored under; use that version."
         )
-    found: FeatureMap = _put_together(values["map"], arrays, module)
+    found: FeatureMap = _put_together(values["map"], arrays, Given(module, given))
     if found.identity != values["identity"]:
         raise InputError(
             f"the features stored as {values['identity']} cannot be made by this version of "
@@ -141,6 +147,8 @@ def _draws() -> list[float]:
 @singledispatch
 def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
     """A value as JSON; arrays go by their place."""
+    if isinstance(value, FeatureMap) and type(value) not in _NAMES:
+        return _own_taken_apart(value, place, arrays)
     if type(value) not in _NAMES:
         raise InputError(
             f"{place} is a {type(value).__name__}, which no state file holds; use maps and kernels "
@@ -151,6 +159,19 @@ def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
         for one in dataclasses.fields(value)
     }
     return {"kind": _NAMES[type(value)], "fields": fields}
+
+
+def _own_taken_apart(value: FeatureMap, place: str, arrays: dict[str, Array]) -> Any:
+    """A map of a class of one's own, which is given anew."""
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(value):
+        if not one.init:
+            continue
+        try:
+            fields[one.name] = _taken_apart(getattr(value, one.name), f"{place}.{one.name}", arrays)
+        except InputError:  # a function, say
+            fields[one.name] = {"kind": "left"}
+    return {"kind": "own", "name": type(value).__name__, "fields": fields}
 
 
 @_taken_apart.register(type(None))
@@ -190,22 +211,39 @@ def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
     return {"kind": "module"}  # which is given anew
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What no state file holds, and is given anew."""
+
+    module: nn.Module | None
+    map: FeatureMap | None
+
+    def named(self, name: str) -> FeatureMap | None:
+        """The map of that class, or the one within it."""
+        found: Any = self.map
+        while found is not None and type(found).__name__ != name:
+            found = getattr(found, "map", None)
+        return found if isinstance(found, FeatureMap) else None
+
+
 @singledispatch
-def _put_together(value: Any, arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
+def _put_together(value: Any, arrays: Mapping[str, Array], given: Given) -> Any:
     """The value that :func:`_taken_apart` saw."""
     return value
 
 
 @_put_together.register(list)
-def _(value: list[Any], arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
-    return tuple(_put_together(part, arrays, module) for part in value)
+def _(value: list[Any], arrays: Mapping[str, Array], given: Given) -> Any:
+    return tuple(_put_together(part, arrays, given) for part in value)
 
 
 @_put_together.register(dict)
-def _(value: dict[str, Any], arrays: Mapping[str, Array], module: nn.Module | None) -> Any:
+def _(value: dict[str, Any], arrays: Mapping[str, Array], given: Given) -> Any:
     match value["kind"]:
         case "module":
-            return module
+            return given.module
+        case "own":
+            return _own_put_together(value, arrays, given)
         case "array":
             return arrays[value["place"]]
         case "tensor":
@@ -216,8 +254,23 @@ def _(value: dict[str, Any], arrays: Mapping[str, Array], module: nn.Module | No
             f"the state holds a map of kind {value['kind']!r}, which this version does not know; "
             "use the one that wrote it."
         )
-    fields = {name: _put_together(part, arrays, module) for name, part in value["fields"].items()}
+    fields = {name: _put_together(part, arrays, given) for name, part in value["fields"].items()}
     return _embedded(**fields) if kind is Embedded else kind(**fields)
+
+
+def _own_put_together(value: dict[str, Any], arrays: Mapping[str, Array], given: Given) -> Any:
+    """The user's own map, settled as it was then; its class, and what was left, is as given."""
+    own = given.named(value["name"])
+    if own is None:
+        raise InputError(
+            f"the features are a {value['name']}, a map of your own, which no state file holds; "
+            "give features=… as it was."
+        )
+    fields = {
+        name: getattr(own, name) if part == {"kind": "left"} else _put_together(part, arrays, given)
+        for name, part in value["fields"].items()
+    }
+    return type(own)(**fields)
 
 
 def _embedded(module: nn.Module | None, digest: str, **fields: Any) -> Embedded:
@@ -225,7 +278,7 @@ def _embedded(module: nn.Module | None, digest: str, **fields: Any) -> Embedded:
     if module is None:
         raise InputError(
             f"the features are the embedding of a module (fingerprint {digest}), whose weights are "
-            "not stored; give module=…."
+            "not stored; give features=… (or module=…) as it was."
         )
     found = Embedded(module, **fields)
     if found.digest != digest:
