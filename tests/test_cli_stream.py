@@ -565,4 +565,8 @@ def test_what_cannot_be_read_is_named_and_the_rows_before_it_count(bicore, tmp_p
     assert result.returncode == 2, result.stderr
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
-    assert state_files(tmp_path, "s", 130) == (text.count("\n") > 130)
+    held = state_files(tmp_path, "s", 130)
+    assert held == (text.count("\n") > 130)
+    if name == "no JSON":  # and without --quiet how many they are
+        again = bicore("stream", "-", *words, "--state", "t", cwd=tmp_path, input=text)
+        assert "130 rows count and are saved" in again.stderr

@@ -67,8 +67,8 @@ def stream(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="moments: what rows are compared in: auto (default), rows, relu, convolutions, "
-            "pooled, fourier, laplace, nystrom.",
+            help="moments: what rows are compared in, with relu:512 in so many features: auto "
+            "(default), rows, relu, convolutions, pooled, fourier, laplace, nystrom.",
         ),
     ] = None,
     rule: Annotated[

@@ -130,7 +130,8 @@ class Run:
         except BicoreError:
             if unsaved:  # rows of a pipe that count already may never come again
                 self.store.save(self.buffer)
-            tell(f"  {self.buffer.position} rows count and are saved; a run goes on after them")
+            if self.buffer.position and not quiet:
+                tell(f"  {self.buffer.position} rows count and are saved; a run goes on after them")
             raise
         except KeyboardInterrupt:
             self._settle()
