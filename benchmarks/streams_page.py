@@ -277,6 +277,7 @@ def moments_speed(record: Record) -> str:
         [
             f"{one['features']} features, p = {one['width']}",
             f"{one['rows_a_second']:.0f} ({one['rows_a_wall_second']:.0f})",
+            str(one["aim"]),
             f"{one['median_ms_first_tenth']:.1f}",
             f"{one['median_ms_last_tenth']:.1f}",
             f"{one['state_bytes'][0] / 1e6:.2f} / {one['state_bytes'][1] / 1e6:.2f} MB",
@@ -294,7 +295,14 @@ def moments_speed(record: Record) -> str:
         for name in one["ms"]
     ]
     threads = cases[0]["threads"]
-    head = ["stream", "rows a second", "ms an update, first tenth", "last tenth", "held, then"]
+    head = [
+        "stream",
+        "rows a second",
+        "aim",
+        "ms an update, first tenth",
+        "last tenth",
+        "held, then",
+    ]
     return f"""**Moment memories.** {told(record)} 100 rows kept by elimination, random ReLU features, {threads}
 thread{"s" if threads > 1 else ""}, the processor's own seconds (in brackets those of the clock, on a machine with other work); what a
 memory holds after a tenth of the stream and at its end.

@@ -841,3 +841,14 @@ def test_methods_that_draw_or_fit_networks_refuse_what_a_model_said():
         BatchBALD().select(data, 2, context=said)
     with pytest.raises(InputError, match="needs the module itself, which it fits"):
         NetworkSelector().select(data, 2, context=said)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_classes_in_turn_are_other_points_with_another_seed(shuffled):
+    """Also where the same seed has shuffled them before."""
+    found = set()
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(60) if shuffled else np.arange(60)
+        data = Dataset(np.zeros((60, 1)), np.arange(60)[order] % 3)
+        found.add(tuple(sorted(order[ClassBalanced().select(data, 6, rng=seed).indices])))
+    assert len(found) == 5

@@ -60,7 +60,7 @@ class ClassBalanced(PlainSelector):
         codes = job.classes().values
         rng = np.random.default_rng(job.seed)
         count = int(codes.max()) + 1
-        rank = rng.permutation(len(codes))
+        rank = _random_rank(rng, len(codes))
         priority = rng.permutation(count)
         growth.take_all(_in_rounds(growth, codes, rank, priority))
 
@@ -177,7 +177,7 @@ class Stratified(PlainSelector):
         pruned = by_difficulty[cut:]
         codes = np.full(len(difficulty), self.strata)  # one beyond the last: those left out
         codes[kept] = _strata(difficulty[kept], self.strata)
-        rank = np.random.default_rng(job.seed).permutation(len(difficulty))
+        rank = _random_rank(np.random.default_rng(job.seed), len(difficulty))
         sizes = np.bincount(codes, minlength=self.strata + 1)
         # The largest strata go first in a round: they are the ones that take what does not divide.
         priority = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")
@@ -224,6 +224,15 @@ def _take_highest(growth: Growth, values: Array) -> None:
     """Highest first; values that differ by rounding only go by id."""
     scale = float(np.abs(values).max()) or 1.0
     growth.take_all(np.argsort(-np.round(values / scale, DIGITS), kind="stable"))
+
+
+def _random_rank(rng: np.random.Generator, count: int) -> Array:
+    """The place of every point in a random order.
+
+    Not a permutation read as ranks: of points that the same seed has shuffled before, those of the
+    lowest rank would then be the same with every seed.
+    """
+    return np.argsort(rng.permutation(count))
 
 
 def _in_rounds(growth: Growth, codes: Array, rank: Array, priority: Array) -> Array:
