@@ -102,7 +102,7 @@ class MomentMemory(Merging):
         self.prior = _as_prior(prior)
         #: As JSON holds it: labels may be numbers.
         self._stored_prior = (
-            self.prior if isinstance(self.prior, str) else [list(one) for one in self.prior.items()]
+            self.prior if self.prior in NAMED else [list(one) for one in dict(self.prior).items()]  # type: ignore[arg-type]
         )
         self.needs_labels = self.prior != "stream"
         self.half_life = as_half_life(half_life)
@@ -304,7 +304,7 @@ class MomentMemory(Merging):
         InputError
             Where the two are not built alike; nothing has changed then.
         """
-        if not isinstance(other, MomentMemory):
+        if not hasattr(other, "settled"):
             raise InputError(
                 f"other is a {type(other).__name__}; a MomentMemory merges with another one."
             )
@@ -510,7 +510,7 @@ class MomentMemory(Merging):
                     f"{given.identity}); give the map it was built with."
                 )
         prior = configuration.pop("prior")
-        configuration["prior"] = prior if isinstance(prior, str) else dict(prior)
+        configuration["prior"] = prior if prior in NAMED else dict(prior)
         if configuration["inner_reg"] is None:
             configuration["inner_reg"] = "auto"
         return cls(features=given, **configuration)._loaded(path, head, arrays)
@@ -538,7 +538,7 @@ def _as_share(inner_reg: Any) -> float | None:
 
 
 def _as_prior(prior: Any) -> Prior:
-    if isinstance(prior, str) and prior in NAMED:
-        return prior
+    if str(prior) in NAMED:
+        return str(prior)
     as_shares(prior, ())  # refuses what are no shares
     return {plain(label): float(share) for label, share in prior.items()}

@@ -402,7 +402,7 @@ class Moments:
         )
 
     def _check_alike(self, other: Moments) -> None:
-        if not isinstance(other, Moments):
+        if not hasattr(other, "counts"):
             raise InputError(f"{other!r} is a {type(other).__name__}; moments add to moments.")
         for name in ("map", "width", "apart", "half_life"):
             own, others = getattr(self, name), getattr(other, name)
@@ -607,7 +607,7 @@ def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
 
 def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
     """How much each class counts under a prior; checked against the labels it names."""
-    if isinstance(prior, str) and prior == "equal":
+    if str(prior) == "equal":
         return np.ones(len(classes))
     try:
         given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
@@ -657,7 +657,8 @@ def as_half_life(value: Any) -> float | None:
 
 def plain(value: Any) -> Any:
     """A label as Python has it, which a state file can hold."""
-    return value.item() if isinstance(value, np.generic) else value
+    item = getattr(value, "item", None)  # of NumPy's
+    return value if item is None else item()
 
 
 def _count(name: str, value: Any) -> int:
@@ -685,7 +686,7 @@ def _targets(y: Any, count: int) -> Array:
 def _positive(value: Any) -> bool:
     """Whether it is a finite number above zero; a truth value is none."""
     try:
-        return not isinstance(value, bool | str | bytes) and 0 < float(value) < math.inf
+        return value is not True and bool(0 < value < math.inf)
     except (TypeError, ValueError):
         return False
 

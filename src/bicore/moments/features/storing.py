@@ -147,8 +147,6 @@ def _draws() -> list[float]:
 @singledispatch
 def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
     """A value as JSON; arrays go by their place."""
-    if isinstance(value, FeatureMap) and type(value) not in _NAMES:
-        return _own_taken_apart(value, place, arrays)
     if type(value) not in _NAMES:
         raise InputError(
             f"{place} is a {type(value).__name__}, which no state file holds; use maps and kernels "
@@ -161,8 +159,11 @@ def _taken_apart(value: Any, place: str, arrays: dict[str, Array]) -> Any:
     return {"kind": _NAMES[type(value)], "fields": fields}
 
 
-def _own_taken_apart(value: FeatureMap, place: str, arrays: dict[str, Array]) -> Any:
-    """A map of a class of one's own, which is given anew."""
+@_taken_apart.register(FeatureMap)
+def _(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    """A map of bicore, or of a class of one's own, which is given anew."""
+    if type(value) in _NAMES:
+        return _taken_apart.dispatch(object)(value, place, arrays)
     fields: dict[str, Any] = {}
     for one in dataclasses.fields(value):
         if not one.init:
@@ -223,7 +224,7 @@ class Given:
         found: Any = self.map
         while found is not None and type(found).__name__ != name:
             found = getattr(found, "map", None)
-        return found if isinstance(found, FeatureMap) else None
+        return found  # type: ignore[no-any-return]
 
 
 @singledispatch
