@@ -33,6 +33,7 @@ def section(record: dict[str, Any]) -> str:
     first = _mean(drawn[10_000], "accuracy_first")
     gained = _mean(drawn[50_000][:1], "accuracy") - _mean(drawn[10_000], "accuracy")
     seeds = len(drawn[50_000])
+    samples = len({row["seed"] for row in rows if row["method"] == "uniform"})
     blocks = record["kernel"]
     pairs, seconds = (sum(one[name] for one in blocks) for name in ("pairs", "seconds"))
     return f"""### From all 50 000 images
@@ -41,7 +42,7 @@ def section(record: dict[str, Any]) -> str:
 
 The slope of a candidate needs its column of all images, three hours of a GPU for all of them. Here the kernel is seen from
 {record["landmarks"]} landmarks, the uniform sample: points are chosen and weighted in its Nyström features, from 250 random candidates a step after ten
-random points; the regression on them is by the kernel itself. Percent of all {spaced(record["tested"])} test images: the coreset of all images with {seeds} seeds, uniform samples with two
+random points; the regression on them is by the kernel itself. Percent of all {spaced(record["tested"])} test images: the coreset of all images with {seeds} seeds, uniform samples with {samples}
 (mean ± standard error), that of 10 000 with one. {pairs / 1e6:.1f} million pairs took
 {seconds:.0f} s.
 

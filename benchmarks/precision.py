@@ -2,11 +2,11 @@
 
     python -m benchmarks precision --data DIR --device cuda --rows ROWS.jsonl --record
 
-*SplitCIFAR-10*: the coreset's row, at 40 epochs a task where the table has 400: a
-step in float32 takes fourteen times as long. *SplitMNIST*: the run of the table that float32
-changed most, the coreset with β = 1000 and seed 1, trained by itself and with other draws of
-dropout, in both precisions. ``--protocol cifar`` or ``mnist`` runs one of them, ``--seeds`` so many
-of each. Rows are written as they come, and a rerun makes what is missing.
+*SplitCIFAR-10*: the coreset's row, at 40 epochs a task where the table has 400: products in float32
+take much longer. *SplitMNIST*: the run of the table that float32 changed most, the coreset with
+β = 1000 and seed 1, trained by itself and with other draws of dropout, in both precisions.
+``--protocol cifar`` or ``mnist`` runs one of them, ``--seeds`` so many of each. Rows are written as
+they come, and a rerun makes what is missing.
 """
 
 from __future__ import annotations

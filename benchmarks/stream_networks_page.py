@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.common import table
 from experiments.methods import FRESH, GSS_ROW
-from experiments.tables import Cell, cells, gathered, welch
+from experiments.tables import Cell, cells, gathered, less, welch
 
 #: Where networks learn along a stream of images.
 STREAMS = ("cifar-streaming", "cifar-imbalanced")
@@ -77,18 +77,12 @@ deviation over five seeds, or as many as stand in brackets.
 
 {table(["memory", "stream", 'imbalanced stream (moments: `prior="equal"`)'], lines)}
 {_chosen_words(streams)} `"pooled"` is a deep random network, for a GPU. On the imbalanced stream the
-first row less `MergeReduce` is {_less(streams[1], *IMBALANCED)}. The embedding of a network in training forgets: after each change what was seen before is known by the
+first row less `MergeReduce` is {less(*(streams[1][key] for key in IMBALANCED))}. The embedding of a network in training forgets: after each change what was seen before is known by the
 rows kept alone (`with_features`). [All rows](reproduction_appendix.md); `python -m experiments run cifar-streaming cifar-imbalanced --device cuda`.
 
 {_mnist_words()}
 
 {_task_words()}"""
-
-
-def _less(stream: dict[str, Cell], ours: str, other: str) -> str:
-    """A difference of means with its interval."""
-    gap, half = welch(stream[ours].measured, stream[other].measured)
-    return f"{gap:+.1f} ± {half:.1f}"
 
 
 def _chosen_words(streams: Sequence[dict[str, Cell]]) -> str:
@@ -130,11 +124,11 @@ def _task_words() -> str:
         cell.row.key: cell for cell in cells("cifar-normalised", gathered("cifar-normalised"))
     }
     ours, *others = (f"{key}, BatchNorm" for key in NORMALISED)
-    less = [_less(normalised, ours, other) for other in others]
+    gaps = [less(normalised[ours], normalised[other]) for other in others]
     return f"""**Tasks.** `JointReplay(capacity)` chooses over all tasks at once by their moments, `ReplayMemory` a share for each. Networks that
 rehearse 100 rows, percent of test points: {"; ".join(told)}.
-SplitCIFAR-10 with 200 rows and a ResNet-18 with BatchNorm: `JointReplay(features="convolutions")` {normalised[ours].mean:.1f} ± {normalised[ours].std:.1f} ({normalised[ours].seeds} seeds), {less[0]}
-against uniform samples and {less[1]} against the paper's coreset."""
+SplitCIFAR-10 with 200 rows and a ResNet-18 with BatchNorm: `JointReplay(features="convolutions")` {normalised[ours].mean:.1f} ± {normalised[ours].std:.1f} ({normalised[ours].seeds} seeds), {gaps[0]}
+against uniform samples and {gaps[1]} against the paper's coreset."""
 
 
 def _network_cell(stream: dict[str, Cell], key: str) -> str:

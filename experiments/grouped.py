@@ -33,8 +33,12 @@ class Grouped(nn.GroupNorm):
         if maps.dtype == torch.bfloat16 and group_kernels.covered(maps):
             found: Tensor = Rectified.apply(maps, added, self.weight, self.bias, self.num_groups)
             return found
-        normal = self(maps)
-        return F.relu(normal if added is None else normal + added)
+        return summed(self(maps), added)
+
+
+def summed(maps: Tensor, added: Tensor | None) -> Tensor:
+    """The ReLU of maps and of what is added to them."""
+    return F.relu(maps if added is None else maps + added)
 
 
 class Rectified(torch.autograd.Function):

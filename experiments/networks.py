@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from experiments.grouped import Grouped
+from experiments.grouped import Grouped, summed
 from experiments.trunk import Trunk
 
 #: By which CIFAR-10's channels come standardised.
@@ -135,8 +135,7 @@ def rectified(norm: nn.Module, maps: Tensor, added: Tensor | None = None) -> Ten
     """The ReLU of maps that are normalised, and of what is added to them."""
     if isinstance(norm, Grouped):
         return norm.rectified(maps, added)
-    normal = norm(maps)
-    return F.relu(normal if added is None else normal + added)
+    return summed(norm(maps), added)
 
 
 class Block(nn.Module):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.catalogue import EXPERIMENTS
-from experiments.tables import Cell, welch
+from experiments.tables import Cell, less
 
 NOTES: dict[str, str] = json.loads(Path(__file__).with_name("notes.json").read_text())
 _DIFFERENCE = re.compile(r"\{([^{}|]+) \| ([^{}|]+?)(?: \| (\d+))?\}")
@@ -27,8 +27,7 @@ def _told(name: str, found: Sequence[Cell], match: re.Match[str]) -> str:
     first, second = (_cells(name, found, match[place], match[3]) for place in (1, 2))
     if not (first and second):
         return "not measured"  # by these records
-    value, half = welch(first[0].measured, second[0].measured)
-    return f"{value:+.1f} ± {half:.1f}"
+    return less(first[0], second[0])
 
 
 def _cells(name: str, found: Sequence[Cell], key: str, memory: str | None) -> list[Cell]:

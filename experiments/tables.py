@@ -69,6 +69,12 @@ def welch(ours: Measured, theirs: Measured) -> tuple[float, float]:
     return contrast([(1, ours), (-1, theirs)])
 
 
+def less(first: Cell, second: Cell) -> str:
+    """The mean of one row less that of another, with its interval."""
+    value, half = welch(first.measured, second.measured)
+    return f"{value:+.1f} ± {half:.1f}"
+
+
 def contrast(terms: Sequence[tuple[int, Measured]]) -> tuple[float, float]:
     """A sum of means with signs, and the half-width of its 95% interval after Welch and
     Satterthwaite."""

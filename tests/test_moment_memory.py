@@ -372,3 +372,13 @@ def test_a_name_may_have_a_width():
     for wrong in ("rows:64", "relu:", "relu:many"):
         with pytest.raises(InputError, match=f"features='{wrong}'.* 'relu:512'"):
             MomentMemory(12, wrong)
+
+
+def test_rows_that_could_never_be_counted_do_not_wait():
+    x, y = stream()
+    memory = MomentMemory(50, Rows()).update(x[:5], y[:5])
+    with pytest.raises(NumericalError, match="row 5 has a feature of"):
+        memory.update(1e200 * x[5:6], y[5:6])
+    with pytest.raises(InputError, match=r"channels, height, width|images"):
+        MomentMemory(50, "convolutions").update(x[:5], y[:5])
+    assert fed(memory, x[5:], y[5:]).moments.weight == 600

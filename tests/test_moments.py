@@ -137,7 +137,11 @@ class TestSums:
             (lambda m, x, y: m + Moments.empty(6), InputError, "width"),
             (lambda m, x, y: m + 1, InputError, "1 is a int; moments add to moments"),
             (lambda m, x, y: Moments.empty(-1), InputError, "width=-1"),
-            (lambda m, x, y: m.with_rows(1e200 * x, y), NumericalError, "row .* scale the rows"),
+            (
+                lambda m, x, y: m.with_rows(1e200 * x, y),
+                NumericalError,
+                "row .* scale rows, targets",
+            ),
             (lambda m, x, y: m.with_rows(x, [np.nan, *y[1:]]), InputError, r"y\[0\] is not"),
             (
                 lambda m, x, y: targets().with_rows(x, y * np.nan),

@@ -117,6 +117,11 @@ def story_of(name: str, buffer: Any) -> Story | None:
     return None if tell is None else tell(buffer)
 
 
+def has_story(name: str) -> bool:
+    """Whether a buffer will have something to say, now or once it has settled."""
+    return name in _STORIES
+
+
 #: Reasons of a map that was chosen, in words.
 _LOOKS = {
     "image": "images",
@@ -147,6 +152,4 @@ def _of_merge_reduce(buffer: Any) -> Story | None:
     return Story(f"slots stand for {buffer.levels} chunks", {"levels": buffer.levels})
 
 
-#: Buffers whose story is not known with the first row.
-LATE = ("moments",)
 _STORIES = {"moments": _of_moments, "merge-reduce": _of_merge_reduce}

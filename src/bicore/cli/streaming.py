@@ -12,7 +12,7 @@ import numpy as np
 
 from bicore._version import __version__
 from bicore.cli.answering import Written, command
-from bicore.cli.buffers import LATE, story_of
+from bicore.cli.buffers import has_story, story_of
 from bicore.cli.progress import bar
 from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Provenance
@@ -173,7 +173,7 @@ class Run:
         story = story_of(self.name, self.buffer)
         if story and story.settled:
             tell(f"  {story.words}")
-        return story is not None or self.name not in LATE
+        return story is not None or not has_story(self.name)
 
     def speed(self) -> str:
         """Rows a second in words."""

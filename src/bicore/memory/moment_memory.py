@@ -139,13 +139,15 @@ class MomentMemory(Merging):
             )
 
     def _take(self, batch: Dataset, context: Context) -> None:
-        if self.settled is None:
-            batch = self._followed_by(batch)
-            if len(batch) < FIRST and len(batch) <= self.capacity:
-                self.kept = batch  # with weights of their own, to be counted once there are more
-                return
-            self.kept = None
-        self._take_in(batch, context)
+        if self.settled is not None:
+            self._take_in(batch, context)
+            return
+        rows = self._followed_by(batch)
+        self.kept = None
+        self._take_in(rows, context)  # refuses at once what could never be counted
+        if len(rows) < FIRST and len(rows) <= self.capacity:
+            self._load_own({"settled": None}, {})
+            self.kept = rows  # with weights of their own, to be counted once there are more
 
     def _take_in(self, batch: Dataset, context: Context) -> None:
         """Count rows, and choose."""

@@ -271,7 +271,7 @@ class Moments:
             place = int(np.abs(rows).max(1).argmax())
             raise NumericalError(
                 f"with these rows the moments are not finite: row {place} has a feature of "
-                f"{np.abs(rows[place]).max():.3g}; scale the rows or their weights, or drop that "
+                f"{np.abs(rows[place]).max():.3g}; scale rows, targets or weights, or drop that "
                 "one."
             )
 
