@@ -89,7 +89,7 @@ PARTS = {
         methods=tuple(name for name in METHODS if name not in QUADRATIC),
         # ten settings of a logistic head on 5000 rows take minutes
         judges=(RidgeJudge(Linear()),),
-        largest={"bilevel": 500},
+        largest={},
     ),
 }
 

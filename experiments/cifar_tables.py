@@ -164,7 +164,7 @@ def normalised_plans() -> list[Plan[ContinualRow]]:
         facts = {"network": network, "epochs": NORMALISED_EPOCHS, "recalibrated": shared}
         for key, way in ways.items():
             row = _row(f"{key}, {network.normalised}", **way, **facts)
-            plans.append(Plan(Table.NORMALISED, row, LOWER))
+            plans.append(Plan(Table.NORMALISED, row, LOWER, () if shared else HIGHER))
     embedded = _row(
         "Coreset, its embedding as the proxy, BatchNorm",
         ByEmbedding(),
