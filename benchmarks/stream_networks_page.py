@@ -45,8 +45,9 @@ NETWORKS = {
 #: On the imbalanced stream, our first row and the paper's.
 IMBALANCED = ("Moments, equal prior, pooled random features", "Coreset")
 
-#: Tasks of a network with BatchNorm: our row, and those that it is compared with.
+#: Tasks of networks that are normalised: our row, those that it is compared with, and the ways.
 NORMALISED = ("Joint moments, random convolutions", "Uniform sampling", "Coreset")
+WAYS = ("BatchNorm", "GroupNorm")
 #: Streams of MNIST with memories of three sizes: our row, the others, and the tables that hold them,
 #: with one optimiser for the whole stream and with a fresh one a batch.
 OTHERS = ("CBRS", GSS_ROW, "ExStream")
@@ -120,15 +121,22 @@ def _task_words() -> str:
             for label, key in shown
         )
         told.append(f"{problem}: {', '.join(means)}")
-    normalised = {
-        cell.row.key: cell for cell in cells("cifar-normalised", gathered("cifar-normalised"))
-    }
-    ours, *others = (f"{key}, BatchNorm" for key in NORMALISED)
-    gaps = [less(normalised[ours], normalised[other]) for other in others]
     return f"""**Tasks.** `JointReplay(capacity)` chooses over all tasks at once by their moments, `ReplayMemory` a share for each. Networks that
 rehearse 100 rows, percent of test points: {"; ".join(told)}.
-SplitCIFAR-10 with 200 rows and a ResNet-18 with BatchNorm: `JointReplay(features="convolutions")` {normalised[ours].mean:.1f} ± {normalised[ours].std:.1f} ({normalised[ours].seeds} seeds), {gaps[0]}
-against uniform samples and {gaps[1]} against the paper's coreset."""
+SplitCIFAR-10 with 200 rows and a normalised ResNet-18, `JointReplay(features="convolutions")`: {_normalised_words()}."""
+
+
+def _normalised_words() -> str:
+    found = {cell.row.key: cell for cell in cells("cifar-normalised", gathered("cifar-normalised"))}
+    told = []
+    for way in WAYS:
+        ours, uniform, coreset = (found[f"{key}, {way}"] for key in NORMALISED)
+        told.append(
+            f"with {way} {ours.mean:.1f} ± {ours.std:.1f} ({ours.seeds} seeds), "
+            f"{less(ours, uniform)} against uniform samples and {less(ours, coreset)} against the "
+            "paper's coreset"
+        )
+    return "; ".join(told)
 
 
 def _network_cell(stream: dict[str, Cell], key: str) -> str:

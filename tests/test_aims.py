@@ -203,3 +203,18 @@ def test_where_rows_are_many_exchanges_that_nobody_asked_for_have_few_passes(mon
     assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes is None
     monkeypatch.setattr(open_choices, "MANY", 30)
     assert chosen.settled(Dataset(x, y > 0), 5).strategy.passes == open_choices.PASSES_OF_MANY
+
+
+def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monkeypatch):
+    from bicore.selectors import open_choices
+
+    x, y = points()
+    data = Dataset(x, y > 0)
+    chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
+    monkeypatch.setattr(open_choices, "MOST_EXCHANGING", len(x) * 5**2)
+    assert chosen.settled(data, 5).strategy.name == "exchange"
+    assert chosen.settled(data, 6).strategy.name == "greedy"
+    assert "exchanges" in chosen.select(data, 5).details
+    assert "exchanges" not in chosen.select(data, 6).details
+    asked = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
+    assert "exchanges" in asked.select(data, 6).details

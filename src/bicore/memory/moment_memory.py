@@ -15,16 +15,9 @@ from bicore.errors import InputError
 from bicore.memory.merging import Merging
 from bicore.moments.choosing import WAYS, as_way
 from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
-from bicore.moments.moments import (
-    Moments,
-    Outer,
-    Prior,
-    aged,
-    as_half_life,
-    as_shares,
-    check_room,
-    plain,
-)
+from bicore.moments.given import Prior, aged, as_half_life, as_shares, plain
+from bicore.moments.moments import Moments, check_room
+from bicore.moments.outer import Outer
 from bicore.runtime import Context
 
 #: ρ as a share of the mean of ‖φ‖²; decided on streams made of sets of the battery that were kept

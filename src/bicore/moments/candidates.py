@@ -17,7 +17,7 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.moments.moments import Outer
+from bicore.moments.outer import Outer
 from bicore.runtime.threads import wide
 
 #: Terms that are kept aside before the matrices are made up to date.

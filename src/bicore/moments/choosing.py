@@ -9,7 +9,7 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import NumericalError, unknown_name
 from bicore.moments.candidates import Candidates
-from bicore.moments.moments import Outer
+from bicore.moments.outer import Outer
 
 #: Values closer than this share of the largest are one: the earlier row stays, or joins.
 TIE = 1e-10

@@ -9,8 +9,6 @@ and A, B, c and N = Σ v add up over batches, files, processes and machines.
 
 from __future__ import annotations
 
-import math
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +19,16 @@ import numpy as np
 
 from bicore.data import Array, as_weights
 from bicore.errors import InputError, MemoryLimitError, NumericalError
+from bicore.moments.given import (
+    Prior,
+    aged,
+    as_columns,
+    as_half_life,
+    as_shares,
+    plain,
+    whole_count,
+)
+from bicore.moments.outer import Outer
 from bicore.runtime.threads import wide
 from bicore.state import FORMAT, damaged, read_state, write_state
 
@@ -28,76 +36,6 @@ from bicore.state import FORMAT, damaged, read_state, write_state
 NUMBER = 8
 #: A class that has faded to less than this is as one that never came: its mean could not be had.
 GONE = 1e-100
-#: A class prior: of the rows that were counted, equal shares, or shares by label.
-Prior = str | Mapping[Any, float]
-
-
-@dataclass(frozen=True, eq=False)
-class Outer:
-    """An objective of linear models: means of moments under some class prior.
-
-    Parameters
-    ----------
-    second : array (p, p)
-        A up to the factor ``share``; only the lower triangle is read. Fortran order.
-    cross : array (p, C)
-        B = Σ v φyᵀ/N.
-    constant : float
-        The loss of the empty model, c = Σ v‖y‖²/N.
-    share : float
-        A is ``share * second``: a matrix of p² numbers is not copied to be divided.
-
-    Examples
-    --------
-    >>> outer = Moments.empty(1, classes=("a",)).with_rows([[2.0], [0.0]], ["a", "a"]).outer()
-    >>> outer.loss(np.array([[0.5]]))
-    0.5
-    """
-
-    second: Array
-    cross: Array
-    constant: float
-    share: float = 1.0
-
-    @property
-    def energy(self) -> float:
-        """The mean of ‖φ‖²."""
-        return self.share * float(np.trace(self.second))
-
-    def times(self, features: Array) -> Array:
-        """The product of features with A.
-
-        Parameters
-        ----------
-        features : array (n, p)
-            Rows.
-
-        Returns
-        -------
-        array (n, p)
-            ΦA.
-        """
-        from scipy.linalg import blas  # not before it is needed: importing it takes time
-
-        with wide(float(len(features)) * self.second.size):
-            product: Array = blas.dsymm(self.share, self.second, features.T, lower=1)
-        return product.T
-
-    def loss(self, model: Array) -> float:
-        """The mean loss of a linear model on everything that was counted.
-
-        Parameters
-        ----------
-        model : array (p, C)
-            Its weights.
-
-        Returns
-        -------
-        float
-            It is tr WᵀAW − 2 tr WᵀB + c.
-        """
-        quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
-        return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +127,7 @@ class Moments:
             Where a parameter is out of its range.
         """
         width, targets = (
-            _count(name, value) for name, value in (("width", width), ("targets", targets))
+            whole_count(name, value) for name, value in (("width", width), ("targets", targets))
         )
         half_life = as_half_life(half_life)
         if apart and classes is None:
@@ -291,7 +229,7 @@ class Moments:
 
     def _plus(self, rows: Array, y: Any, weights: Array) -> Moments:
         if self.classes is None:
-            return self._plus_targets(rows, _targets(y, len(rows)), weights)
+            return self._plus_targets(rows, as_columns(y, len(rows)), weights)
         if y is None:
             raise InputError("y is missing, and these moments have classes; give labels.")
         labels = np.asarray(y).reshape(-1).tolist()
@@ -597,37 +535,6 @@ class Moments:
         )
 
 
-def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
-    """What earlier rows count for after these, and what these count for themselves."""
-    if half_life is None:
-        return 1.0, weights
-    ages = np.arange(len(weights) - 1, -1, -1)
-    return 2.0 ** (-len(weights) / half_life), weights * 2.0 ** (-ages / half_life)
-
-
-def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
-    """How much each class counts under a prior; checked against the labels it names."""
-    if str(prior) == "equal":
-        return np.ones(len(classes))
-    try:
-        given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
-    except (AttributeError, TypeError, ValueError):
-        raise InputError(
-            f"prior={prior!r} is neither 'stream', 'equal' nor shares by label; write for example "
-            "{'cat': 0.3, 'dog': 0.7}."
-        ) from None
-    bad = [label for label, share in given.items() if not (np.isfinite(share) and share >= 0)]
-    if bad or not sum(given.values()) > 0:
-        raise InputError(
-            f"prior={prior!r} has no shares that are numbers >= 0 with a positive sum; give each "
-            "class a share."
-        )
-    # a command reads 0 where labels are text
-    by_text = {str(label): share for label, share in given.items()}
-    found = [given.get(label, by_text.get(label, 0.0)) for label in classes]
-    return np.array(found, dtype=np.float64)
-
-
 def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
     """Refuse moments beyond a memory limit, with the width that fits."""
     needed = 2 * Moments.room(width, outputs, apart)
@@ -641,54 +548,6 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
             f"numbers, and the limit is {limit / 1e6:.0f} MB; take at most {fits} features, such "
             f"as features='relu:{fits}', or raise the limit."
         )
-
-
-def as_half_life(value: Any) -> float | None:
-    """A positive number of rows, or None; checked."""
-    if value is None:
-        return None
-    if not _positive(value):
-        raise InputError(
-            f"half_life={value!r} is not a positive number of rows; give one, or None to forget "
-            "nothing."
-        )
-    return float(value)
-
-
-def plain(value: Any) -> Any:
-    """A label as Python has it, which a state file can hold."""
-    item = getattr(value, "item", None)  # of NumPy's
-    return value if item is None else item()
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"{name}={value!r} is no whole number from 0 on.")
-    return number
-
-
-def _targets(y: Any, count: int) -> Array:
-    """Targets of so many rows, a column each; none where there are none."""
-    targets = np.zeros((count, 0)) if y is None else np.asarray(y, dtype=np.float64)
-    if targets.ndim == 0 or len(targets) != count:
-        raise InputError(f"y has shape {targets.shape} for {count} rows.")
-    targets = targets.reshape(count, -1)
-    bad = np.flatnonzero(~np.isfinite(targets).all(1))
-    if len(bad):
-        raise NumericalError(f"the targets of row {bad[0]} are not finite; drop that row.")
-    return targets
-
-
-def _positive(value: Any) -> bool:
-    """Whether it is a finite number above zero; a truth value is none."""
-    try:
-        return value is not True and bool(0 < value < math.inf)
-    except (TypeError, ValueError):
-        return False
 
 
 def _square(width: int) -> Array:

@@ -21,7 +21,8 @@ from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.moments.choosing import improve
 from bicore.moments.features import Rows, as_feature_map
-from bicore.moments.moments import Moments, Outer, check_room
+from bicore.moments.moments import Moments, check_room
+from bicore.moments.outer import Outer
 from bicore.picking import as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
