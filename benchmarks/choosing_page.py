@@ -119,7 +119,7 @@ trained on the picks. [All tables](battery.md).
 * **Kernel**: Laplace after its best scaling, unless another one predicts held-out points better by a fifth of its error; beyond 20 000 rows
   linear has this place. The Laplace kernel assumes least, and its points served linear models, trees, neighbours and networks alike.
 * **Search**: for classes greedy by the gradient, then exchanges until none helps (three passes beyond 20 000 rows, none
-  where rows × points² exceed 10¹¹: 1400 of 50 000); for targets greedy by the exact gain.
+  where rows × points² exceed 10¹¹, from 1415 of 50 000 on); for targets greedy by the exact gain.
 * **Labels that are doubted**: points that the others clearly deny are not chosen, and a note says how many. Targets are the mean of the
   point's own and of what the others say, and the coreset has to predict the leading components of the inputs too: a few extreme targets
   would fit a proxy best and mislead every local model.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bicore import RBF, BilevelSelector, Dataset, InputError, Runtime
+from bicore import RBF, BilevelSelector, Dataset, InputError, Runtime, select
 from bicore.bilevel import aims
 from bicore.bilevel.aims import Smoothed
 from bicore.bilevel.prepare import Room, prepare
@@ -210,11 +210,17 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
 
     x, y = points()
     data = Dataset(x, y > 0)
+    monkeypatch.setattr(open_choices, "MOST_WORK", len(x) * 5**2)
     chosen = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="auto")
-    monkeypatch.setattr(open_choices, "MOST_EXCHANGING", len(x) * 5**2)
-    assert chosen.settled(data, 5).strategy.name == "exchange"
-    assert chosen.settled(data, 6).strategy.name == "greedy"
-    assert "exchanges" in chosen.select(data, 5).details
-    assert "exchanges" not in chosen.select(data, 6).details
+    few, many = (chosen.select(data, size) for size in (5, 6))
+    assert "exchanges" in few.details
+    assert "exchanges" not in many.details
+    assert "exchanges: none" in many.provenance.notes[-1]
     asked = BilevelSelector(kernel=KERNEL, inner_reg=0.1, strategy="exchange")
     assert "exchanges" in asked.select(data, 6).details
+    # what is held for exchanges is not asked for either
+    assert chosen.settled(data, 6).strategy.effort(6, len(x), len(x)).held == 0
+    # a size that was not known at first is held to the same
+    auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
+    assert len(auto) > 5
+    assert "exchanges" not in auto.details

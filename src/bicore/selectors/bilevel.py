@@ -299,9 +299,7 @@ class BilevelSelector(Selector):
         context: Context | None = None,
     ) -> Coreset:
         need_labels(self, data)
-        available = int((data.weights > 0).sum())
-        count = as_size(size, available)
-        decided = self._decided(data, count)
+        decided = self._decided(data)
         if decided is not self:
             return decided.select(
                 data, size, outer=outer, initial=initial, rng=rng, context=context
@@ -309,6 +307,8 @@ class BilevelSelector(Selector):
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
+        available = int((data.weights > 0).sum())
+        count = as_size(size, available)
         start = as_start(initial, data, count)
         room = self.room(self.strategy.grown(count, available), len(data))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
@@ -539,7 +539,7 @@ class BilevelSelector(Selector):
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
         'linear'
         """
-        decided = self._decided(data, size)
+        decided = self._decided(data)
         kernel = decided.proxy.settled(data, size, begun).kernel
         return decided if kernel is decided.kernel else replace(decided, kernel=kernel)
 
@@ -573,14 +573,14 @@ class BilevelSelector(Selector):
             return False
         return True
 
-    def _decided(self, data: Dataset, size: int) -> BilevelSelector:
-        """With rule, strategy and targets chosen where that is left to the data, for this size."""
+    def _decided(self, data: Dataset) -> BilevelSelector:
+        """With rule, strategy and targets chosen where that is left to the data."""
         choices = self._choices
         if not choices.open:
             return self
         classes = targets_of(self.proxy, data, None)[0].classes is not None
         all_scored = self.candidates is None and self.first is First.BEST
-        wanted = best(classes, len(data), size, all_scored)
+        wanted = best(classes, len(data), all_scored)
         return self._with(choices.settled(wanted, self._allows))
 
     def judged_by(

@@ -18,10 +18,10 @@ from bicore.bilevel.strategies.growing import Greedy
 
 #: Where rows are many, exchanges that nobody asked for end after so many passes over them.
 PASSES_OF_MANY = 3
-#: The time of exchanges grows with the rows and the square of the points chosen: beyond so much,
-#: some five minutes on one core, they are not made unasked. Greedy selection grows with one power
-#: less, and with that many points there is little left to gain.
-MOST_EXCHANGING = 10**11
+#: Rows times the square of the points chosen, with which the time of exchanges grows: beyond so
+#: much, some minutes on one core, they are not made unasked. Greedy selection grows with one
+#: power less.
+MOST_WORK = 10**11
 #: What is settled, in this order: a strategy must go with the targets, a rule with both.
 NAMES = ("targets", "strategy", "rule")
 
@@ -59,13 +59,12 @@ class Choices:
 PAPER = Choices(Given(), Greedy(), Gradient())
 
 
-def best(classes: bool, rows: int, size: int, all_scored: bool) -> Choices:
-    """What served best, for classes or targets, so many rows of which ``size`` are chosen, and
-    where every point is scored at every step, the first one too."""
+def best(classes: bool, rows: int, all_scored: bool) -> Choices:
+    """What served best, for classes or targets, so many rows, and where every point is scored at
+    every step, the first one too."""
     if not classes:
         return Choices(Smoothed(), Greedy(), Gain())
     passes = None if rows <= MANY else PASSES_OF_MANY
-    exchanging = all_scored and rows * size**2 <= MOST_EXCHANGING
-    strategy = Exchange(passes=passes) if exchanging else Greedy()
+    strategy = Exchange(passes=passes, work=MOST_WORK) if all_scored else Greedy()
     # what a proxy says of a clear label would be less than the label
     return Choices(Smoothed(share=0.0), strategy, Gradient())

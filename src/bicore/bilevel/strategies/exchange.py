@@ -60,6 +60,9 @@ class Exchange(Refining):
         A swap must lower the objective by more than this share of it.
     passes : int, optional
         The most passes over all pairs; by default as many as it takes.
+    work : int, optional
+        Where rows times the square of the points chosen exceed this, no exchanges are made, and a
+        note says so.
 
     Examples
     --------
@@ -74,6 +77,7 @@ class Exchange(Refining):
     rounds: int | None = None
     tolerance: float = 1e-6
     passes: int | None = None
+    work: int | None = None
 
     name = "exchange"
     exact = True
@@ -82,6 +86,7 @@ class Exchange(Refining):
         for name, value, words in (
             ("rounds", self.rounds, "the most swaps"),
             ("passes", self.passes, "the most passes"),
+            ("work", self.work, "rows times points squared"),
         ):
             if value is not None:
                 whole_number(
@@ -94,6 +99,8 @@ class Exchange(Refining):
             )
 
     def effort(self, taken: int, points: int, outer: int) -> Effort:
+        if self._too_much(taken, points):
+            return Effort()
         width = min(shortlist(taken, points), points)
         passes = USUAL_PASSES if self.passes is None else min(self.passes, USUAL_PASSES)
         swaps = USUAL_SWAPS * taken if self.rounds is None else min(self.rounds, taken)
@@ -108,6 +115,20 @@ class Exchange(Refining):
             pairs=passes * width**2,
             reads=passes * points * taken * READS_A_PAIR + swaps * outer * taken,
         )
+
+    def _too_much(self, taken: int, points: int) -> bool:
+        return self.work is not None and points * taken**2 > self.work
+
+    def assemble(self, assembly: Assembly) -> Ending:
+        rows = len(assembly.ranks)
+        if not self._too_much(assembly.size, rows):
+            return super().assemble(assembly)
+        assembly.details["strategy"] = repr(self)
+        assembly.notes.append(
+            f"exchanges: none, for {assembly.size} points of {rows} they would take long "
+            "(strategy='exchange' makes them)"
+        )
+        return assembly.grow()
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
         work = _Exchanges(assembly, points, self)
