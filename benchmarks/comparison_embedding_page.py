@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from benchmarks.common import read_record, table, told
+from benchmarks.comparison_embedding import QUADRATIC
 from bicore.comparison.records import Row
 from bicore.comparison.statistics import Entry, paired_difference, scored, summarise
 from bicore.selectors.registry import METHODS
@@ -112,7 +113,8 @@ def _fractions(part: dict[str, Any]) -> str:
     many = f"up to {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     return f"""### All {part["pool"]} rows, DeepCore's fractions, {many}
 
-A ridge head; without ± one seed was run, which tells nothing apart; † has fewer seeds than others of its column. Methods whose time
-grows with the square of the rows are not run on all of them; – is not run yet.
+A ridge head; † has fewer seeds than others of its column. Seeds shuffle the same rows: a method that draws nothing chooses almost the
+same ones with each. `{OURS}` exchanges points up to 1% and is greedy beyond ([choosing](choosing.md)). Not run, because their time grows
+with the square of the rows or of the points chosen: {", ".join(f"`{name}`" for name in QUADRATIC)}.
 
 {_table(rows, sizes, sizes[0], heads)}"""

@@ -86,8 +86,8 @@ def text() -> str:
     return f"""# Methods, side by side
 
 First on MNIST, then on [a frozen embedding of CIFAR-10](#cifar-10-through-a-frozen-network-linear-heads){comparison_images_page.link()}. On MNIST stand
-{len(findings.methods) - len(record["peers"])} of our {len(METHODS) - 1} methods and {len(record["peers"])} of three other libraries; `v-design`, `a-design` and `reconstruction` came later and
-are on {comparison_images_page.apart()} alone.
+{len(findings.methods) - len(record["peers"])} of our {len(METHODS)} methods and {len(record["peers"])} of three other libraries; today's `bilevel`, `v-design`, `a-design` and `reconstruction` came
+later and are on {comparison_images_page.apart()} alone.
 
 ## MNIST, the paper's CNN
 

@@ -1,5 +1,5 @@
-"""``python -m experiments list | run NAME … | table NAME``: the paper's experiments, from records
-that are written as they come."""
+"""``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the paper's experiments,
+from records that are written as they come."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bicore import InputError
@@ -17,9 +19,13 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
 from experiments.figures import FIGURES, draw
+from experiments.one_cell import wanted
 from experiments.records import FOLDER, RecordError, Records
 from experiments.running import Order, one_by_one, shared
 from experiments.tables import gathered, progress, table
+
+#: Where the runs of ``cell`` are recorded: beside those of the repository nothing would be missing.
+ANEW = Path("reproduced")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -39,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="run what has no record yet")
     run.set_defaults(obey=_run)
     _add_run_options(run)
+    cell = verbs.add_parser("cell", help="run a row of docs/reproduction.md anew, by its words")
+    cell.set_defaults(obey=_cell)
+    cell.add_argument("table", help='as it is headed there: "Table 3", "Figure 3a"')
+    cell.add_argument("row", help='as it stands there: "CBRS"')
+    cell.add_argument("column", nargs="?", help="one of its columns; all by default")
+    _add_place(cell)
     shown = verbs.add_parser("table", help="the table of an experiment, from its records")
     shown.set_defaults(obey=_table)
     shown.add_argument("name", choices=list(EXPERIMENTS))
@@ -58,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     collected = verbs.add_parser("collect", help="add the records that another machine has written")
     collected.set_defaults(obey=_collect)
     collected.add_argument("source", type=Path, help="folder of its records")
-    for verb in (run, shown, drawn, found, collected):
+    for verb in (run, cell, shown, drawn, found, collected):
         verb.add_argument("--records", type=Path, default=None, help="folder of the records")
     return parser
 
@@ -66,6 +78,16 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run_options(run: argparse.ArgumentParser) -> None:
     run.add_argument("name", nargs="+", choices=[*EXPERIMENTS, "all"], help="one after the other")
     run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
+    run.add_argument("--only", help="methods, separated by semicolons")
+    run.add_argument("--on", help="these data alone, such as SplitMNIST")
+    run.add_argument("--memory", type=int, help="rows with a memory of this size alone")
+    run.add_argument("--tried", help="of the β (or sizes) of a row only these, separated by commas")
+    run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    _add_place(run)
+
+
+def _add_place(run: argparse.ArgumentParser) -> None:
+    """Where and how runs are made."""
     run.add_argument("--device", default="auto", help="auto, cpu or cuda")
     _add_data(run, "folder with MNIST or CIFAR-10 in torchvision's layout")
     run.add_argument(
@@ -73,8 +95,6 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a toy of the same shape on digits, end to end, in seconds",
     )
-    run.add_argument("--only", help="methods, separated by semicolons")
-    run.add_argument("--tried", help="of the β (or sizes) of a row only these, separated by commas")
     run.add_argument(
         "--precision",
         choices=("fast", "float32"),
@@ -83,7 +103,6 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--workers", type=int, default=1, help="processes that share the runs")
     run.add_argument("--minutes", type=float, help="start no further run after this long")
-    run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_data(verb: argparse.ArgumentParser, words: str) -> None:
@@ -161,14 +180,36 @@ def _collect(given: argparse.Namespace) -> int:
     return 0
 
 
-def _run(given: argparse.Namespace) -> int:
-    if not given.quick and given.data is None:
-        return _refused(
+def _obeyed(order: Order, workers: int) -> int:
+    if not order.quick and order.data is None:
+        raise InputError(
             "MNIST or CIFAR-10 is needed: give --data DIR (with DIR/MNIST/raw/*-ubyte.gz, "
             "DIR/cifar-10-batches-py/*), or set BICORE_DATA."
         )
-    order = _order(given)
-    failed = shared(_words(given, order), given.workers) if given.workers > 1 else one_by_one(order)
+    return shared(order.words, workers) if workers > 1 else one_by_one(order)
+
+
+def _cell(given: argparse.Namespace) -> int:
+    """The runs of a row anew, in a folder of their own; those that are there are not made again."""
+    book = Book()
+    failed = 0
+    for one in wanted(given.table, given.row, given.column):
+        order = one.order(_order(given, [one.recorded.experiment], ANEW), book)
+        failed |= _obeyed(order, given.workers)
+        print(one.said(order, book), flush=True)
+    return failed
+
+
+def _run(given: argparse.Namespace) -> int:
+    order = replace(
+        _order(given, EXPERIMENTS if "all" in given.name else given.name),
+        seeds=given.seeds,
+        only=tuple(given.only.split(";")) if given.only else (),
+        values=_values(given.tried),
+        on=given.on,
+        memory=given.memory,
+    )
+    failed = _obeyed(order, given.workers)
     if not given.worker:
         for name in order.names:
             order.records(name).tidy()
@@ -176,26 +217,25 @@ def _run(given: argparse.Namespace) -> int:
     return failed
 
 
-def _order(given: argparse.Namespace) -> Order:
+def _order(given: argparse.Namespace, names: Sequence[str], home: Path = FOLDER) -> Order:
+    """All runs of some experiments, where and how they are asked for; records go to their home
+    where no folder is named."""
     import torch
 
     device = given.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     folder = given.records or (
-        Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else FOLDER
+        Path(tempfile.mkdtemp(prefix="bicore-quick-")) if given.quick else home
     )
     return Order(
-        names=tuple(EXPERIMENTS if "all" in given.name else given.name),
+        names=tuple(names),
         folder=folder,
         data=given.data,
         device=device,
-        seeds=given.seeds,
         quick=given.quick,
-        only=tuple(given.only.split(";")) if given.only else (),
         fast=given.precision == "fast",
         minutes=given.minutes,
-        values=_values(given.tried),
     )
 
 
@@ -204,19 +244,6 @@ def _values(words: str | None) -> tuple[float, ...]:
         return tuple(float(word) for word in words.split(",")) if words else ()
     except ValueError:
         raise InputError(f"--tried: numbers separated by commas, not {words!r}.") from None
-
-
-def _words(given: argparse.Namespace, order: Order) -> list[str]:
-    """The same order for another process."""
-    return [
-        *("run", *given.name, "--seeds", str(given.seeds), "--device", given.device),
-        *("--records", str(order.folder), "--precision", given.precision),
-        *(["--data", given.data] if given.data else []),
-        *(["--quick"] if given.quick else []),
-        *(["--only", given.only] if given.only else []),
-        *(["--tried", given.tried] if given.tried else []),
-        *(["--minutes", str(given.minutes)] if given.minutes is not None else []),
-    ]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.catalogue import EXPERIMENTS
 from experiments.marks import ABOVE, BELOW, LEVEL, by_cause, mark
 from experiments.notes import note
+from experiments.paper import PAPER_SEEDS
 from experiments.reading import filled
 from experiments.records import FOLDER, Record, Records, identity
 from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
@@ -69,7 +70,13 @@ def command(names: Sequence[str], folder: Path) -> str:
     """What makes a table, and how much of it is done."""
     counts = [progress(name, folder) for name in names]
     done, wanted = (sum(count) for count in zip(*counts, strict=True))
-    return f"`python -m experiments run {' '.join(names)} --data DIR`: {done} of {wanted} runs"
+    further = sum(
+        record["seed"] >= PAPER_SEEDS for name in names for record in Records(name, folder).all()
+    )
+    more = f", {further} with further seeds" if further else ""
+    return (
+        f"`python -m experiments run {' '.join(names)} --data DIR`: {done} of {wanted} runs{more}"
+    )
 
 
 def _cost(records: list[Record]) -> str:

@@ -123,7 +123,8 @@ def _streams() -> Layout:
             across("GSS, one optimiser", once, GSS_ROW, against=lasting, counted=False),
             across(lasting, once, "Streaming coreset", counted=False),
         ],
-        note="As in the authors' code a fresh optimiser a batch, but where one is named.",
+        note="A fresh optimiser a batch, as the authors have it, unless one is named. Below: "
+        "figure 4, bands of one deviation.",
         picture="tasks",
     )
 
@@ -171,7 +172,6 @@ def _sizes() -> Layout:
             Line(key, [of_size(key, size) for size in sizes], against.get(key))
             for key in PAPER["memory_size_splitmnist"]
         ],
-        note="Those of 100 rows stand above.",
     )
 
 

@@ -18,7 +18,10 @@ from experiments.claims import (
     T4,
     Answer,
     Claim,
+    Compared,
+    above,
     answered,
+    compared,
     regression,
     runtimes,
 )
@@ -76,30 +79,28 @@ def published_cells(book: Book) -> Iterator[Cell]:
 
 
 def _introduction(
-    claims: list[tuple[Claim, Answer]], cells: list[Cell], marks: int, order: str
+    claims: list[tuple[Claim, Answer]], cells: list[Cell], marks: Compared, order: str
 ) -> str:
     verdicts = Counter(answer.verdict for claim, answer in claims if claim is not OURS)
     gaps = [cell.difference for cell in cells if cell.difference is not None]
     reached = sum(gap >= 0 for gap, _ in gaps)
     short = sum(gap < -half for gap, half in gaps)
-    asked = sum(answer.comparisons for _, answer in claims)
-    total = len(gaps) + asked + marks
+    total = len(gaps) + len(marks.union(*(answer.compared for _, answer in claims)))
     paragraphs = [
         f"Of {sum(verdicts.values())} claims **{verdicts[Verdict.HOLDS]} hold, "
         f"{verdicts[Verdict.OPEN]} are not resolved, {verdicts[Verdict.FAILS]} "
         f"{'fails' if verdicts[Verdict.FAILS] == 1 else 'fail'}**. Of {len(gaps)} published numbers "
-        f"{reached} are reached, {len(gaps) - reached - short} lie below, within the interval of the "
-        f"difference, and {short} fall short of it. [Deviations](#deviations) says what was done in "
-        "another way and why numbers differ; [the appendix](reproduction_appendix.md) has all rows, "
-        "searches of λ and β, and rows of our own.",
-        "Everything comes from `experiments/records`, one line a run, by `python -m experiments page`; "
-        'a table\'s command with `--only "ROW"` runs one row. Percent of test points, mean over tasks, '
+        f"{reached} are reached, {len(gaps) - reached - short} lie below within the interval, "
+        f"{short} short of it. [Deviations](#deviations) has causes, [the "
+        "appendix](reproduction_appendix.md) all rows and searches.",
+        "`python -m experiments page` writes this from `experiments/records`, "
+        "`python -m experiments cell table3 CBRS --data DIR` runs a row anew. Percent of test points, mean over tasks, "
         "mean ± standard deviation (over n) over seeds 0 … 4, or as many as stand in brackets, on an NVIDIA H200; intervals are Welch's, 95%. *Above* "
         "holds where all intervals lie above zero, *not below* where none lies below; either fails "
-        "where one lies on the other side. Marks compare a row with its table's coreset: "
+        "where one lies on the other side. Claims' numbers are positive in their favour. Marks compare a row with its table's coreset: "
         f"{BELOW} told apart and below, {ABOVE} above, {LEVEL} not told apart. {order} Of {total} "
-        f"comparisons here ({len(gaps)} with the paper, {asked} for claims, {marks} marks) about "
-        f"{total / CHANCE:.0f} would leave out zero by chance.",
+        f"comparisons here ({len(gaps)} with the paper) about {total / CHANCE:.0f} would leave out "
+        "zero by chance.",
     ]
     return "\n\n".join(["# The paper, reproduced", *map(filled, paragraphs)]) + "\n"
 
@@ -167,20 +168,27 @@ def _found(book: Book, place: Place | None) -> Cell | None:
 
 def _reference(line: Line, layout: Layout, column: int, book: Book) -> Cell | None:
     """The cell that a line's marks compare with, in the same column."""
+    return _found(book, _against(line, layout, column))
+
+
+def _against(line: Line, layout: Layout, column: int) -> Place | None:
+    """Where that stands."""
     for other in layout.lines:
         if other.label == line.against:
-            return _found(book, other.places[column])
+            return other.places[column]
     return None
 
 
-def _marks(book: Book) -> int:
-    """How many comparisons the marks of all tables are."""
-    count = 0
+def _marks(book: Book) -> Compared:
+    """The comparisons that the marks of all tables are."""
+    pairs = []
     for layout in (*TABLES, FIGURE_A, FIGURE_C):
         for line, column, place in layout.numbered():
-            cell, reference = _found(book, place), _reference(line, layout, column, book)
-            count += cell is not None and reference is not None and bool(mark(cell, reference))
-    return count
+            other = _against(line, layout, column)
+            cell, reference = _found(book, place), _found(book, other)
+            if other and cell is not None and reference is not None and mark(cell, reference):
+                pairs.append(above(other, place))
+    return compared(pairs)
 
 
 def _order(book: Book) -> str:

@@ -27,7 +27,7 @@ class Order:
 
     ``only`` are the keys of rows, all if there are none; ``fast`` lets products use fewer bits on a
     GPU; no run begins after so many ``minutes``; of what a row tries only the ``values`` given are
-    run, all if there are none.
+    run, all if there are none; ``on`` and ``memory`` leave other data and other sizes out.
     """
 
     names: tuple[str, ...]
@@ -40,6 +40,8 @@ class Order:
     fast: bool = True
     minutes: float | None = None
     values: tuple[float, ...] = ()
+    on: str | None = None
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         """A row that there is not, or a value that no row tries, would pass for one whose runs are
@@ -52,6 +54,13 @@ class Order:
                     f"--only {key!r}: no row of {', '.join(self.names)} is called so; the nearest "
                     f"is {near[0]!r}. Rows are separated by semicolons."
                 )
+        if not any(self.rows(name) for name in self.names):
+            rows = [row for name in self.names for row in EXPERIMENTS[name].rows()]
+            data = ", ".join(sorted({row.problem.name for row in rows}))
+            raise InputError(
+                f"--on {self.on}, --memory {self.memory}: no row of {', '.join(self.names)} is run "
+                f"there; their data are {data}. Give one of these, or leave it out."
+            )
         known = self._known() if self.values else set()
         strange = [f"{value:g}" for value in self.values if value not in known]
         if strange:
@@ -84,7 +93,25 @@ class Order:
         return [
             row
             for row in EXPERIMENTS[name].rows()
-            if row.source is None and (not self.only or row.key in self.only)
+            if row.source is None
+            and (not self.only or row.key in self.only)
+            and (self.on is None or row.problem.name == self.on)
+            and (self.memory is None or row.memory == self.memory)
+        ]
+
+    @property
+    def words(self) -> list[str]:
+        """The same order for another process."""
+        return [
+            *("run", *self.names, "--seeds", str(self.seeds), "--device", self.device),
+            *("--records", str(self.folder), "--precision", "fast" if self.fast else "float32"),
+            *(["--data", self.data] if self.data else []),
+            *(["--quick"] if self.quick else []),
+            *(["--only", ";".join(self.only)] if self.only else []),
+            *(["--tried", ",".join(map(repr, self.values))] if self.values else []),
+            *(["--on", self.on] if self.on else []),
+            *([] if self.memory is None else ["--memory", str(self.memory)]),
+            *([] if self.minutes is None else ["--minutes", str(self.minutes)]),
         ]
 
 

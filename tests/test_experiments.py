@@ -642,8 +642,9 @@ def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
         "Coreset, BatchNorm": (20.0, "BatchNorm"),
         "Coreset, BatchNorm recalibrated": (40.0, "BatchNorm recalibrated"),
     }
-    # one run, of seven rows that are run
-    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 7)
+    # one run, of a β that is not asked for; of a row that is measured twice each run counts once
+    runs = sum(len(row.betas) for row in rows.values() if row.source is None)
+    assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), runs)
     found = appendix._cost(gathered("cifar-normalised", tmp_path))
     assert found.startswith("0.0 minutes")
 
@@ -1244,7 +1245,7 @@ def test_workers_are_told_which_values_to_run(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "shared", lambda words, workers: told.extend(words) or 0)
     words = ["run", "summary", "--quick", "--records", str(tmp_path), "--tried", "14"]
     assert main([*words, "--workers", "2"]) == 0
-    assert told[told.index("--tried") + 1] == "14"
+    assert float(told[told.index("--tried") + 1]) == 14
 
 
 def test_a_killed_worker_is_a_failure(monkeypatch, tmp_path, capsys):

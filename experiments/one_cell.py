@@ -1,0 +1,140 @@
+"""From the words on docs/reproduction.md to the runs behind a row: which rows of which experiments,
+with how many seeds and which β."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bicore import InputError
+from experiments.book import Absent, Book, Place
+from experiments.catalogue import EXPERIMENTS
+from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line
+from experiments.paper import PAPER_SEEDS
+from experiments.rows import Row
+from experiments.running import Order
+from experiments.tables import Cell, cells, choice, gathered, spread
+
+LAYOUTS = (*TABLES, FIGURE_A, FIGURE_C)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A cell of the page: its column, its place, and where its runs are recorded."""
+
+    column: str
+    place: Place
+    recorded: Place
+    row: Row
+
+    def order(self, order: Order, book: Book) -> Order:
+        """The runs behind it, with the seeds and β that the page has; toys have one."""
+        seeds, values = _compared(book, self.recorded)
+        varied = self.row.trials.name == "memory"
+        if varied and self.recorded.memory is not None:
+            values = (float(self.recorded.memory),)
+        return replace(
+            order,
+            names=(self.recorded.experiment,),
+            only=(self.recorded.key,),
+            on=self.recorded.problem,
+            memory=None if varied else self.row.memory,
+            seeds=seeds,
+            values=() if order.quick else values,
+        )
+
+    def said(self, order: Order, book: Book) -> str:
+        """What came out, beside what the page has."""
+        new = _made(order, self.recorded)
+        words = "not run" if new is None else _told(new)
+        if order.quick:
+            return f"{self.column}, a toy: {words}"
+        try:
+            before = book.cell(self.place)
+        except Absent:
+            return f"{self.column}: {words}"
+        paper = before.paper
+        theirs = "" if paper is None else f", the paper {paper['mean']:.2f} ± {paper['std']:.2f}"
+        return f"{self.column}: {words}; the page has {_told(before)}{theirs}"
+
+
+def wanted(table: str, row: str, column: str | None = None) -> list[Wanted]:
+    """The cells of a row, or one of them, by the words that stand on the page."""
+    layouts = [one for one in LAYOUTS if _words(table) <= _words(one.title)]
+    if not layouts:
+        raise InputError(
+            f"no table is called {table!r}; there are {'; '.join(one.title for one in LAYOUTS)}."
+        )
+    found = [(one, line) for one in layouts for line in one.lines if _same(line.label, row)]
+    if len(found) != 1:
+        known = "; ".join(line.label for one in layouts for line in one.lines if not line.hidden)
+        many = "several rows are" if found else "no row is"
+        raise InputError(f"{many} called {row!r} in {table!r}; there are {known}.")
+    return list(_columns(*found[0], column))
+
+
+def _columns(layout: Layout, line: Line, column: str | None) -> Iterator[Wanted]:
+    cells = [
+        (name, place)
+        for name, place in zip(layout.columns, line.places, strict=True)
+        if place is not None and (column is None or _same(name, column))
+    ]
+    if not cells:
+        raise InputError(f"{line.label!r} has no column {column!r}; it has {layout.columns}.")
+    for name, place in cells:
+        yield Wanted(name, place, *_recorded(place))
+
+
+def _recorded(place: Place) -> tuple[Place, Row]:
+    """Where the runs of a place are made: its own row, or the one that lends its runs."""
+    for row in EXPERIMENTS[place.experiment].rows():
+        known = (row.problem.name, row.key) == (place.problem, place.key)
+        if known and (place.memory is None or row.memory in (place.memory, 0)):
+            if row.source is None:
+                return place, row
+            memory = place.memory if row.memory == 0 else row.memory
+            return _recorded(Place(row.source.experiment, place.problem, row.source.key, memory))
+    raise LookupError(f"{place}: no experiment has such a row")
+
+
+def _compared(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
+    """How many seeds the records of a place have, and what was tried with so many."""
+    try:
+        cell = book.cell(place)
+    except Absent:
+        return PAPER_SEEDS, ()
+    runs = Counter(
+        choice(one)
+        for one in book.records(place.experiment)
+        if (one["dataset"], one["method"], one["memory"]) == (place.problem, place.key, cell.memory)
+    )
+    tried = tuple(sorted(value for value, count in runs.items() if count == cell.seeds))
+    return cell.seeds, tried if cell.row.trials.name == "beta" else ()
+
+
+def _made(order: Order, place: Place) -> Cell | None:
+    """What the runs of an order came to; a toy has a memory of its own."""
+    found: Sequence[Cell] = cells(place.experiment, gathered(place.experiment, order.folder))
+    for cell in found:
+        same = (cell.problem, cell.row.key) == (place.problem, place.key)
+        if same and (order.quick or cell.memory == (place.memory or cell.row.memory)):
+            return cell
+    return None
+
+
+def _told(cell: Cell) -> str:
+    seeds = "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
+    return f"{spread(cell.mean, cell.std, cell.seeds)} ({seeds})"
+
+
+def _words(title: str) -> set[str]:
+    """Of a heading: words, and numbers with the letter behind them; one table or several are the
+    same."""
+    found = re.findall(r"[a-z]+|[0-9]+[a-z]?", title.lower())
+    return {"table" if word == "tables" else word for word in found}
+
+
+def _same(one: str, other: str) -> bool:
+    return one.strip().lower() == other.strip().lower()

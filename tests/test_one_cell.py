@@ -1,0 +1,71 @@
+"""Every row of docs/reproduction.md can be run by the words that stand there."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bicore import InputError
+from experiments.__main__ import main
+from experiments.book import Book
+from experiments.layout import FIGURE_C
+from experiments.one_cell import LAYOUTS, wanted
+from experiments.running import Order
+
+LINES = [(layout, line) for layout in LAYOUTS for line in layout.lines if not line.hidden]
+
+
+@pytest.fixture(scope="module")
+def book():
+    return Book()
+
+
+@pytest.mark.parametrize(("layout", "line"), LINES, ids=lambda one: getattr(one, "label", ""))
+def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(layout, line, book):
+    cells = wanted(layout.title.partition(":")[0], line.label)
+    assert [one.place for one in cells] == [place for place in line.places if place is not None]
+    for one in cells:
+        order = one.order(Order((one.recorded.experiment,), Path("nowhere"), "data"), book)
+        (row,) = order.rows(one.recorded.experiment)
+        # with the repository's own records there is nothing left to run
+        shown = book.cell(one.place)
+        assert order.seeds == shown.seeds
+        records = replace(order, folder=book.folder).records(one.recorded.experiment)
+        for seed in range(order.seeds):
+            for value in order.tried(row):
+                assert records.has(row.configuration(seed, value)), (one, seed, value)
+
+
+def test_one_column_alone():
+    (cell,) = wanted("figure3c", "coreset", "90")
+    assert (cell.column, cell.place.memory) == ("90", 90)
+    assert cell.place.experiment == FIGURE_C.experiments[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("Table 9", "CBRS"), "no table is called 'Table 9'"),
+        (("Table 3", "GSS"), "no row is called 'GSS' in 'Table 3'; there are Reservoir; CBRS"),
+        (("Table 2", "Coreset", "SplitCIFAR-10"), "no column 'SplitCIFAR-10'"),
+        (("table", "Coreset"), "several rows"),
+    ],
+)
+def test_words_that_are_not_there(words, told):
+    with pytest.raises(InputError, match=told.replace("(", r"\(")):
+        wanted(*words)
+
+
+def test_a_toy_of_a_row_end_to_end(tmp_path, capsys):
+    words = ["cell", "Table 3", "Reservoir", "SplitMNIST", "--quick", "--records", str(tmp_path)]
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("SplitMNIST, a toy: ")
+    assert [path.stem for path in tmp_path.glob("*.jsonl")] == ["imbalanced-fresh"]
+
+
+def test_data_and_sizes_that_no_row_has():
+    with pytest.raises(InputError, match="their data are PermMNIST, SplitMNIST"):
+        Order(("continual",), Path("nowhere"), on="SplitCIFAR-10")
+    order = Order(("memory",), Path("nowhere"), on="SplitMNIST", memory=50)
+    assert {row.memory for row in order.rows("memory")} == {50}
+    assert order.words[-4:] == ["--on", "SplitMNIST", "--memory", "50"]
