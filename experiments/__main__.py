@@ -1,4 +1,4 @@
-"""``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the paper's experiments,
+"""``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the paper's experiments
 from records that are written as they come."""
 
 from __future__ import annotations
