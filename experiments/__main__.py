@@ -1,5 +1,5 @@
-"""``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the paper's experiments
-from records that are written as they come."""
+"""``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the experiments of the
+paper, from records that are written as they come."""
 
 from __future__ import annotations
 
