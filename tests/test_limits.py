@@ -490,6 +490,27 @@ def test_a_probe_is_not_deceived_by_what_a_first_call_costs(monkeypatch):
     assert 1e-6 <= large.probed(evaluate, request) < 2e-6
 
 
+def test_a_probe_is_not_deceived_by_threads_that_are_woken(monkeypatch):
+    """From 16 rows on a product takes two threads, which cost milliseconds to wake."""
+    spent = [0.0]
+
+    class Ticks(Clock):
+        @staticmethod
+        def now():
+            return spent[-1]
+
+    monkeypatch.setattr(large, "Clock", Ticks)
+
+    def evaluate(a, b):
+        first = 1.0 if len(spent) == 1 else 0.0
+        waking = 5e-3 if len(a) >= 16 else 2e-4
+        spent.append(spent[-1] + first + waking + 1e-8 * len(a) * len(b))
+        return a @ b.T
+
+    request = large._Request(blobs(1000), SIZE, None, Runtime(device="cpu"))
+    assert 1e-8 <= large.probed(evaluate, request) < 1e-7
+
+
 def test_facility_location_over_all_rows_as_a_sample_is_the_plain_one():
     data = blobs(80)
     plain = FacilityLocation(per_class=True, counted=True).select(data, 9)

@@ -57,9 +57,10 @@ PREPARATION_SHARE = 0.25
 #: The fewest landmarks or rows that still say something about the data.
 FEWEST = 32
 #: A probe takes the fastest of a few calls, and doubles the rows of its tile up to so many; it ends
-#: after so many seconds where a pair has not become cheaper by this factor.
+#: after so many seconds where a pair has not become cheaper by this factor and a tile takes so long
+#: that it is pairs that are timed: waking threads can take milliseconds.
 PROBE_CALLS, PROBE_ROWS = 3, 512
-PROBE_SECONDS, CHEAPER = 0.05, 0.7
+PROBE_SECONDS, CHEAPER, TILE_SECONDS = 0.05, 0.7, 0.02
 #: Seconds of one number read from memory, on one core of a common machine.
 READ = 1e-9
 #: Products of features that come before the first point, of a row with itself and with columns: K
@@ -513,14 +514,18 @@ def probed(evaluate: Callable[[Tensor, Tensor], Tensor], request: _Request) -> f
     x = request.data.x
     rows = 2
     before = math.inf
-    whole = Clock(PROBE_SECONDS)
+    whole: Clock | None = None
     while True:
         a, b = (
             as_tensor(part).to(runtime.torch_device, runtime.torch_dtype)
             for part in (x[:rows], x[-rows:])
         )
-        pair = min(_timed(evaluate, a, b) for _ in range(PROBE_CALLS)) / (len(a) * len(b))
-        settled = whole.over and pair > CHEAPER * before
+        if whole is None:
+            _timed(evaluate, a, b)  # what a first call sets up is not the price of a pair
+            whole = Clock(PROBE_SECONDS)
+        tile = min(_timed(evaluate, a, b) for _ in range(PROBE_CALLS))
+        pair = tile / (len(a) * len(b))
+        settled = whole.over and pair > CHEAPER * before and tile > TILE_SECONDS
         if settled or rows >= min(PROBE_ROWS, len(x)):
             return pair
         before = pair
