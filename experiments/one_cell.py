@@ -82,7 +82,8 @@ def _columns(layout: Layout, line: Line, column: str | None) -> Iterator[Wanted]
         if place is not None and (column is None or _same(name, column))
     ]
     if not cells:
-        raise InputError(f"{line.label!r} has no column {column!r}; it has {layout.columns}.")
+        known = ", ".join(layout.columns)
+        raise InputError(f"{line.label!r} has no number in a column {column!r}; there are {known}.")
     for name, place in cells:
         yield Wanted(name, place, *_recorded(place))
 

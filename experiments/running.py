@@ -54,7 +54,8 @@ class Order:
                     f"--only {key!r}: no row of {', '.join(self.names)} is called so; the nearest "
                     f"is {near[0]!r}. Rows are separated by semicolons."
                 )
-        if not any(self.rows(name) for name in self.names):
+        narrowed = self.on is not None or self.memory is not None
+        if narrowed and not any(self.rows(name) for name in self.names):
             rows = [row for name in self.names for row in EXPERIMENTS[name].rows()]
             data = ", ".join(sorted({row.problem.name for row in rows}))
             raise InputError(

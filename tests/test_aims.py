@@ -8,6 +8,7 @@ from bicore import RBF, BilevelSelector, Dataset, InputError, Runtime, select
 from bicore.bilevel import aims
 from bicore.bilevel.aims import Smoothed
 from bicore.bilevel.prepare import Room, prepare
+from bicore.bilevel.strategies import Exchange
 
 KERNEL = RBF(0.5)
 QUIET = Runtime(device="cpu", progress=False)
@@ -224,3 +225,5 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     auto = select(data, size="auto", kernel=KERNEL, inner_reg=0.1, tolerance=0.01)
     assert len(auto) > 5
     assert "exchanges" not in auto.details
+    with pytest.raises(InputError, match="work=-1 is not a whole number >= 0; give rows times"):
+        Exchange(work=-1)

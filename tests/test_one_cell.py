@@ -47,7 +47,10 @@ def test_one_column_alone():
     [
         (("Table 9", "CBRS"), "no table is called 'Table 9'"),
         (("Table 3", "GSS"), "no row is called 'GSS' in 'Table 3'; there are Reservoir; CBRS"),
-        (("Table 2", "Coreset", "SplitCIFAR-10"), "no column 'SplitCIFAR-10'"),
+        (
+            ("Table 2", "Coreset", "SplitCIFAR-10"),
+            "no number in a column 'SplitCIFAR-10'; there are PermMNIST, SplitMNIST",
+        ),
         (("table", "Coreset"), "several rows"),
     ],
 )
@@ -66,6 +69,8 @@ def test_a_toy_of_a_row_end_to_end(tmp_path, capsys):
 def test_data_and_sizes_that_no_row_has():
     with pytest.raises(InputError, match="their data are PermMNIST, SplitMNIST"):
         Order(("continual",), Path("nowhere"), on="SplitCIFAR-10")
+    # a row whose runs another table has is no mistake: there is nothing to run
+    assert Order(("cifar-proxy",), Path("nowhere"), only=("Coreset",)).rows("cifar-proxy") == []
     order = Order(("memory",), Path("nowhere"), on="SplitMNIST", memory=50)
     assert {row.memory for row in order.rows("memory")} == {50}
     assert order.words[-4:] == ["--on", "SplitMNIST", "--memory", "50"]
