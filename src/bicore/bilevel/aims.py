@@ -146,7 +146,7 @@ class Open(Given):
 class Smoothed(Aims):
     """The mean of a label and of what the other points say of it; for the squared error.
 
-    A separate outer set keeps its labels.
+    A separate outer set keeps its labels by default.
 
     Parameters
     ----------
@@ -158,6 +158,9 @@ class Smoothed(Aims):
         (none) for classes.
     doubt : bool
         Whether points are left out whose label the others deny; never more than half a class.
+    smooth_outer : bool
+        Whether the targets of a separate outer set are smoothed too, because it is a sample of the
+        same data.
 
     Examples
     --------
@@ -168,6 +171,7 @@ class Smoothed(Aims):
     share: float = 0.5
     inputs: float | None = None
     doubt: bool = True
+    smooth_outer: bool = False
 
     name = "smoothed"
 
@@ -193,6 +197,9 @@ class Smoothed(Aims):
         outer = problem.outer_targets
         if problem.same and self.share > 0:
             outer = torch.lerp(inner.double(), guesses, self.share).to(inner)
+        elif self.smooth_outer and self.share > 0:
+            others = reference.predict(problem.cross, problem.inner_targets.double())
+            outer = torch.lerp(outer.double(), others, self.share).to(outer)
         components = self._weight(targets.classes is None)
         if components:
             inner, outer = reference.joined(problem, inner, outer, components)
@@ -277,6 +284,18 @@ class _Reference:
 
     def guesses(self, aims: Tensor) -> Tensor:
         """Of every training point by the others; of the reference points each left out in turn."""
+        alpha, errors, mean = self._fit(aims)
+        found = self._applied(self.operator, alpha) + mean
+        found[self.points] = aims[self.points] - errors
+        return found
+
+    def predict(self, operator: KernelOperator, aims: Tensor) -> Tensor:
+        """Predict the targets of other points."""
+        alpha, _, mean = self._fit(aims)
+        return self._applied(operator, alpha) + mean
+
+    def _fit(self, aims: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Fit by the best ρ of the grid: coefficients, leave-one-out errors and the mean."""
         own = aims[self.points]
         mean = own.mean(0)
         turned = self.vectors.T @ (own - mean)
@@ -289,10 +308,7 @@ class _Reference:
             if best is None or error < best[0]:
                 best = error, alpha, errors
         assert best is not None
-        _, alpha, errors = best
-        found = self._applied(self.operator, alpha) + mean
-        found[self.points] = own - errors
-        return found
+        return best[1], best[2], mean
 
     def joined(
         self, problem: Problem, inner: Tensor, outer: Tensor, weight: float

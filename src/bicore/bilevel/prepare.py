@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel import proxy_choice
+from bicore.bilevel import kernel_choice
 from bicore.bilevel.aims import Aims, Given
 from bicore.bilevel.contract import Demand, Quantity
 from bicore.bilevel.effort import Effort
 from bicore.bilevel.engines import reweighable
+from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
 from bicore.bilevel.solvers.choice import Solvers, solvers_for
@@ -33,9 +34,10 @@ from bicore.data import (
     summable,
 )
 from bicore.errors import InputError
-from bicore.kernels.base import Kernel
+from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
 from bicore.kernels.operators import SomeRows
+from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
 from bicore.picking import in_id_order
 from bicore.runtime import Runtime
@@ -86,6 +88,21 @@ class Proxy:
     linear: LinearSolver | None = None
     aims: Aims = GIVEN
     prior: Prior = Prior.DATA
+    #: The constant feature as a share of the mean of k(x, x); None: chosen by loss and kernel.
+    intercept: float | None = None
+
+    @property
+    def kernel_with_intercept(self) -> Kernel:
+        """The kernel of the model, with its constant feature.
+
+        By default the squared error has one, because its labels are centred. The paper's own
+        setting, network kernels and other losses, has none.
+        """
+        share = self.intercept
+        if share is None:
+            network = any(isinstance(part, TangentKernel) for part in parts_of(self.kernel))
+            share = kernel_choice.INTERCEPT if self.squared and not network else 0.0
+        return Intercept(self.kernel, share) if share > 0 else self.kernel
 
     @property
     def squared(self) -> bool:
@@ -100,10 +117,12 @@ class Proxy:
     def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> Proxy:
         """With its kernel chosen for coresets of ``size`` points, where that is left to the data;
         a coreset that was ``begun`` keeps the one chosen for it."""
-        if not proxy_choice.is_open(self.kernel):
+        if not kernel_choice.is_open(self.kernel):
             return self
         targets, _ = targets_of(self, data, None)
-        return replace(self, kernel=proxy_choice.settled(self.kernel, data, targets, size, begun))
+        return replace(
+            self, kernel=kernel_choice.choose_kernel(self.kernel, data, targets, size, begun)
+        )
 
 
 @dataclass(frozen=True)
@@ -203,7 +222,7 @@ def prepare(
     inner_loss, outer_loss, outputs = _losses(proxy, targets, weights > 0)
     by_id = in_id_order(np.arange(len(data)), data.ids)
     in_order = bool((np.diff(data.ids) > 0).all())
-    kernel = proxy.kernel.fitted(data.x if in_order else data.x[by_id])
+    kernel = proxy.kernel_with_intercept.fitted(data.x if in_order else data.x[by_id])
     rows = len(data) + (0 if outer is None else len(outer))
     several = proxy.aims.outputs(outputs, targets.classes is None)
     reserve = _reserve(proxy, room, rows, several, runtime)
@@ -280,7 +299,9 @@ def planned(
     rows = 0 if outer is None else len(outer)
     several = proxy.aims.outputs(outputs, targets.classes is None)
     reserve = _reserve(proxy, room, len(data) + rows, several, runtime)
-    return plan_operators(proxy.kernel, data.x, rows, reserve, runtime)
+    return plan_operators(
+        proxy.kernel_with_intercept.fitted(data.x), data.x, rows, reserve, runtime
+    )
 
 
 def _losses(proxy: Proxy, targets: Targets, counted: Array) -> tuple[Loss, Loss, int]:

@@ -3,8 +3,8 @@
 from bicore.kernels.activations import GELU, Erf
 from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
 from bicore.kernels.averaged import Averaged, shifts
-from bicore.kernels.base import CallableKernel, Kernel, Precomputed
-from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
+from bicore.kernels.base import CallableKernel, Intercept, Kernel, Precomputed
+from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
@@ -18,8 +18,10 @@ __all__ = [
     "Conv",
     "Dense",
     "Erf",
+    "Exponential",
     "Flatten",
     "GlobalAverage",
+    "Intercept",
     "Kernel",
     "Laplace",
     "Layer",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ GRAM_PARTS = 8
 GRAM_BLOCK = 128
 #: Rows whose diagonal is read off a small matrix, where there is no shorter way to it.
 DIAGONAL_ROWS = 64
+#: Rows from which the mean of k(x, x) is taken for an intercept, evenly spaced.
+INTERCEPT_ROWS = 1000
 
 
 class Kernel(ABC):
@@ -47,8 +49,15 @@ class Kernel(ABC):
     '(0.5 * linear + rbf(gamma=1))'
     """
 
-    #: Whether x itself is the Gram matrix, and there is nothing to evaluate.
-    precomputed: ClassVar[bool] = False
+    @property
+    def precomputed(self) -> bool:
+        """Whether x itself is the Gram matrix, and there is nothing to evaluate."""
+        return False
+
+    @property
+    def offset_of_gram(self) -> float:
+        """A constant to add to a precomputed Gram matrix."""
+        return 0.0
 
     @property
     def takes_sparse(self) -> bool:
@@ -392,6 +401,99 @@ class Scaled(Kernel):
 
 
 @dataclass(frozen=True)
+class Intercept(Kernel):
+    """A kernel with a constant feature: k(a, b) + share · mean of k(x, x).
+
+    Labels are centred for the squared error. Without an intercept a linear model then treats
+    (x, t) and (−x, −t) alike, and greedy selection can take all its points from one class.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel that gets the constant.
+    share : float
+        The constant, as a share of the mean of k(x, x) over the data.
+    constant : float, optional
+        The constant itself; by default it is computed from the data.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Intercept, Linear
+    >>> Intercept(Linear(), share=0.5)([[1.0], [-1.0]]).tolist()
+    [[1.5, -0.5], [-0.5, 1.5]]
+    """
+
+    kernel: Kernel
+    share: float = 0.3
+    constant: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.share > 0 and np.isfinite(self.share)):
+            raise InputError(
+                f"intercept={self.share!r} must be a positive, finite share of the mean of k(x, x)."
+            )
+
+    @property
+    def precomputed(self) -> bool:
+        return self.kernel.precomputed
+
+    @property
+    def offset_of_gram(self) -> float:
+        return self._constant
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name} with intercept"
+
+    def fitted(self, x: Any) -> Kernel:
+        kernel = self.kernel.fitted(x)
+        if self.constant is not None:
+            return replace(self, kernel=kernel)
+        if kernel.precomputed:
+            mean = float(np.diagonal(x).mean())
+        else:
+            mean = float(kernel.diag(some_points(x[:: -(-len(x) // INTERCEPT_ROWS)])).mean())
+        return replace(self, kernel=kernel, constant=self.share * mean)
+
+    def _ready(self) -> Kernel:
+        if self.constant is None:
+            raise InputError("Intercept computes its constant from data: use .fitted(x) first.")
+        return replace(self, kernel=self.kernel._ready())
+
+    @property
+    def _constant(self) -> float:
+        self._ready()
+        assert self.constant is not None
+        return self.constant
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.kernel.evaluate(a, b) + self._constant
+
+    def gram(self, a: Tensor, block: int | None = None) -> Tensor:
+        return self.kernel.gram(a, block).add_(self._constant)
+
+    def diag(self, a: Tensor) -> Tensor:
+        return self.kernel.diag(a) + self._constant
+
+    def features(self, a: Tensor) -> Tensor | None:
+        features = self.kernel.features(a)
+        if features is None:
+            return None
+        constant = features.new_full((len(features), 1), self._constant**0.5)
+        return torch.cat([features, constant], 1)
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape)
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
+
+@dataclass(frozen=True)
 class CallableKernel(Kernel):
     """Any function k(a, b) of two sets of rows that returns the matrix (tensor or array).
 
@@ -473,7 +575,9 @@ class Precomputed(Kernel):
     'precomputed'
     """
 
-    precomputed = True
+    @property
+    def precomputed(self) -> bool:
+        return True
 
     @property
     def name(self) -> str:

@@ -141,7 +141,7 @@ def build_operators(
     Bytes are predicted before anything is allocated: see :func:`plan_operators`.
     """
     if kernel.precomputed:
-        return _precomputed(x, outer_x, reserve.beside_matrix, runtime)
+        return _precomputed(x, outer_x, kernel.offset_of_gram, reserve.beside_matrix, runtime)
     if outer_x is not None and is_sparse(x) != is_sparse(outer_x):
         one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
         raise InputError(f"x is {one} and the outer set {other}; give both in one form.")
@@ -247,10 +247,10 @@ def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
 
 
 def _precomputed(
-    x: Array, outer_x: Array | None, reserved: int, runtime: Runtime
+    x: Array, outer_x: Array | None, offset: float, reserved: int, runtime: Runtime
 ) -> tuple[KernelOperator, KernelOperator]:
     rows = len(x) + (0 if outer_x is None else len(outer_x))
-    moved = runtime.torch_device.type != "cpu" or x.dtype != np.dtype(runtime.dtype)
+    moved = runtime.torch_device.type != "cpu" or x.dtype != np.dtype(runtime.dtype) or offset != 0
     needed = reserved + (len(x) * rows * runtime.itemsize if moved else 0)
     if needed > (limit := _limit(needed, runtime)):
         raise MemoryLimitError(
@@ -259,7 +259,8 @@ def _precomputed(
             "fewer points, or use float32."
         )
     check_gram(x)
-    square = Gram(as_tensor(x).to(runtime.torch_device, runtime.torch_dtype), symmetric=True)
+    own = as_tensor(x).to(runtime.torch_device, runtime.torch_dtype)
+    square = Gram(own + offset if offset else own, symmetric=True)
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
@@ -267,7 +268,7 @@ def _precomputed(
             f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of "
             f"the {len(x)} points is needed."
         )
-    return square, Gram(as_tensor(outer_x).to(square.matrix))
+    return square, Gram(as_tensor(outer_x).to(square.matrix) + offset)
 
 
 def check_gram(matrix: Array) -> None:

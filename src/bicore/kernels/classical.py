@@ -203,12 +203,16 @@ class RBF(_Stationary):
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
-        negligible = 0.0 if self.gamma is None else share / self.gamma
+        negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
         if is_sparse(a):
             return sparse_squared_distances(
                 cast(SparsePoints, a), cast(SparsePoints, b), share, negligible
             )
         return squared_distances(flat(a), flat(b), share, negligible)
+
+    def _negligible(self, error: float) -> float:
+        """Return the error of a squared distance that changes the exponent by this much."""
+        return error
 
     def _gamma_of_median(self, median: float) -> float:
         return 1 / (2 * median)
@@ -244,6 +248,41 @@ class Laplace(_Stationary):
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.cdist(flat(a), flat(b), p=1)
+
+    def _gamma_of_median(self, median: float) -> float:
+        return 1 / median
+
+
+@dataclass(frozen=True)
+class Exponential(RBF):
+    """The exponential kernel, exp(−γ‖a − b‖): the Matérn kernel with ν = ½.
+
+    Parameters
+    ----------
+    gamma : float, optional
+        Default: the median heuristic, γ = 1/median of the distances.
+
+    Raises
+    ------
+    InputError
+        If gamma is not positive, or is missing and there are no data to compute it from.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Exponential
+    >>> Exponential(gamma=0.5)([[0.0], [2.0]]).round(4).tolist()
+    [[1.0, 0.3679], [0.3679, 1.0]]
+    """
+
+    @property
+    def name(self) -> str:
+        return "exponential" if self.gamma is None else f"exponential(gamma={self.gamma:.6g})"
+
+    def _distance(self, a: Tensor, b: Tensor) -> Tensor:
+        return super()._distance(a, b).sqrt_()
+
+    def _negligible(self, error: float) -> float:
+        return error**2
 
     def _gamma_of_median(self, median: float) -> float:
         return 1 / median

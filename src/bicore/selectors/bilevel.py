@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.aims import Aims
+from bicore.bilevel.aims import Aims, Smoothed
 from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run
+from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.quotas import BalancedIfClasses, QuotaRule
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
@@ -25,7 +25,7 @@ from bicore.bilevel.strategies.base import Assembly, Strategy
 from bicore.bilevel.strategies.growing import Greedy
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
-from bicore.data import Array, Dataset, Task
+from bicore.data import Array, Dataset, Task, as_tensor
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
@@ -35,6 +35,22 @@ from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
 from bicore.selectors.open_choices import PAPER, Choices, best
+from bicore.selectors.sampling import EXACT_ROWS, Sample, draw_sample
+from bicore.sparse import is_sparse
+
+#: Rows from which the width of a kernel's features is read.
+FEATURE_ROWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """The arguments of a selection, checked."""
+
+    data: Dataset
+    outer: Dataset | None
+    start: Start
+    size: int
+    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +88,8 @@ class BilevelSelector(Selector):
     kernel : str, Kernel or callable
         The proxy for the model to be trained: "ntk" for networks on vectors, "cntk" for images,
         "rbf", "linear" for embeddings, "precomputed" when x is a Gram matrix; or any k(a, b).
-        "auto" for the one of linear, RBF, Laplace and NTK, after one of three scalings, under which
-        random subsets of the asked size predict the rest best: see
-        :mod:`bicore.bilevel.proxy_choice`.
+        "auto" for the exponential kernel on columns as given or standardised, by how well random
+        subsets of the requested size predict the rest: see :mod:`bicore.bilevel.kernel_choice`.
     loss : str, Loss or callable
         Of the inner problem, and of the outer one unless ``outer_loss`` is given; or a function of
         (prediction, target).
@@ -119,6 +134,12 @@ class BilevelSelector(Selector):
         smooths the targets of a regression.
     prior : "data" or "equal"
         Whether classes count in the objective as often as they occur, or all the same.
+    intercept : float or "auto"
+        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto" is 1
+        for the squared error, whose labels are centred, and 0 for network kernels and other losses.
+    exact : bool
+        Whether all rows are candidates and measure the objective, however many there are. If
+        False, a stratified sample is used beyond 5,000 rows, unless the kernel has finite features.
 
     Notes
     -----
@@ -153,6 +174,8 @@ class BilevelSelector(Selector):
     optimiser: WeightOptimiser
     targets: Aims
     prior: Prior
+    intercept: float | None
+    exact: bool
 
     needs_labels = True
 
@@ -175,6 +198,8 @@ class BilevelSelector(Selector):
         optimiser: WeightOptimiser | None = None,
         targets: str | Aims = "given",
         prior: str | Prior = "data",
+        intercept: str | float | None = "auto",
+        exact: bool = True,
     ) -> None:
         resolved = {
             "kernel": names.as_kernel(kernel),
@@ -194,6 +219,8 @@ class BilevelSelector(Selector):
             "optimiser": optimiser or ProjectedGradient(),
             "targets": names.as_aims(targets),
             "prior": names.as_prior(prior),
+            "intercept": names.as_intercept(intercept),
+            "exact": bool(exact),
         }
         vars(self).update(resolved)
         self._check()
@@ -226,6 +253,7 @@ class BilevelSelector(Selector):
             self.linear,
             self.targets,
             self.prior,
+            self.intercept,
         )
 
     def demand(self, capacity: int, repeats: bool = False) -> Demand:
@@ -307,19 +335,121 @@ class BilevelSelector(Selector):
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
         seed = as_seed(rng)
+        count = as_size(size, int((data.weights > 0).sum()))
+        request = _Request(data, outer, as_start(initial, data, count), count, seed)
+        sample = self.sample_for(request.data, count, seed, request.start.points)
+        if sample is None:
+            coreset = self._select(request, runtime, clock)
+        else:
+            coreset = self._select_from_sample(request, sample, runtime, clock)
+        return self._with_two_classes(coreset, request, context)
+
+    def sample_for(
+        self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
+    ) -> Sample | None:
+        """Draw the candidates and judging rows of large data; None if all rows are used.
+
+        Parameters
+        ----------
+        data : Dataset
+            The rows.
+        size : int
+            How many points are selected.
+        seed : int
+            Seed of the draw.
+        keep : sequence of int
+            Rows that must be candidates.
+
+        Returns
+        -------
+        Sample or None
+            None if the rows are few, the kernel has finite features, or ``exact`` is set.
+        """
+        if self.exact or len(data) <= EXACT_ROWS or self.kernel.precomputed or is_sparse(data.x):
+            return None
+        if not is_open(self.kernel) and self._has_features(data):
+            return None
+        targets, _ = targets_of(self.proxy, data, None)
+        sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
+        return sample if len(sample.candidates) < len(data) else None
+
+    def _has_features(self, data: Dataset) -> bool:
+        """Whether the kernel is a product of feature vectors much shorter than the data."""
+        rows = data.x[:FEATURE_ROWS]
+        features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
+        return features is not None and 2 * features.shape[1] <= len(data)
+
+    def _select_from_sample(
+        self, request: _Request, sample: Sample, runtime: Runtime, clock: Clock
+    ) -> Coreset:
+        """Select among the candidates of a sample; the answer names rows of all data."""
+        data, start = request.data, request.start
+        places = np.searchsorted(sample.candidates, start.points).tolist()
+        part = replace(
+            request,
+            data=data[sample.candidates],
+            outer=sample.judging(data) if request.outer is None else request.outer,
+            start=replace(start, points=places),
+        )
+        chooser = self
+        if isinstance(self.targets, Smoothed) and request.outer is None:
+            chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
+        found = chooser._select(part, runtime, clock)
+        known = found.provenance
+        return replace(
+            found,
+            indices=sample.candidates[found.indices],
+            provenance=replace(
+                known,
+                rows=len(data),
+                fingerprint=data.fingerprint(),
+                notes=(sample.note(len(data)), *known.notes),
+            ),
+        )
+
+    def _with_two_classes(
+        self, coreset: Coreset, request: _Request, context: Context | None
+    ) -> Coreset:
+        """Replace an answer from a single class, which trains no classifier.
+
+        The intercept makes this rare: it remains for very few points of a rare class.
+        """
+        classes = coreset.provenance.classes
+        data = request.data
+        if (
+            classes is None
+            or data.y is None
+            or len(coreset) < 2
+            or request.start.points
+            or self.quotas is not None
+            or self.proxy.kernel_with_intercept is self.kernel
+        ):
+            return coreset
+        labels = np.unique(data.y[coreset.indices])
+        if len(labels) > 1 or len(np.unique(data.y[data.weights > 0])) < 2:
+            return coreset
+        quotas = names.as_quotas({labels.tolist()[0]: len(coreset) - 1})
+        chooser = replace(self, quotas=quotas, strategy=PAPER.strategy)
+        found = chooser.select(
+            data, len(coreset), outer=request.outer, rng=request.seed, context=context
+        )
+        note = f"classes: all points were {labels.tolist()[0]!r}, so one was replaced"
+        return found.annotated({"notes": (*found.provenance.notes, note)})
+
+    def _select(self, request: _Request, runtime: Runtime, clock: Clock) -> Coreset:
+        """Select from the rows of a request, all of which are candidates."""
+        data, start, seed = request.data, request.start, request.seed
         available = int((data.weights > 0).sum())
-        count = as_size(size, available)
-        start = as_start(initial, data, count)
-        room = self.room(self.strategy.grown(count, available), len(data))
+        room = self.room(self.strategy.grown(request.size, available), len(data))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
-            proxy = self.proxy.settled(data, count, start.coreset)
-            prepared = prepare(proxy, data, outer, room, seed, runtime)
+            proxy = self.proxy.settled(data, request.size, start.coreset)
+            prepared = prepare(proxy, data, request.outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)
             rule = self.rule.against(lambda: prepared.losses_of_all(seed))
-            order = _Order(prepared, rule, start, same, count, seed, clock, line)
+            order = _Order(prepared, rule, start, same, request.size, seed, clock, line)
             assembly, ending = self._assembled(order)
             return self._coreset(prepared, assembly, ending, story)
 
@@ -537,7 +667,7 @@ class BilevelSelector(Selector):
         >>> from bicore import BilevelSelector, Dataset
         >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
-        'linear'
+        'exponential'
         """
         decided = self._decided(data)
         kernel = decided.proxy.settled(data, size, begun).kernel

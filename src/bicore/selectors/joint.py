@@ -12,8 +12,8 @@ from bicore.bilevel.certificate import certified
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.joint import JointEngine
 from bicore.bilevel.greedy import Run
+from bicore.bilevel.kernel_choice import notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare
-from bicore.bilevel.proxy_choice import notes_of, trials_of
 from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.coreset import Coreset, Provenance, labels_in

@@ -10,9 +10,9 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from bicore.bilevel.aims import AIMS, Aims
+from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.prepare import Prior
 from bicore.bilevel.problem import Constant, Regulariser
-from bicore.bilevel.proxy_choice import AutomaticKernel
 from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
 from bicore.bilevel.regularisation import Automatic
 from bicore.bilevel.rules import RULES, Rule
@@ -21,7 +21,7 @@ from bicore.bilevel.strategies import STRATEGIES, Strategy
 from bicore.data import Task
 from bicore.errors import InputError, as_option, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
-from bicore.kernels.classical import RBF, Laplace, Linear, Polynomial
+from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Polynomial
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
 from bicore.picking import First
@@ -37,6 +37,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "pooled-cntk": pooled_cntk,
     "rbf": RBF,
     "laplace": Laplace,
+    "exponential": Exponential,
     "linear": Linear,
     "polynomial": Polynomial,
     "precomputed": Precomputed,
@@ -117,6 +118,16 @@ def as_aims(value: Any) -> Aims:
 def as_prior(value: Any) -> Prior:
     """How much the classes count, or its name."""
     return as_option("prior", value, Prior)
+
+
+def as_intercept(value: Any) -> float | None:
+    """A share of the mean of k(x, x), 0 for none; None stands for "auto"."""
+    if value is None or value == "auto":
+        return None
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not 0 <= float(value) < float("inf"):
+        raise InputError(f"intercept={value!r} must be a number >= 0 or 'auto'.")
+    return float(value)
 
 
 def as_quotas(value: Any) -> QuotaRule | None:

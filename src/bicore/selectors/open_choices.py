@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bicore.bilevel.aims import Aims, Given, Smoothed
-from bicore.bilevel.proxy_choice import MANY
 from bicore.bilevel.rules import Gain, Gradient, Rule
 from bicore.bilevel.strategies.base import Strategy
 from bicore.bilevel.strategies.exchange import Exchange
 from bicore.bilevel.strategies.growing import Greedy
 
-#: Where rows are many, exchanges that nobody asked for end after so many passes over them.
-PASSES_OF_MANY = 3
+#: With more rows than this, default exchanges end after a few passes over them.
+MANY, PASSES_OF_MANY = 20_000, 3
 #: Rows times the square of the points chosen, with which the time of exchanges grows: beyond so
 #: much, some minutes on one core, they are not made unasked. Greedy selection grows with one
 #: power less.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bicore.bilevel.kernel_choice import is_open
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.proxy_choice import is_open
 from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, summable

@@ -25,7 +25,13 @@ from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.reconstruction import Reconstruction
 
 #: What the doors leave to the data where nothing is said (docs/choosing.md).
-OPEN = {"kernel": "auto", "rule": "auto", "strategy": "auto", "targets": "auto"}
+OPEN = {
+    "kernel": "auto",
+    "rule": "auto",
+    "strategy": "auto",
+    "targets": "auto",
+    "exact": False,
+}
 #: The order in which tables show them: ours, chance, then by what they need.
 METHODS: dict[str, tuple[Callable[..., Selector], dict[str, Any]]] = {
     "bilevel": (BilevelSelector, OPEN),

@@ -1,0 +1,437 @@
+"""``kernel="auto"``: the exponential kernel, with or without standardised columns.
+
+1. Draw some rows by id alone, so that the order of rows and the seed change nothing.
+2. Split them three times into a subset of the requested size and held-out rows.
+3. For each scaling fit the subsets by ridge regression, with an intercept. The scaling with the
+   smallest squared error on the held-out rows wins, at the best ρ of a decade grid.
+
+A memory sees a few classes of a problem at a time, which says little about the whole. Nothing is
+compared there, and the kernel is the one that served memories best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.regularisation import EXPONENTS
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, summable
+from bicore.errors import InputError
+from bicore.kernels.base import Kernel
+from bicore.kernels.classical import Exponential, Linear
+from bicore.kernels.presets import fully_connected
+from bicore.kernels.scaling import Normalised, Standardised
+from bicore.picking import in_id_order
+from bicore.runtime import checkpoint
+from bicore.sparse import is_sparse
+
+#: The kernels that are compared, by name.
+CANDIDATES: dict[str, Callable[[], Kernel]] = {
+    "exponential on standardised columns": lambda: Standardised(Exponential()),
+    "exponential": Exponential,
+}
+DEFAULT = "exponential on standardised columns"
+#: The kernel for a part of a problem, and for sparse rows (the cosine).
+FOR_PART = "normalised ntk on standardised columns"
+FOR_SPARSE = "normalised linear"
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    **CANDIDATES,
+    FOR_PART: lambda: Normalised(Standardised(fully_connected())),
+    FOR_SPARSE: lambda: Normalised(Linear()),
+}
+#: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
+INTERCEPT = 1.0
+#: Why nothing was compared.
+TOO_FEW = "there are too few points, or labels, to compare kernels"
+IN_PART = "a part of a problem does not show which kernel suits the whole"
+SPARSE = "x is sparse, and most kernels need dense rows"
+#: Number of splits, and held-out rows in each.
+SPLITS, HELD_OUT = 3, 100
+#: Points of a subset: at least this many, and this many per class; at most this many, because the
+#: cost of a fit grows with the third power.
+FEWEST, PER_CLASS, MOST = 20, 2, 250
+#: The fewest points of a subset that can be compared.
+FEWEST_TRIED = 2
+#: The place on the grid of ρ where the search begins.
+BEGIN = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The held-out error of one candidate.
+
+    Parameters
+    ----------
+    name : str
+        Name of the candidate.
+    error : float
+        Squared error on the held-out points, as a share of the variance there.
+
+    Examples
+    --------
+    >>> Trial("exponential", 0.505).name
+    'exponential'
+    """
+
+    name: str
+    error: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen kernel, and the kernels it was compared with.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    size, held_out : int
+        Points of a subset, and held-out points.
+    trials : tuple of Trial
+        The best first; empty if nothing was compared.
+    untried : str
+        The reason if nothing was compared.
+
+    Examples
+    --------
+    >>> Choice("exponential", 20, 100, (Trial("exponential", 0.5),)).note
+    'kernel: exponential, with a held-out error of 0.5 after 20 points'
+    """
+
+    name: str
+    size: int = 0
+    held_out: int = 0
+    trials: tuple[Trial, ...] = ()
+    untried: str = TOO_FEW
+
+    @property
+    def note(self) -> str:
+        """The choice in one line."""
+        if not self.trials:
+            return f"kernel: {self.name}; {self.untried}"
+        best, *others = self.trials
+        next_best = f" (next: {others[0].name} {others[0].error:.3g})" if others else ""
+        return (
+            f"kernel: {self.name}, with a held-out error of {best.error:.3g} after {self.size} "
+            f"points{next_best}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The choice as numbers and words.
+
+        Returns
+        -------
+        dict
+            For the details of a coreset.
+        """
+        found = asdict(self)
+        found["trials"] = list(found["trials"])
+        if self.trials:
+            del found["untried"]
+        return found
+
+
+@dataclass(frozen=True)
+class AutomaticKernel(Kernel):
+    """The kernel under which random subsets of the requested size predict held-out points best.
+
+    It needs labels, so it is resolved when a selection begins and cannot be evaluated itself.
+
+    Parameters
+    ----------
+    in_part : bool
+        Whether the data are a part of the problem, such as a task or a chunk of a stream; nothing
+        is compared then.
+
+    Examples
+    --------
+    >>> from bicore import BilevelSelector
+    >>> BilevelSelector(kernel="auto").kernel.name
+    'auto'
+    """
+
+    in_part: bool = False
+
+    @property
+    def name(self) -> str:
+        return "auto"
+
+    @property
+    def takes_sparse(self) -> bool:
+        return True
+
+    def _error(self) -> InputError:
+        return InputError(
+            "kernel='auto' is chosen by labels when a bilevel selection begins, and there are no "
+            "labels here; name a kernel."
+        )
+
+    def fitted(self, x: Any) -> Kernel:
+        raise self._error()
+
+    def _ready(self) -> Kernel:
+        raise self._error()
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        raise self._error()
+
+    def diag(self, a: Tensor) -> Tensor:
+        raise self._error()
+
+
+@dataclass(frozen=True, repr=False)
+class Chosen(Kernel):
+    """A kernel together with the reason for its choice.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The chosen kernel.
+    choice : Choice
+        The comparison that led to it.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Linear
+    >>> Chosen(Linear(), Choice("linear")).name
+    'linear'
+    """
+
+    kernel: Kernel
+    choice: Choice
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.kernel.takes_sparse
+
+    def __repr__(self) -> str:
+        return repr(self.kernel)
+
+    def fitted(self, x: Any) -> Kernel:
+        return replace(self, kernel=self.kernel.fitted(x))
+
+    def _ready(self) -> Kernel:
+        return replace(self, kernel=self.kernel._ready())
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.kernel.evaluate(a, b)
+
+    def gram(self, a: Tensor, block: int | None = None) -> Tensor:
+        return self.kernel.gram(a, block)
+
+    def diag(self, a: Tensor) -> Tensor:
+        return self.kernel.diag(a)
+
+    def features(self, a: Tensor) -> Tensor | None:
+        return self.kernel.features(a)
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape)
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
+
+def parts_of(kernel: Kernel) -> Iterator[Kernel]:
+    """Yield the kernel and all kernels inside it."""
+    yield kernel
+    for name in _kernel_fields(kernel):
+        yield from parts_of(getattr(kernel, name))
+
+
+def _kernel_fields(kernel: Kernel) -> list[str]:
+    """Name the fields that hold kernels."""
+    if not is_dataclass(kernel):
+        return []
+    return [one.name for one in fields(kernel) if isinstance(getattr(kernel, one.name), Kernel)]
+
+
+def _is_automatic(kernel: Kernel) -> TypeGuard[AutomaticKernel]:
+    return isinstance(kernel, AutomaticKernel)
+
+
+def is_open(kernel: Kernel) -> bool:
+    """Whether any part of the kernel is still to be chosen."""
+    return any(_is_automatic(part) for part in parts_of(kernel))
+
+
+def in_part(kernel: Kernel) -> Kernel:
+    """Mark the automatic parts of a kernel as chosen for a part of a problem."""
+    if _is_automatic(kernel):
+        return replace(kernel, in_part=True)
+    inside = {name: in_part(getattr(kernel, name)) for name in _kernel_fields(kernel)}
+    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+
+
+def choice_of(kernel: Kernel) -> Choice | None:
+    """Return the choice made inside a kernel, if there is one."""
+    return next((part.choice for part in parts_of(kernel) if isinstance(part, Chosen)), None)
+
+
+def notes_of(kernel: Kernel) -> tuple[str, ...]:
+    """Return the choice made inside a kernel as a note, if there is one."""
+    choice = choice_of(kernel)
+    return () if choice is None else (choice.note,)
+
+
+def trials_of(kernel: Kernel) -> dict[str, Any]:
+    """Return the choice made inside a kernel for a coreset's details, if there is one."""
+    choice = choice_of(kernel)
+    return {} if choice is None else {"kernel_trials": choice.record()}
+
+
+def choose_kernel(
+    kernel: Kernel, data: Dataset, targets: Targets, size: int, begun: Coreset | None = None
+) -> Kernel:
+    """Choose every automatic part of a kernel for subsets of ``size`` points.
+
+    A coreset that was ``begun`` keeps the kernel chosen for it.
+    """
+    if _is_automatic(kernel):
+        choice = _kept_choice(begun)
+        if is_sparse(data.x):
+            choice = Choice(FOR_SPARSE, untried=SPARSE)
+        elif kernel.in_part:
+            choice = choice or Choice(FOR_PART, untried=IN_PART)
+        elif choice is None:
+            choice = _compare(draw_rows(data, targets, size))
+        return Chosen(KERNELS[choice.name](), choice)
+    inside = {
+        name: choose_kernel(getattr(kernel, name), data, targets, size, begun)
+        for name in _kernel_fields(kernel)
+    }
+    return replace(kernel, **inside) if inside else kernel  # type: ignore[type-var]
+
+
+def _kept_choice(begun: Coreset | None) -> Choice | None:
+    """Read the choice that a coreset was selected with."""
+    record = None if begun is None else begun.details.get("kernel_trials")
+    if not isinstance(record, dict) or record.get("name") not in KERNELS:
+        return None
+    trials = tuple(Trial(**trial) for trial in record["trials"])
+    untried = record.get("untried", TOO_FEW)
+    return Choice(record["name"], record["size"], record["held_out"], trials, untried)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows to compare kernels on: what is predicted, the weights, and the splits."""
+
+    rows: Array
+    aims: Array
+    weights: Array
+    #: The subsets and the held-out rows, one line per split.
+    chosen: Array
+    rest: Array
+
+    @property
+    def size(self) -> int:
+        """Points of a subset."""
+        return int(self.chosen.shape[1])
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is anything to fit and to predict."""
+        return self.size >= FEWEST_TRIED and bool(np.ptp(self.aims, axis=0).any())
+
+    @property
+    def shares(self) -> Array:
+        """Weight of each held-out row in the mean error of all splits."""
+        weights = self.weights[self.rest]
+        shares: Array = weights / weights.sum(1, keepdims=True) / SPLITS
+        return shares
+
+
+def draw_rows(data: Dataset, targets: Targets, size: int) -> Drawn:
+    """Draw rows that count, by id; other rows are not read."""
+    by_id = in_id_order(np.flatnonzero(data.weights > 0), data.ids)
+    n = len(by_id)
+    classes = 0 if targets.classes is None else len(targets.classes)
+    points = min(max(size, FEWEST, PER_CLASS * classes), n // 2, MOST)
+    rng = np.random.default_rng(n)
+    drawn = by_id[np.sort(rng.choice(n, min(n, points + HELD_OUT), replace=False))]
+    rows = np.array(data.x[drawn], dtype=np.float64).reshape(len(drawn), -1)
+    weights = summable(data.weights[drawn])
+    weights = weights / weights.sum()
+    values = targets.values[drawn]
+    aims = values if targets.classes is None else np.eye(classes)[values]
+    orders = np.stack([rng.permutation(len(drawn)) for _ in range(SPLITS)])
+    return Drawn(rows, aims - weights @ aims, weights, orders[:, :points], orders[:, points:])
+
+
+def _compare(drawn: Drawn) -> Choice:
+    """Choose the candidate with the smallest held-out error."""
+    trials = compare_kernels(drawn)
+    if not trials:
+        return Choice(DEFAULT)
+    held_out = len(drawn.rows) - drawn.size
+    return Choice(trials[0].name, drawn.size, held_out, tuple(trials))
+
+
+def compare_kernels(drawn: Drawn) -> list[Trial]:
+    """Compute the held-out error of every candidate, the smallest first."""
+    if not drawn.usable:
+        return []
+    spread = float(drawn.weights @ (drawn.aims**2).sum(1))
+    trials = []
+    for name, build in CANDIDATES.items():
+        checkpoint()
+        try:
+            kernel = build().fitted(drawn.rows)
+        except InputError:  # the squares of a column overflow
+            continue
+        gram = kernel.gram(torch.from_numpy(drawn.rows))
+        if torch.isfinite(gram).all():
+            error = _Fits(gram + INTERCEPT * gram.diagonal().mean(), drawn).smallest_error()
+            if np.isfinite(error):
+                trials.append(Trial(name, error / spread))
+    return sorted(trials, key=lambda trial: trial.error)
+
+
+class _Fits:
+    """Ridge regression on the subsets of all splits, under one kernel."""
+
+    def __init__(self, gram: Tensor, drawn: Drawn) -> None:
+        self.scale = float(gram.diagonal().mean()) or 1.0
+        chosen, rest = (torch.from_numpy(one) for one in (drawn.chosen, drawn.rest))
+        self.squares = gram[chosen[:, :, None], chosen[:, None, :]]
+        self.crosses = gram[rest[:, :, None], chosen[:, None, :]]
+        self.aims, self.others = (torch.from_numpy(drawn.aims)[one] for one in (chosen, rest))
+        self.shares = torch.from_numpy(drawn.shares)
+        #: Errors on the held-out points, by the place of ρ on the grid.
+        self.known: dict[int, float] = {}
+
+    def error(self, place: int) -> float:
+        """Error on the held-out points with the ρ at this place on the grid."""
+        if place not in self.known:
+            squares = (self._predict(place) - self.others).square().sum(-1)
+            self.known[place] = float((self.shares * squares).sum())
+        return self.known[place]
+
+    def _predict(self, place: int) -> Tensor:
+        matrix = self.squares.clone()
+        matrix.diagonal(dim1=1, dim2=2).add_(self.scale * 10.0 ** EXPONENTS[place])
+        factors, failed = torch.linalg.cholesky_ex(matrix)
+        if failed.any():
+            return torch.full_like(self.others, torch.inf)
+        return self.crosses @ torch.cholesky_solve(self.aims, factors)
+
+    def smallest_error(self) -> float:
+        """Walk down the grid of ρ to the smallest error."""
+        place = BEGIN
+        while True:
+            around = [one for one in (place - 1, place + 1) if 0 <= one < len(EXPONENTS)]
+            lower = min(around, key=self.error)
+            if not self.error(lower) < self.error(place):
+                return self.error(place)
+            place = lower

@@ -1,0 +1,96 @@
+"""Large data: which rows are candidates, and which rows measure the objective.
+
+A kernel without finite features needs a matrix of all pairs. Beyond ``EXACT_ROWS`` rows that matrix
+has ``candidates × judges`` entries instead: points are chosen among a stratified sample, and the
+objective is measured on a larger one. Both depend on the rows, their labels and the seed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bicore.data import Array, Dataset, Targets
+from bicore.picking import in_id_order
+
+#: Up to this many rows all of them are candidates.
+EXACT_ROWS = 5000
+#: Candidates: this many, or this many per point where that is more.
+CANDIDATES, PER_POINT = 4000, 10
+#: Rows that measure the objective: this many times the candidates.
+JUDGES_PER_CANDIDATE = 2
+#: Every class keeps at least this many candidates, or all its rows.
+FEWEST_PER_CLASS = 20
+#: Targets are stratified by this many quantiles.
+QUANTILES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Row numbers of candidates and judging rows, and the weights of the latter."""
+
+    candidates: Array
+    judges: Array
+    judge_weights: Array
+
+    def note(self, rows: int) -> str:
+        """State in one line how the sample was used."""
+        return (
+            f"large data: {len(self.candidates)} of {rows} rows are candidates, and the objective "
+            f"is measured on {len(self.judges)} (exact=True uses all rows)"
+        )
+
+    def judging(self, data: Dataset) -> Dataset:
+        """Return the rows that measure the objective, weighted like all rows."""
+        return data[self.judges].with_columns(weight=self.judge_weights)
+
+
+def draw_sample(
+    data: Dataset, targets: Targets, size: int, seed: int, keep: Array | None = None
+) -> Sample:
+    """Draw candidates and judging rows, stratified by class or by quantile of the target.
+
+    ``keep`` are rows that must be candidates.
+    """
+    weights = data.weights
+    eligible = in_id_order(np.flatnonzero(weights > 0), data.ids)
+    strata = _strata(targets)[eligible]
+    wanted = min(max(CANDIDATES, PER_POINT * size), len(eligible))
+    counts = np.bincount(strata)
+    chosen = _allocate(counts, wanted, FEWEST_PER_CLASS)
+    judged = np.maximum(_allocate(counts, min(JUDGES_PER_CANDIDATE * wanted, len(eligible))), 1)
+    rng = np.random.default_rng((seed, len(data)))
+    candidates, judges, judge_weights = [np.zeros(0, int) if keep is None else keep], [], []
+    for stratum in np.flatnonzero(counts):
+        order = rng.permutation(eligible[strata == stratum])
+        candidates.append(order[: chosen[stratum]])
+        some = order[: judged[stratum]]
+        judges.append(some)
+        judge_weights.append(weights[some] * (weights[order].sum() / weights[some].sum()))
+    rows = np.concatenate(judges)
+    order = np.argsort(rows)
+    return Sample(
+        np.unique(np.concatenate(candidates)), rows[order], np.concatenate(judge_weights)[order]
+    )
+
+
+def _strata(targets: Targets) -> Array:
+    """Return the class of each row, or the quantile of its first target."""
+    if targets.classes is not None:
+        return targets.values
+    first = targets.values[:, 0]
+    edges = np.quantile(first, np.linspace(0, 1, QUANTILES + 1)[1:-1])
+    return np.searchsorted(edges, first)
+
+
+def _allocate(counts: Array, total: int, fewest: int = 0) -> Array:
+    """Split ``total`` over strata in proportion to their counts, with at least ``fewest`` each."""
+    exact = counts / counts.sum() * total
+    found = np.minimum(np.maximum(np.floor(exact).astype(int), fewest), counts)
+    short = total - int(found.sum())
+    if short > 0:
+        room = np.argsort(-(exact - found), kind="stable")
+        room = room[found[room] < counts[room]]
+        found[room[:short]] += 1
+    return found
