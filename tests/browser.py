@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests import HANG
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -155,6 +157,6 @@ class Browser:
     def close(self) -> None:
         self.session = None
         self.call("Browser.close")
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=HANG)
         self.out.close()
         self.input.close()

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import HANG
+
 
 @dataclass(frozen=True)
 class Result:
@@ -84,7 +86,7 @@ class Server:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=HANG)
 
 
 def _serve() -> None:

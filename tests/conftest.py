@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from bicore import Dataset
+from tests import HANG
 from tests.browser import Browser, chromium
 from tests.cli_server import Result, Server
 from tests.helpers import blobs, line
@@ -69,6 +70,12 @@ def command(
         return Result(int(str(code or 0)), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the first point however slow the machine is, so that a tiny limit ends after it."""
+    monkeypatch.setattr("bicore.runtime.clock.GRACE_SECONDS", HANG)
 
 
 @pytest.fixture

@@ -34,15 +34,14 @@ def test_the_page_on_streams_is_what_the_record_says():
     assert streams_page.PAGE.read_text() == streams_page.text(), "run: python -m benchmarks page"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "benchmarks" / "records").glob("*.json")), ids=lambda path: path.name
-)
-def test_records_say_by_which_command_and_name_no_folder(path):
-    text = path.read_text()
-    record = json.loads(text)
-    assert record["command"].startswith("python ")
-    assert "/home" not in text
-    assert "/tmp" not in text
+def test_records_say_by_which_command_and_name_no_folder():
+    wrong = []
+    for path in sorted((ROOT / "benchmarks" / "records").glob("*.json")):
+        text = path.read_text()
+        command = json.loads(text)["command"]
+        if not command.startswith("python ") or "/home" in text or "/tmp" in text:
+            wrong.append(path.name)
+    assert not wrong
 
 
 @pytest.mark.slow

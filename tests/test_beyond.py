@@ -277,6 +277,7 @@ def test_averaging_over_transformations_is_the_mean_over_pairs_and_of_features()
         shifts(1)[1](images.flatten(1))
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_query_continues_the_labelled_points_and_its_guesses_are_the_proxys():
     data = blobs(90, seed=4)
     known = np.r_[0:6]

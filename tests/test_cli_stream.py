@@ -20,6 +20,7 @@ from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
 from bicore.state import read_state
+from tests import HANG
 from tests.helpers import blobs
 
 WORDS = [
@@ -69,57 +70,52 @@ def test_a_stream_is_consumed_once_and_again_changes_nothing(bicore, folder):
     assert "12 of 150" in bicore("show", "kept.npz", cwd=folder).stdout or answer["kept"] < 12
 
 
+#: The command, which kills itself after some calls of functions, counted from its start or from
+#: the first batch on.
+KILLED = """
+import os, signal, sys
+calls, at_work = {calls}, {at_work}
+def count(frame, event, argument):
+    global calls
+    calls -= 1
+    if not calls:
+        os.kill(os.getpid(), signal.SIGKILL)
+if at_work:
+    import bicore.memory.merge_reduce as m
+    plain = m.MergeReduce._take
+    def counted(self, *given):
+        sys.setprofile(count)
+        plain(self, *given)
+    m.MergeReduce._take = counted
+else:
+    sys.setprofile(count)
+from bicore.cli.app import main
+main()
+"""
+#: Function calls of about twenty rows, and of most of the start (imports included).
+CALLS_AT_WORK, CALLS_AT_START = 80_000, 2_000_000
+
+
 def kill_and_resume(bicore, folder, kills: int, seed: int) -> None:
     """Kill -9 at random moments while it works, resume, and compare with a run that was never
     interrupted, bit for bit."""
-    slow = "import sys, time, bicore.memory.merge_reduce as m\n"
-    slow += "plain = m.MergeReduce._take\n"
-    slow += (
-        "def late(self, batch, context):\n    time.sleep(0.004)\n    plain(self, batch, context)\n"
-    )
-    slow += "m.MergeReduce._take = late\nfrom bicore.cli.app import main\nmain()\n"
-    words = [
-        "stream",
-        "data.npz",
-        "--buffer",
-        "merge-reduce",
-        "--capacity",
-        "12",
-        "--slots",
-        "3",
-        "--batch",
-        "1",
-        "--every",
-        "1",
-        "--kernel",
-        "rbf",
-    ]
-    words += ["--inner-reg", "0.1", "--quiet", "--state"]
+    words = ["stream", "data.npz", "--buffer", "merge-reduce", "--capacity", "12", "--slots", "3"]
+    words += ["--batch", "1", "--every", "1", "--kernel", "rbf", "--inner-reg", "0.1"]
+    words += ["--quiet", "--state"]
     rng = np.random.default_rng(seed)
-    done = 0
     for kill in range(1, kills + 1):
-        process = subprocess.Popen(
-            [sys.executable, "-c", slow, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL
+        at_work = kill % 5 > 0
+        calls = int(rng.integers(1, CALLS_AT_WORK if at_work else CALLS_AT_START))
+        code = KILLED.format(calls=calls, at_work=at_work)
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *words, "killed"], cwd=folder, stdout=subprocess.DEVNULL
         )
-        start = _position(folder)
-        while kill % 5 and process.poll() is None and _position(folder) == start:
-            time.sleep(0.002)  # until it works; every fifth is killed while it starts or loads
-        time.sleep(float(rng.uniform(0, 0.25 if kill % 5 else 2)))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            done += 1
-        process.wait()
-    assert done == kills
+        assert ended.returncode == -signal.SIGKILL
     for name in ("killed", "never"):
         whole = bicore(*words, name, cwd=folder)
         assert whole.returncode == 0, whole.stderr
     assert state_of(folder, "killed") == state_of(folder, "never")
     assert not list((folder / "killed").glob(".*part*"))
-
-
-def _position(folder) -> str:
-    names = sorted(path.name for path in (folder / "killed").glob("state-*.npz"))
-    return names[-1] if names else ""
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
@@ -139,9 +135,15 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
     words = [
         sys.executable,
         "-c",
-        "import time, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
-        "def late(self, b, c):\n    time.sleep(0.05)\n    plain(self, b, c)\nm.MergeReduce._take = "
-        "late\n"
+        "import os, signal, bicore.memory.merge_reduce as m\nplain = m.MergeReduce._take\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "taken = []\n"
+        "def stopped(self, b, c):\n"
+        "    plain(self, b, c)\n"
+        "    taken.append(1)\n"
+        "    if len(taken) == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "m.MergeReduce._take = stopped\n"
         "from bicore.cli.app import main\nmain()",
         "stream",
         "data.npz",
@@ -151,19 +153,9 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
         "--state",
         "state",
     ]
-    process = subprocess.Popen(
-        words,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    while not list((folder / "state").glob("state-*.npz")) and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANG)
+    errors = ended.stderr
+    assert ended.returncode == 130, errors
     assert "the same command goes on from there" in errors
     assert not (folder / "kept.npz").exists()
     subprocess.run(
@@ -464,8 +456,7 @@ def test_an_open_pipe_is_consumed_as_it_comes_and_a_kill_loses_nothing(bicore, t
     )
     process.stdin.write(lines_of(170))
     process.stdin.flush()
-    deadline = time.time() + 120
-    while not state_files(tmp_path, "killed", 160) and time.time() < deadline:
+    while not state_files(tmp_path, "killed", 160):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import HANG
 from tests.fuzzing import BLOWS, CASES, Blow, spoilt
 
 MEMORY = 100_000_000
 #: What a command takes beside the data, above what the server holds already.
 ROOM = 300_000_000
 #: Far more than any of these files takes, on a busy machine too.
-SECONDS = 120
+SECONDS = HANG
 EACH = 70
 TEXTS = 180
 WORDS = ("--method", "uniform", "--size", "1", "--json", "--quiet", "--memory", str(MEMORY))

@@ -272,6 +272,7 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
     assert buffer.snapshot().weights.sum() == pytest.approx(10)
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_time_limit_makes_no_half_filled_slot():
     buffer = MergeReduce(BILEVEL, 6, 1)
     with pytest.raises(InputError, match="max_seconds"):

@@ -12,19 +12,24 @@ from experiments.layout import FIGURE_C
 from experiments.one_cell import LAYOUTS, wanted
 from experiments.running import Order
 
-LINES = [(layout, line) for layout in LAYOUTS for line in layout.lines if not line.hidden]
-
 
 @pytest.fixture(scope="module")
 def book():
     return Book()
 
 
-@pytest.mark.parametrize(("layout", "line"), LINES, ids=lambda one: getattr(one, "label", ""))
-def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(layout, line, book):
-    cells = wanted(layout.title.partition(":")[0], line.label)
-    assert [one.place for one in cells] == [place for place in line.places if place is not None]
-    for one in cells:
+def cells_of_the_page():
+    for layout in LAYOUTS:
+        for line in layout.lines:
+            if not line.hidden:
+                cells = wanted(layout.title.partition(":")[0], line.label)
+                places = [place for place in line.places if place is not None]
+                assert [one.place for one in cells] == places, (layout.title, line.label)
+                yield from cells
+
+
+def test_the_words_of_the_page_lead_to_the_runs_behind_its_cells(book):
+    for one in cells_of_the_page():
         order = one.order(Order((one.recorded.experiment,), Path("nowhere"), "data"), book)
         (row,) = order.rows(one.recorded.experiment)
         # with the repository's own records there is nothing left to run

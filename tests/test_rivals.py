@@ -784,6 +784,7 @@ def test_every_method_has_a_name_and_options_go_over_its_defaults():
         as_selector(Uniform(), kernel="rbf")
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_interrupting_and_time_limits_keep_a_prefix():
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))
 
@@ -801,6 +802,7 @@ def test_interrupting_and_time_limits_keep_a_prefix():
     assert late.message == "stopped by max_seconds after 1 of 20 points"
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_set_that_time_left_less_refined_is_whole_and_an_interrupted_one_ends_what_it_is_part_of():
     """A memory takes the first, as it has all its points, and passes the user's interrupt on."""
     data = Dataset(np.random.default_rng(0).normal(size=(50, 3)))

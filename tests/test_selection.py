@@ -234,6 +234,7 @@ def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
     )
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
     from bicore.bilevel.engines import dense_ridge
     from bicore.bilevel.engines.ridge import RidgeEngine
@@ -381,6 +382,7 @@ def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
         BilevelSelector(kernel="rbf", inner_reg=0.1).select(blobs(), 3)
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_time_limit_returns_the_prefix():
     data = blobs(60)
     part = select(
@@ -395,6 +397,7 @@ def test_a_time_limit_returns_the_prefix():
     assert part.message == "stopped by max_seconds after 1 of 50 points"
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_a_time_limit_also_ends_the_search_for_weights():
     data = blobs(60)
     part = select(

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -398,15 +397,8 @@ class TestCommand:
         assert {path.name: path.read_bytes() for path in (folder / "state").glob("*.npz")} == before
 
 
-SLOW = """
-import sys, time
+CHANGED = """
 from bicore.shards.selection import Selection
-plain = Selection._pass
-def late(self):
-    print("pass", flush=True)
-    time.sleep(0.05)
-    plain(self)
-Selection._pass = late
 {more}
 from bicore.cli.app import main
 main()
@@ -414,7 +406,7 @@ main()
 
 
 def started(folder, *words, more=""):
-    command = [sys.executable, "-c", SLOW.format(more=more), "select", "npy", "--size", "30"]
+    command = [sys.executable, "-c", CHANGED.format(more=more), "select", "npy", "--size", "30"]
     place = str(Path(library.__file__).parents[1])  # whichever folder the tests were started in
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": place}
     return subprocess.Popen(
@@ -431,14 +423,21 @@ def started(folder, *words, more=""):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_command_goes_on_to_the_same_points(bicore, folder, how):
     plain = json.loads(bicore("select", "npy", "--size", "30", "--json", cwd=folder).stdout)
-    process = started(folder, "--state", "state", "--json")
-    for _ in range(8):
-        assert process.stdout.readline() == "pass\n"
-    time.sleep(0.02)
-    process.send_signal(how)
+    stopping = f"""
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+plain, passes = Selection._pass, []
+def stopped(self):
+    passes.append(1)
+    if len(passes) == 8:
+        os.kill(os.getpid(), {how.value})
+    plain(self)
+Selection._pass = stopped
+"""
+    process = started(folder, "--state", "state", "--json", more=stopping)
     _, words = process.communicate()
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
     if how == signal.SIGINT:
-        assert process.returncode == 130
         assert "kept in state. To go on: bicore" in words
     again = bicore("select", "npy", "--size", "30", "--state", "state", "--json", cwd=folder)
     assert again.returncode == 0, again.stderr

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         LargeDataWarning,
         MemoryLimitError,
         NumericalError,
+        NumericalWarning,
         TimeLimitError,
     )
     from bicore.kernels.base import Kernel
@@ -57,6 +58,7 @@ __all__ = [
     "MergeReduce",
     "Normalised",
     "NumericalError",
+    "NumericalWarning",
     "Nystrom",
     "PerPoint",
     "Polynomial",
@@ -90,6 +92,7 @@ _HOMES = {
         "LargeDataWarning",
         "MemoryLimitError",
         "NumericalError",
+        "NumericalWarning",
         "TimeLimitError",
     ),
     "kernels.base": ("Kernel",),

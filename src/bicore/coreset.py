@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,13 +17,14 @@ import numpy as np
 from bicore import frames, notebook
 from bicore.archives import write_arrays
 from bicore.data import Array, Dataset, summable
-from bicore.errors import InputError
+from bicore.errors import InputError, NumericalWarning
 from bicore.files import replacing
 
 FORMAT = 2
 #: The arrays of a file with the kinds of their numbers.
 _ARRAY_KINDS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
 _ARRAYS = tuple(_ARRAY_KINDS)
+UNVERIFIED_MESSAGE = "the objective could not be verified; see the notes"
 #: Points that a notebook shows.
 SHOWN = 10
 
@@ -44,6 +46,8 @@ class Status(StrEnum):
     FEWER = "fewer"
     #: All points are there; the time limit ended what was to improve them.
     LESS_REFINED = "less refined"
+    #: All points are there; a second fit did not confirm the objective (see the notes).
+    UNVERIFIED = "unverified"
     #: The time limit ended it before all points were there.
     OUT_OF_TIME = "out of time"
     #: The user ended it; what was done until then is there.
@@ -628,6 +632,26 @@ def _written(column: Array) -> list[str]:
     """Numbers as a notebook shows them: row numbers whole."""
     form = ".6g" if column.dtype.kind == "f" else "d"
     return [format(cell, form) for cell in column.tolist()]
+
+
+def mark_unverified(coreset: Coreset, note: str, objective: float | None = None) -> Coreset:
+    """Mark a coreset whose objective a second computation did not confirm, and warn.
+
+    A status other than complete stays: it says more about the points. ``objective`` replaces the
+    last objective.
+    """
+    warnings.warn(note, NumericalWarning, stacklevel=2)
+    complete = coreset.status is Status.COMPLETE
+    objectives = coreset.objectives
+    if objective is not None:
+        objectives = np.append(objectives[:-1], objective)
+    return replace(
+        coreset,
+        objectives=objectives,
+        status=Status.UNVERIFIED if complete else coreset.status,
+        message=UNVERIFIED_MESSAGE if complete else coreset.message,
+        provenance=replace(coreset.provenance, notes=(*coreset.provenance.notes, note)),
+    )
 
 
 def ended(status: Status, taken: int, size: int) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "LargeDataWarning",
     "MemoryLimitError",
     "NumericalError",
+    "NumericalWarning",
     "TimeLimitError",
     "WorkerLostError",
 ]
@@ -36,6 +37,17 @@ class LargeDataWarning(UserWarning):
     >>> import warnings
     >>> from bicore import LargeDataWarning
     >>> warnings.simplefilter("ignore", LargeDataWarning)  # its sentence is in provenance.notes too
+    """
+
+
+class NumericalWarning(UserWarning):
+    """The reported objective could not be verified; the coreset's notes say why.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from bicore import NumericalWarning
+    >>> warnings.simplefilter("error", NumericalWarning)  # raise instead
     """
 
 

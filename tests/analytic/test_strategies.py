@@ -387,6 +387,7 @@ def test_batches_of_one_are_greedy_and_prefixes_stay_nested(loss):
     assert 0 < len(learnt) <= 10
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_strategies_work_with_final_weights_streams_and_limits():
     given = data(40)
     final = BilevelSelector(

@@ -6,7 +6,6 @@ import inspect
 import pkgutil
 from pydoc import locate
 
-import pytest
 from numpydoc.validate import validate
 
 import bicore
@@ -63,17 +62,20 @@ NAMES = public()
 ENUMS = {name for name in NAMES if isinstance(locate(name), enum.EnumType)}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_docstring(name):
-    found = validate(name)["errors"]
-    passed = LEFT_OUT if NAMES[name] else LEFT_OUT | {EXAMPLE}
+def docstring_errors(name: str) -> list[str]:
+    """What numpydoc finds wrong with the docstring of a public name."""
+    ignored = LEFT_OUT if NAMES[name] else LEFT_OUT | {EXAMPLE}
     if name in ENUMS:  # whose constructor is not theirs
-        passed = passed | {"PR01"}
-    errors = [f"{code} {words}" for code, words in found if code not in passed]
-    assert not errors, f"{name}: {'; '.join(errors)}"
+        ignored = ignored | {"PR01"}
+    found = validate(name)["errors"]
+    return [f"{name}: {code} {words}" for code, words in found if code not in ignored]
+
+
+def test_every_public_name_has_a_numpydoc_docstring():
+    errors = [error for name in NAMES for error in docstring_errors(name)]
+    assert not errors, "\n".join(errors)
 
 
 def test_an_undocumented_name_is_seen(monkeypatch):
     monkeypatch.setattr(bicore.Coreset.prefix, "__doc__", "The first points")
-    with pytest.raises(AssertionError, match="PR01"):
-        test_docstring("bicore.coreset.Coreset.prefix")
+    assert any("PR01" in error for error in docstring_errors("bicore.coreset.Coreset.prefix"))

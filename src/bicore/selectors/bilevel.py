@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bicore.bilevel.aims import Aims, Smoothed
-from bicore.bilevel.certificate import certified
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
 from bicore.bilevel.greedy import Ending, Plan, Run
@@ -23,6 +22,7 @@ from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
 from bicore.bilevel.strategies.base import Assembly, Strategy
 from bicore.bilevel.strategies.growing import Greedy
+from bicore.bilevel.verification import Verification, verify_objective
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task, as_tensor
@@ -80,8 +80,9 @@ class BilevelSelector(Selector):
     """Chooses the points on which a kernel model, fitted to them alone, predicts all the data best.
 
     Names are looked up when it is built; its fields hold objects. The objective of what it selects
-    is computed again from nothing, and agrees to the tolerance of
-    :mod:`bicore.bilevel.certificate`, or ``NumericalError`` is raised.
+    is computed again in float64. If the two differ by more than the tolerance of
+    :mod:`bicore.bilevel.verification`, the status is ``"unverified"``, the second value is reported
+    and a :class:`~bicore.NumericalWarning` says so.
 
     Parameters
     ----------
@@ -584,16 +585,16 @@ class BilevelSelector(Selector):
         self, prepared: Prepared, assembly: Assembly, ending: Ending, story: Provenance
     ) -> Coreset:
         run = assembly.run
-        open_by = 0.0
+        checked = Verification(run.empty_objective)
         if run.objectives:
-            open_by = certified(prepared, run.indices, run.weights, run.objectives[-1])
+            checked = verify_objective(prepared, run.indices, run.weights, run.objectives[-1])
         provenance = replace(
             story,
             seconds=assembly.clock.seconds,
             empty_objective=run.empty_objective,
-            notes=(*story.notes, *assembly.notes, *_left_open(open_by)),
+            notes=(*story.notes, *assembly.notes),
         )
-        return Coreset(
+        coreset = Coreset(
             run.indices,
             run.weights,
             prepared.ids[run.indices],
@@ -601,8 +602,9 @@ class BilevelSelector(Selector):
             ending.status,
             ending.message,
             provenance,
-            self.details(prepared) | assembly.details | ({"open_by": open_by} if open_by else {}),
+            self.details(prepared) | assembly.details,
         )
+        return checked.apply(coreset)
 
     def details(self, prepared: Prepared) -> dict[str, Any]:
         """What a coreset says of its making beyond its provenance.
@@ -765,7 +767,7 @@ class BilevelSelector(Selector):
         InputError
             Where the points or the weights cannot be right.
         NumericalError
-            Where the objective is not what a second fit of the points has.
+            If the fit is not finite.
         """
         runtime = (context or Context()).runtime
         clock = Clock(runtime.max_seconds)
@@ -782,19 +784,18 @@ class BilevelSelector(Selector):
             kept = np.flatnonzero(learnt > 0)
             ending = optimised(len(kept), len(learnt), clock)
             chosen = np.array(engine.chosen)[kept]
-            open_by = certified(prepared, chosen, learnt[kept], engine.objective)
-            return Coreset(
+            checked = verify_objective(prepared, chosen, learnt[kept], engine.objective)
+            coreset = Coreset(
                 chosen,
                 learnt[kept],
                 data.ids[chosen],
                 np.array([engine.objective]),
                 ending.status,
                 ending.message,
-                replace(story, seconds=clock.seconds, notes=(*story.notes, *_left_open(open_by))),
-                self.details(prepared)
-                | {"weights": "learnt", "start_objective": begin}
-                | ({"open_by": open_by} if open_by else {}),
+                replace(story, seconds=clock.seconds),
+                self.details(prepared) | {"weights": "learnt", "start_objective": begin},
             )
+            return checked.apply(coreset)
 
     def influence(
         self,
@@ -869,12 +870,6 @@ def _as_candidates(candidates: int | None) -> int | None:
         f"candidates={candidates!r} is not a whole number >= 1; give one, or None for all points."
     )
     return None if candidates is None else whole_number(candidates, 1, words)
-
-
-def _left_open(by: float) -> tuple[str, ...]:
-    if not by:
-        return ()
-    return (f"objective: the rounding of this kernel's numbers leaves it open by {by:.2g}",)
 
 
 def _other(label: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.certificate import certified
 from bicore.bilevel.engines import choose
 from bicore.bilevel.engines.joint import JointEngine
 from bicore.bilevel.greedy import Run
@@ -16,6 +15,7 @@ from bicore.bilevel.kernel_choice import notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare
 from bicore.bilevel.rules import Gradient
 from bicore.bilevel.solvers.weights import WeightMode
+from bicore.bilevel.verification import Verification, verify_objective
 from bicore.coreset import Coreset, Provenance, labels_in
 from bicore.data import Dataset
 from bicore.errors import InputError
@@ -111,10 +111,9 @@ class JointSelector(Selector):
             preparation = clock.seconds
             run = Run(engine, Gradient(), plan, clock, line)
             ending = run.complete(start)
+            checked = Verification(engine.objective)
             if run.objectives:
-                self._check(parts, engine, run)
-            for model, one in zip(models, engine.engines, strict=True):
-                model["objective"] = one.objective
+                checked = self._verify(parts, engine, run, models)
             provenance = Provenance(
                 method=self.name,
                 rows=len(data),
@@ -127,7 +126,7 @@ class JointSelector(Selector):
                 classes=labels_in(parts[0].targets.classes),
                 notes=tuple(note for part in parts for note in notes_of(part.kernel)),
             )
-            return Coreset(
+            coreset = Coreset(
                 run.indices,
                 run.weights,
                 data.ids[run.indices],
@@ -137,17 +136,26 @@ class JointSelector(Selector):
                 provenance,
                 self.selectors[0].details(parts[0]) | {"models": models},
             )
+            return checked.apply(coreset)
 
     def settled(self, data: Dataset, size: int, begun: Coreset | None = None) -> JointSelector:
         return replace(self, selectors=[one.settled(data, size) for one in self.selectors])
 
-    def _check(self, parts: list[Prepared], engine: JointEngine, run: Run) -> None:
-        """Compute the objective of every model again; the sum is right when they all are."""
-        for part, one in zip(parts, engine.engines, strict=True):
+    def _verify(
+        self, parts: list[Prepared], engine: JointEngine, run: Run, models: list[dict[str, Any]]
+    ) -> Verification:
+        """Verify the objective of every model; the sum is right if all of them are."""
+        total, notes = 0.0, []
+        for number, (part, one) in enumerate(zip(parts, engine.engines, strict=True)):
             surplus = range(len(run.indices), len(one.chosen))
             if surplus:  # an interrupt came when some models had the next point and others had not
                 one.drop(surplus)
-            certified(part, run.indices, run.weights, one.objective)
+            checked = verify_objective(part, run.indices, run.weights, one.objective)
+            models[number]["objective"] = checked.objective
+            total += engine.shares[number] * checked.objective
+            if checked.note:
+                notes.append(f"selectors[{number}]: {checked.note}")
+        return Verification(total, "; ".join(notes))
 
     def _divided(self, runtime: Runtime) -> Runtime:
         """One memory limit for all models together."""

@@ -166,7 +166,8 @@ def quality_curve(
         curve = _judged(nested, part, judge, coreset, seed, context)
         found = None if tolerance is None else curve.smallest(tolerance)
         settled = found is not None and 2 * found <= size
-        if size >= limit or coreset.status is not Status.COMPLETE or settled:
+        grown = coreset.status in (Status.COMPLETE, Status.UNVERIFIED)
+        if size >= limit or not grown or settled:
             return curve
         size = min(2 * size, limit)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from bicore.coreset import Coreset, Provenance, Status
+from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.moments.choosing import improve
@@ -53,7 +53,7 @@ from bicore.shards.work import Counting, Measuring
 
 T = TypeVar("T")
 
-#: What steps may be off a fit from nothing, as a share of the empty model's loss.
+#: Largest difference between the sum of the steps and a refit, relative to the loss of no points.
 DRIFT = 1e-6
 
 
@@ -165,6 +165,8 @@ class Selection:
             *getattr(source, "notes", ()),
             *beyond_limit(source, request, runtime),
         ]
+        #: Why the objective could not be verified; empty if it was.
+        self.unverified = ""
         #: For each row left out, where it lies; not known of rows that an earlier run counted.
         self.bad_places: list[str] = []
         # When the passes of this run began, and how many there were before it.
@@ -205,7 +207,7 @@ class Selection:
                     self._look()
                     self._pass()
                     self._save()
-                self._check()
+                self._verify()
                 self._exchange()
             except (TimeOver, KeyboardInterrupt) as stop:
                 return self._coreset(*self._stopped(stop))
@@ -341,8 +343,12 @@ class Selection:
         if self.classes is None:
             return outer
         if prior != "stream":
-            shares = self.moments.shares(prior)
-            self.centre = shares
+            self.centre = self.moments.shares(prior)
+            if np.count_nonzero(self.centre) < 2 <= len(self.classes):
+                raise InputError(
+                    f"prior={prior!r} must give at least two classes of the data a share above 0; "
+                    f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
+                )
         mean = outer.cross.sum(1)
         cross = outer.cross - np.multiply.outer(mean, self.centre)
         constant = 1.0 - float(self.centre @ self.centre)
@@ -479,15 +485,21 @@ class Selection:
 
     # The end.
 
-    def _check(self) -> None:
-        """What the steps add up to is held against a fit from nothing."""
+    def _verify(self) -> None:
+        """Compare the sum of the steps with a refit; if they differ, report the refit."""
         if not self.rows:
             return
-        fitted = self.growing.refit(np.array(self.rows), np.array(self.targets))
-        if not abs(fitted - self.growing.objective) <= DRIFT * self.outer.constant:
-            raise NumericalError(
-                f"the objective of {len(self.rows)} points is {fitted:.6g}, and its steps add up "
-                f"to {self.growing.objective:.6g}; raise inner_reg."
+        summed = self.growing.objective
+        try:
+            fitted = self.growing.refit(np.array(self.rows), np.array(self.targets))
+        except np.linalg.LinAlgError:
+            self.unverified = "objective: not verified, the refit failed; raise inner_reg"
+            return
+        if not abs(fitted - summed) <= DRIFT * self.outer.constant:
+            self.objectives[-1] = fitted
+            self.unverified = (
+                f"objective: {fitted:.6g} by a refit; the selection computed {summed:.6g}; raise "
+                "inner_reg"
             )
 
     def _exchange(self) -> None:
@@ -496,14 +508,18 @@ class Selection:
         A pass with the points as they are finds who else is worth a look; another follows while
         exchanges help.
         """
-        asked = self.request.exchange and self.request.passes != "exact"
+        asked = self.request.exchange and self.request.passes != "exact" and not self.unverified
         room = self.request.most_exchanged - len(self.positions)
         if not asked or room < 1:
             return
         made, before = 0, self.growing.objective
         for _ in range(ROUNDS):
             self._look()
-            helped = self._exchanged_once(room)
+            try:
+                helped = self._exchanged_once(room)
+            except NumericalError as error:  # the points chosen so far are kept
+                self.notes.append(f"exchanges stopped: {error}")
+                break
             made += helped
             if not helped:
                 break
@@ -565,7 +581,7 @@ class Selection:
             notes=tuple(self.notes),
         )
         details = {"passes": self.passes, "certain": self.certain, "bad_rows": self.bad}
-        return Coreset(
+        coreset = Coreset(
             np.array(self.positions, dtype=np.int64),
             objectives=np.array(self.objectives),
             status=status,
@@ -573,6 +589,7 @@ class Selection:
             provenance=provenance,
             details=details,
         )
+        return mark_unverified(coreset, self.unverified) if self.unverified else coreset
 
     # State.
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bicore.coreset import Coreset, Provenance, Status, ended
+from bicore.coreset import Coreset, Provenance, Status, ended, mark_unverified
 from bicore.data import Array, Dataset, Targets, of_mean_one, read_targets
 from bicore.errors import InputError
 from bicore.networks.observe import Observed, as_module, observe
@@ -122,6 +122,8 @@ class Growth:
         self.details: dict[str, Any] = {}
         self.status = Status.COMPLETE
         self.message = ""
+        #: Why the objective could not be verified; empty if it was.
+        self.unverified = ""
 
     def wants(self) -> bool:
         """Whether another point is to be taken now: neither is the size reached nor time over."""
@@ -279,7 +281,7 @@ class PlainSelector(Selector):
             "versions": versions(),
             **growth.details,
         }
-        return Coreset(
+        coreset = Coreset(
             indices,
             np.ones(len(indices)) if growth.weights is None else growth.weights,
             data.ids[indices],
@@ -289,3 +291,4 @@ class PlainSelector(Selector):
             provenance,
             details,
         )
+        return mark_unverified(coreset, growth.unverified) if growth.unverified else coreset

@@ -23,9 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.certificate import TOLERANCE, mend
-from bicore.bilevel.last_digits import DRAWS, Draws, rounding_of, spread_of
 from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.numerics.tiles import summed_over_rows
@@ -33,8 +32,8 @@ from bicore.picking import lowest
 from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace
-from bicore.selectors.baselines.relaxation import Relaxed, relax
-from bicore.selectors.baselines.variance_left import certified_variance, left_by
+from bicore.selectors.baselines.relaxation import relax
+from bicore.selectors.baselines.remaining_variance import verify_variance
 
 #: σ² where none is given, as a share of the mean prior variance of a point.
 NOISE_SHARE = 0.1
@@ -74,15 +73,32 @@ class _Design(OverSpace):
             state.add(place)
             growth.take(place, state.objective)
         prior = prior_variances(outer, train)
-        left = left_by(train, outer, prior, weights, noise, growth.order)
-        certified_variance(left, train, state.objective)
+        objective, growth.unverified = verify_variance(
+            train, outer, prior, weights, noise, growth.order, state.objective
+        )
+        growth.objectives[-1:] = [objective] * bool(growth.objectives)
         growth.details |= {"noise": noise, **guarantee(train, noise)}
         if self.certify:
-            size = len(growth.order)
-            known, relaxed = _certificate(train, outer, weights, noise, size, state.objective)
-            every = np.zeros(job.total)
-            every[job.rows] = relaxed.cpu().numpy()
-            growth.details |= known | {"relaxed_weights": every.tolist()}
+            self._bound(job, growth, train, weights if outer is train else None, noise, objective)
+
+    def _bound(
+        self,
+        job: Job,
+        growth: Growth,
+        train: KernelOperator,
+        weights: Tensor | None,
+        noise: float,
+        objective: float,
+    ) -> None:
+        """Add a lower bound of every choice of this size; a note if none could be computed."""
+        try:
+            known, relaxed = _lower_bound(train, weights, noise, len(growth.order), objective)
+        except NumericalError as error:
+            growth.unverified = f"{growth.unverified}; {error}" if growth.unverified else str(error)
+            return
+        every = np.zeros(job.total)
+        every[job.rows] = relaxed.cpu().numpy()
+        growth.details |= known | {"relaxed_weights": every.tolist()}
 
     def _prior(self, job: Job) -> KernelOperator:
         return self._space.operator(job)
@@ -111,9 +127,9 @@ class VDesign(_Design):
     variance over the data (the paper's Bayesian V-objective). No labels are looked at: use it to
     choose what is to be labelled for a model that is linear in the space. ``objectives`` hold G;
     ``info["submodularity_ratio"]`` and ``info["guarantee"]`` say what share of the best decrease
-    greedy selection is sure to reach. The last objective and the bound are computed again from
-    nothing; where they do not agree, because the noise is too small beside the variances for the
-    precision, ``NumericalError`` is raised.
+    greedy selection is sure to reach. The last objective is computed again in
+    float64; if the two differ, because the noise is too small for the precision, the status is
+    ``"unverified"``.
 
     Parameters
     ----------
@@ -276,19 +292,17 @@ def _root_of_matrix(train: Gram) -> Tensor:
     return root
 
 
-def _certificate(
-    train: KernelOperator,
-    outer: KernelOperator,
-    weights: Tensor,
-    noise: float,
-    size: int,
-    objective: float,
+def _lower_bound(
+    train: KernelOperator, weights: Tensor | None, noise: float, size: int, objective: float
 ) -> tuple[dict[str, Any], Tensor]:
-    """What is known of the best choice of this size, and the relaxed weights."""
+    """Return a lower bound of every choice of this size, and the relaxed weights."""
     features = square_root(train)
-    moment = _moment(features, weights if outer is train else None)
-    relaxed = relax(features, moment, noise, size)
-    _check_bound(relaxed, objective, train, features, weights if outer is train else None, noise)
+    relaxed = relax(features, _moment(features, weights), noise, size)
+    if not relaxed.bound <= objective + TOLERANCE[train.like.dtype] * objective:
+        raise NumericalError(
+            f"certify: the lower bound {relaxed.bound:.9g} is above the objective "
+            f"{objective:.9g}, so it was left out; {suggest_fix(train, 'noise')}"
+        )
     known = {
         "lower_bound": relaxed.bound,
         "relaxed_objective": relaxed.objective,
@@ -302,32 +316,6 @@ def _gap(objective: float, bound: float) -> float:
     if objective <= bound:
         return 0.0
     return objective / bound - 1 if bound > 0 else math.inf
-
-
-def _check_bound(
-    relaxed: Relaxed,
-    objective: float,
-    train: KernelOperator,
-    features: Tensor,
-    weights: Tensor | None,
-    noise: float,
-) -> None:
-    """An error where a choice comes out better than any can be, or where the last digits of the
-    features decide what the bound is."""
-
-    def bound_of(rows: Tensor) -> float:
-        return relaxed.bound_at(rows, _moment(rows, weights), noise)
-
-    draws = Draws(rounding_of(train), features)
-    others = [bound_of(draws.rows(features)) for _ in range(DRAWS)]
-    uncertain = spread_of(others, bound_of(features))
-    allowed = TOLERANCE[train.like.dtype] * objective
-    if not (uncertain <= allowed and relaxed.bound <= objective + allowed):
-        raise NumericalError(
-            f"a lower bound of {relaxed.bound:.9g}, give or take {uncertain:.2g}, was found for an "
-            f"objective of {objective:.9g}: the relaxed problem is not solved at this precision; "
-            f"{mend(train, 'noise')}, or leave certify out."
-        )
 
 
 def _moment(features: Tensor, weights: Tensor | None) -> Tensor:

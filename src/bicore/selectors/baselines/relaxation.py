@@ -18,7 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bicore.bilevel.certificate import factor
+from bicore.bilevel.verification import cholesky_factor
 from bicore.numerics.line_search import enough
 from bicore.numerics.projected_gradient import spectral_length
 from bicore.numerics.projection import capped
@@ -41,14 +41,6 @@ class Relaxed:
     objective: float
     bound: float
     gaps: list[float]
-    #: How many points the weights stand for.
-    count: int
-
-    def bound_at(self, features: Tensor, moment: Tensor, noise: float) -> float:
-        """The lower bound that these weights give for other features; the best of all steps is
-        ``bound``."""
-        objective, gradient = evaluated(features, moment, noise, self.weights)
-        return objective - _gap(gradient, self.weights, self.count)
 
 
 def relax(
@@ -81,7 +73,7 @@ def relax(
         length = spectral_length(moved - weights, gradient_there - gradient, LENGTHENING * length)
         weights = moved
         gradient = gradient_there
-    return Relaxed(weights, objective, bound, gaps, count)
+    return Relaxed(weights, objective, bound, gaps)
 
 
 def _searched(
@@ -132,7 +124,7 @@ def _inverse(features: Tensor, noise: float, weights: Tensor) -> Tensor:
     """σ²F(w)⁻¹."""
     matrix = summed_over_rows(features, features, weights) / noise
     matrix.diagonal().add_(1)
-    return torch.cholesky_inverse(factor(matrix, "noise"))
+    return torch.cholesky_inverse(cholesky_factor(matrix, "noise"))
 
 
 def _objective(inverse: Tensor, moment: Tensor) -> float:

@@ -1,0 +1,202 @@
+"""Verify a reported objective: fit the chosen points again in float64 and compare.
+
+Rank-one updates lose digits if k(x, x)/ρ is large, and iterative fits stop at a tolerance. So the
+points and weights of an answer are fitted once more, from their columns of the kernel matrix alone.
+If the objectives differ, the answer is kept: its status, a note and a warning say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bicore.bilevel.prepare import Prepared
+from bicore.bilevel.problem import Problem, finite_objective
+from bicore.bilevel.solvers.inner import LBFGS, InnerProblem, InnerSolver, Newton, Ridge
+from bicore.bilevel.solvers.linear import Adaptive
+from bicore.coreset import Coreset, mark_unverified
+from bicore.data import Array
+from bicore.errors import NumericalError
+from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
+from bicore.runtime import unhurried
+
+#: Largest relative difference between a reported and a refitted objective, by the kernel's dtype.
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
+#: The difference is relative to at least this share of the objective of no points: below it, the
+#: objective is a difference of nearly equal numbers.
+FLOOR = 1e-3
+#: Relative residual of an iterative refit.
+RESIDUAL = 1e-10
+#: Relative residual of the linear system of its last Newton step.
+STEP_RESIDUAL = 1e-3
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The objective to report, and a note if it is not the one that the engine reported."""
+
+    objective: float
+    note: str = ""
+
+    def apply(self, coreset: Coreset) -> Coreset:
+        """Return the coreset, marked as unverified if the objectives differ."""
+        return mark_unverified(coreset, self.note, self.objective) if self.note else coreset
+
+
+def verify_objective(
+    prepared: Prepared,
+    points: Sequence[int] | Array,
+    weights: Sequence[float] | Array,
+    reported: float,
+) -> Verification:
+    """Fit the points again in float64 and compare the objective with the reported one."""
+    if not is_exact(prepared.solvers.inner):
+        return Verification(reported)
+    train = prepared.problem.train
+    advice = suggest_fix(train, "inner_reg")
+    try:
+        with unhurried():  # the answer is verified even if the time limit has passed
+            objective = refit_objective(prepared.problem, points, weights)
+    except NumericalError as error:
+        return Verification(reported, f"objective: not verified, the refit failed ({error})")
+    if _agree(reported, objective, prepared.problem):
+        return Verification(reported)
+    note = (
+        f"objective: {objective:.9g} by a refit in float64; the selection computed {reported:.9g}, "
+        f"which differs by more than {TOLERANCE[train.like.dtype]:g} of it; {advice}"
+    )
+    return Verification(objective, note)
+
+
+def is_exact(solver: InnerSolver) -> bool:
+    """Whether a solver fits to the precision of the dtype, so that a refit must agree with it."""
+    if isinstance(solver, Newton):
+        return solver.tolerance is None
+    return isinstance(solver, Ridge) or (isinstance(solver, LBFGS) and not solver.lenient)
+
+
+def suggest_fix(operator: KernelOperator, regulariser: str) -> str:
+    """Say how to make the kernel matrix better conditioned."""
+    first = "" if operator.like.dtype == torch.float64 else "float64, "
+    return f"use {first}a larger {regulariser}, or scale x"
+
+
+def refit_objective(
+    problem: Problem, points: Sequence[int] | Array, weights: Sequence[float] | Array
+) -> float:
+    """Fit weighted points in float64 and return the outer objective of the fit."""
+    every = np.asarray(weights, dtype=np.float64)
+    counted = every > 0  # points of weight 0 are not part of the fit, and ρ does not count them
+    device = problem.train.like.device
+    index = torch.from_numpy(np.asarray(points, dtype=np.int64)[counted]).to(device)
+    if not len(index):
+        return _empty_objective(problem)
+    kernel = _PointKernel(problem, index)
+    alpha = _fit(problem, kernel.gram, index, torch.from_numpy(every[counted]).to(device))
+    return _objective_of(problem, kernel.predict(alpha))
+
+
+def cholesky_factor(matrix: Tensor, regulariser: str) -> Tensor:
+    """Return the Cholesky factor, or raise an error that names the regulariser."""
+    lower: Tensor
+    lower, failed = torch.linalg.cholesky_ex(matrix)
+    if int(failed):
+        raise NumericalError(
+            "the kernel matrix of the chosen points is not positive definite with "
+            f"{regulariser} on its diagonal; use a larger {regulariser}, or scale x"
+        )
+    return lower
+
+
+def split_rows(rows: Tensor) -> Iterator[Tensor]:
+    """Yield a matrix in float64, a block of rows at a time."""
+    height = max(1, BLOCK_BYTES // (8 * max(rows.shape[1], 1)))
+    return (block.double() for block in torch.split(rows, height))
+
+
+def _agree(reported: float, objective: float, problem: Problem) -> bool:
+    """Whether two objectives agree within the tolerance."""
+    share = TOLERANCE[problem.train.like.dtype]
+    difference = abs(reported - objective)
+    if difference <= share * objective:  # nearly always; spares the objective of no points
+        return True
+    return difference <= share * FLOOR * _empty_objective(problem)
+
+
+def _empty_objective(problem: Problem) -> float:
+    """The outer objective of a model of no points."""
+    targets = problem.outer_targets.double()
+    return _objective_of(problem, targets.new_zeros((len(targets), problem.outputs)))
+
+
+def _objective_of(problem: Problem, predictions: Tensor) -> float:
+    """The outer objective of predictions in float64."""
+    losses = problem.outer_loss.value(predictions, problem.outer_targets.double())
+    return finite_objective(float(torch.dot(losses, problem.outer_weights.double())))
+
+
+def _fit(problem: Problem, gram: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Coefficients of the inner problem, from zero."""
+    rho = problem.regulariser.rho(len(index))
+    targets = problem.inner_targets[index].double()
+    if problem.inner_loss.quadratic:
+        matrix = gram.clone()
+        matrix.diagonal().add_(rho / weights)
+        return torch.cholesky_solve(targets, cholesky_factor(matrix, "inner_reg"))
+    # Small matrices are faster on the CPU than on any other device.
+    inner = InnerProblem(gram.cpu(), targets.cpu(), weights.cpu(), rho, problem.inner_loss)
+    alpha = Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(inner.targets)).alpha
+    predictions = inner.gram @ alpha
+    residual = inner.residual(alpha, predictions)[0]
+    step = Adaptive().solve(inner.system(predictions), -residual, STEP_RESIDUAL).z
+    return (alpha + step).to(gram.device)
+
+
+class _PointKernel:
+    """K_SS and products with K[outer, S] of the chosen points S, in float64."""
+
+    def __init__(self, problem: Problem, index: Tensor) -> None:
+        self._cross = problem.cross
+        self._index = index
+        self._outer_features: Tensor | None = None
+        self._columns: Tensor | None = None
+        own, other = problem.train.feature_rows, problem.cross.feature_rows
+        if own is not None and other is not None:
+            self._outer_features, self._features = other[0], own[1][index].double()
+            self.gram = self._features @ self._features.T
+            return
+        if problem.cross.shape[0] * len(index) * 8 <= BLOCK_BYTES:
+            self._columns = problem.cross.columns(index).double()
+        if problem.same and self._columns is not None:
+            self.gram = self._columns[index]
+            return
+        held = problem.train.matrix_or_none
+        if held is not None:
+            self.gram = held[index][:, index].double()
+        else:
+            pieces = (columns[index] for columns, _ in _split_columns(problem.train, index))
+            self.gram = torch.cat(list(pieces), 1)
+
+    def predict(self, alpha: Tensor) -> Tensor:
+        """K[outer, S] α."""
+        if self._outer_features is not None:
+            coefficients = self._features.T @ alpha
+            return torch.cat([block @ coefficients for block in split_rows(self._outer_features)])
+        if self._columns is not None:
+            return self._columns @ alpha
+        total = alpha.new_zeros((self._cross.shape[0], alpha.shape[1]))
+        for columns, part in _split_columns(self._cross, self._index):
+            total += columns @ alpha[part]
+        return total
+
+
+def _split_columns(operator: KernelOperator, index: Tensor) -> Iterator[tuple[Tensor, slice]]:
+    """Yield blocks of columns in float64 with their places among the points."""
+    first = 0
+    for part in parts(index, BLOCK_BYTES // (8 * operator.shape[0])):
+        yield operator.columns(part).double(), slice(first, first + len(part))
+        first += len(part)
