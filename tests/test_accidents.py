@@ -236,6 +236,23 @@ def test_l2_force_keeps_the_mode_of_a_file(command, folder):
             out.unlink()
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "0"),
+        ({"ONEDNN_JIT_PROFILE": "1"}, "1"),
+        ({"DNNL_JIT_PROFILE": "2"}, None),
+    ],
+)
+def test_m12_torch_leaves_no_map_for_profilers_unless_asked_to(given, expected):
+    code = "import bicore, os, json; print(json.dumps(os.environ.get('ONEDNN_JIT_PROFILE')))"
+    plain = {name: value for name, value in PLACE.items() if "JIT_PROFILE" not in name}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={**plain, **given}, capture_output=True, check=True
+    )
+    assert json.loads(result.stdout) == expected
+
+
 # ---- 3: a finished selection is never lost
 
 
