@@ -108,6 +108,7 @@ HOSTILE = {
         )
     ),
     "code": batch(named("posix", "system") + several(text("true")) + b"R"),
+    "name of two lines": b"\x80\x04" + text("a\nb") + text("c") + b"\x93.",
     "stack underflow": b"\x80\x03\x87.",
     "not a dict": b"\x80\x03K\x01.",
     "cut": batch()[:-20],
@@ -141,8 +142,9 @@ STAND_INS = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_h1_hostile_files_are_refused(tmp_path, content):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as raised:
         read(tmp_path, content)
+    assert len(str(raised.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("stand_in", STAND_INS.values(), ids=STAND_INS)

@@ -175,7 +175,7 @@ class _Machine:
 def _known(name: str) -> str:
     """Translate a name that the file refers to, if arrays need it."""
     if name not in _NAMES:
-        shown = name.replace(" ", ".", 1)[:_LONGEST_NAME]
+        shown = name.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
         raise InputError(
             f"the file asks for {shown}, which plain data has no use for: it is refused, and "
             "nothing of it was run."
