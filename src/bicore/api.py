@@ -14,11 +14,11 @@ from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
 from bicore.networks.loading import is_torch_data
-from bicore.picking import as_seed, continued
+from bicore.picking import as_seed
 from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
-from bicore.selectors.large import Estimate, Large, decided, trivial
+from bicore.selectors.large import Estimate, Large, decided, estimate_selection
 from bicore.selectors.quality_curve import TOLERANCE, select_sized
 from bicore.selectors.registry import OPEN, as_selector
 
@@ -75,11 +75,11 @@ def select(
         With ``size="auto"``: how far above the full model's loss on the points that judge, as a
         share; 0.02 by default.
     large : "approximate" or "exact"
-        What is done where the kernel matrix does not fit the memory limit and computing it in
-        blocks would take longer than ten minutes, or than ``max_seconds``. By default something
-        stands in, with a :class:`LargeDataWarning` that is also in ``provenance.notes``: Nyström
-        landmarks for a kernel, a sample of the rows for the sums of facility location. "exact"
-        computes all of it, however long it takes; :func:`estimate` says how long.
+        Whether large data may be approximated, with a :class:`LargeDataWarning` that is also in
+        ``provenance.notes``. Beyond 5,000 rows a bilevel selection takes its candidates from a
+        stratified sample and measures the objective on a larger one, unless the kernel has finite
+        features. Beyond 20,000 rows facility location sums over a sample, and landmarks replace
+        the kernel of a design. "exact" uses all rows; :func:`estimate` says how long it takes.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
         rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
@@ -127,15 +127,12 @@ def select(
     data = _dataset(x, y, weight)
     judge = _outer(outer)
     context = Context(model, runtime or Runtime())
-    notes: tuple[str, ...] = ()
-    if not trivial(data, judge, context.runtime):
-        decision = decided(selector, data, size, judge, context, wanted, continued(initial))
-        selector = decision.selector
-        notes = decision.notes
+    decision = decided(selector, data, wanted)
+    notes = decision.notes
     for note in notes:
         warnings.warn(note, LargeDataWarning, stacklevel=2)
     coreset = select_sized(
-        selector,
+        decision.selector,
         data,
         size,
         TOLERANCE if tolerance is None else tolerance,
@@ -206,7 +203,8 @@ def estimate(
         size = y  # type: ignore[assignment]  # estimate(data, 100)
         y = None
     context = Context(runtime=runtime or Runtime())
-    return decided(selector, _dataset(x, y, weight), size, _outer(outer), context, wanted).estimate
+    data = _dataset(x, y, weight)
+    return estimate_selection(selector, data, size, _outer(outer), context, wanted)
 
 
 def reweight(

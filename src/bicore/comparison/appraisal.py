@@ -29,7 +29,7 @@ from bicore.picking import as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.baselines.pointwise import ClassBalanced, Uniform
-from bicore.selectors.large import Large, decided, trivial
+from bicore.selectors.large import Large, decided
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import scaling
 

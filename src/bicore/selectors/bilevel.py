@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,7 @@ from bicore.bilevel.verification import Verification, verify_objective
 from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task, as_tensor
-from bicore.errors import InputError
+from bicore.errors import InputError, LargeDataWarning
 from bicore.kernels.base import Kernel
 from bicore.losses import Loss
 from bicore.picking import First, Start, as_seed, as_size, as_start, whole_number
@@ -395,6 +396,8 @@ class BilevelSelector(Selector):
         chooser = self
         if isinstance(self.targets, Smoothed) and request.outer is None:
             chooser = replace(self, targets=replace(self.targets, smooth_outer=True))
+        note = sample.note(len(data))
+        warnings.warn(note, LargeDataWarning, stacklevel=3)
         found = chooser._select(part, runtime, clock)
         known = found.provenance
         return replace(
@@ -404,7 +407,7 @@ class BilevelSelector(Selector):
                 known,
                 rows=len(data),
                 fingerprint=data.fingerprint(),
-                notes=(sample.note(len(data)), *known.notes),
+                notes=(note, *known.notes),
             ),
         )
 

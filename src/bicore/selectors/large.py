@@ -213,9 +213,7 @@ def _(selector: BilevelSelector, request: _Request) -> Estimate:
     return Estimate(seconds, plan.needed, plan.held.value, words)
 
 
-def _refining_seconds(
-    work: Effort, numbers: float, length: int, multiplication: float
-) -> float:
+def _refining_seconds(work: Effort, numbers: float, length: int, multiplication: float) -> float:
     """Seconds of exchanges, in addition to their passes."""
     count = work.products * numbers + work.multiplications + work.pairs * length
     return count * multiplication + work.reads * READ

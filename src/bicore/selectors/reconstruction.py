@@ -39,6 +39,8 @@ class Reconstruction(Selector):
     components : int
         How many are predicted; each keeps the variance it has in the data, so that the loss is
         variance left unexplained.
+    exact : bool
+        Whether all rows are candidates, however many there are; see :class:`BilevelSelector`.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Reconstruction(Selector):
     candidates: int | None = None
     strategy: str | Strategy = "greedy"
     components: int = 32
+    exact: bool = False
     #: The bilevel selector that predicts the components.
     chooser: BilevelSelector = field(init=False, repr=False, compare=False)
 
@@ -73,6 +76,7 @@ class Reconstruction(Selector):
             candidates=self.candidates,
             strategy=self.strategy,
             task="regression",
+            exact=self.exact,
         )
         object.__setattr__(self, "chooser", chooser)
 

@@ -78,7 +78,8 @@ def draw_sample(
 def _strata(targets: Targets) -> Array:
     """Return the class of each row, or the quantile of its first target."""
     if targets.classes is not None:
-        return targets.values
+        codes: Array = targets.values
+        return codes
     first = targets.values[:, 0]
     edges = np.quantile(first, np.linspace(0, 1, QUANTILES + 1)[1:-1])
     return np.searchsorted(edges, first)
