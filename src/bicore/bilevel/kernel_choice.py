@@ -1,8 +1,9 @@
-"""``kernel="auto"``: the exponential kernel, with or without standardised columns.
+"""``kernel="auto"``: the exponential kernel, with or without standardised columns, or for wide rows
+such as embeddings the cosine.
 
 1. Draw some rows by id alone, so that the order of rows and the seed change nothing.
 2. Split them three times into a subset of the requested size and held-out rows.
-3. For each scaling fit the subsets by ridge regression, with an intercept. The scaling with the
+3. For each kernel fit the subsets by ridge regression, with an intercept. The kernel with the
    smallest squared error on the held-out rows wins, at the best ρ of a decade grid.
 
 A memory sees a few classes of a problem at a time, which says little about the whole. Nothing is
@@ -31,19 +32,16 @@ from bicore.picking import in_id_order
 from bicore.runtime import checkpoint
 from bicore.sparse import is_sparse
 
-#: The kernels that are compared, by name.
-CANDIDATES: dict[str, Callable[[], Kernel]] = {
-    "exponential on standardised columns": lambda: Standardised(Exponential()),
-    "exponential": Exponential,
-}
 DEFAULT = "exponential on standardised columns"
-#: The kernel for a part of a problem, and for sparse rows (the cosine).
+#: The cosine: for sparse rows, and compared with the others for rows of at least so many columns.
+COSINE, WIDE = "normalised linear", 100
+#: The kernel for a part of a problem.
 FOR_PART = "normalised ntk on standardised columns"
-FOR_SPARSE = "normalised linear"
 KERNELS: dict[str, Callable[[], Kernel]] = {
-    **CANDIDATES,
+    DEFAULT: lambda: Standardised(Exponential()),
+    "exponential": Exponential,
+    COSINE: lambda: Normalised(Linear()),
     FOR_PART: lambda: Normalised(Standardised(fully_connected())),
-    FOR_SPARSE: lambda: Normalised(Linear()),
 }
 #: The intercept of every kernel: a constant feature, as a share of the mean of k(x, x).
 INTERCEPT = 1.0
@@ -300,7 +298,7 @@ def choose_kernel(
     if _is_automatic(kernel):
         choice = _kept_choice(begun)
         if is_sparse(data.x):
-            choice = Choice(FOR_SPARSE, untried=SPARSE)
+            choice = Choice(COSINE, untried=SPARSE)
         elif kernel.in_part:
             choice = choice or Choice(FOR_PART, untried=IN_PART)
         elif choice is None:
@@ -384,10 +382,11 @@ def compare_kernels(drawn: Drawn) -> list[Trial]:
         return []
     spread = float(drawn.weights @ (drawn.aims**2).sum(1))
     trials = []
-    for name, build in CANDIDATES.items():
+    names = [DEFAULT, "exponential", *([COSINE] if drawn.rows.shape[1] >= WIDE else [])]
+    for name in names:
         checkpoint()
         try:
-            kernel = build().fitted(drawn.rows)
+            kernel = KERNELS[name]().fitted(drawn.rows)
         except InputError:  # the squares of a column overflow
             continue
         gram = kernel.gram(torch.from_numpy(drawn.rows))

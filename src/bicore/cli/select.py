@@ -193,7 +193,7 @@ def select(
         from bicore.cli.report import if_it_can_be, worth_wanted
         from bicore.cli.select_shards import InParts, Opening, reason_for_parts
         from bicore.runtime import Context, Runtime
-        from bicore.selectors.large import Large
+        from bicore.selectors.large import Large, estimate_selection
         from bicore.selectors.quality_curve import check_tolerance
         from bicore.selectors.registry import as_selector
         from bicore.sources.opening import open_source, open_test
@@ -275,13 +275,15 @@ def select(
     outputs.check_rows(opened)
     plain = as_selector(method, **ours.options(method, given, regulariser, opened))
     begun = ours.initial(initial, opened)
-    decision = ours.decision_for(plain, opened, count, runtime, wanted, begun)
+    decision = ours.decision_for(plain, opened, wanted)
     selector = decision.selector
     notes = [*opened.notes, *decision.notes]
     if not quiet:
         ours.introduce(opened, notes)
     if dry_run:
-        say(ours.expected(decision.estimate, as_json))
+        context = Context(runtime=runtime)
+        found = estimate_selection(plain, opened.data, count, None, context, wanted)
+        say(ours.expected(found, as_json))
         return
     appraiser = None
     if judging:

@@ -182,18 +182,10 @@ def _quotas(text: str, source: Source) -> Any:
     return counts
 
 
-def decision_for(
-    selector: Selector,
-    source: Source,
-    size: int | float | str,
-    runtime: Runtime,
-    large: Large,
-    begun: Coreset | tuple[int, ...],
-) -> Decision:
-    """What is used, by the library's own rule; in the words of the command."""
-    before = begun if isinstance(begun, Coreset) else None
-    found = decided(selector, source.data, size, None, Context(runtime=runtime), large, before)
-    note = None if found.note is None else found.note.replace("large='exact'", "--large exact")
+def decision_for(selector: Selector, source: Source, large: Large) -> Decision:
+    """Apply the library's rule for large data, in the words of the command."""
+    found = decided(selector, source.data, large)
+    note = None if found.note is None else found.note.replace("exact=True", "--exact")
     return replace(found, note=note)
 
 

@@ -282,9 +282,7 @@ class Appraisal:
 
     def _decide(self, pool: Dataset, context: Context) -> None:
         """Before the first selection: what stands in for too much work does so in every cut."""
-        if trivial(pool, None, context.runtime):
-            return
-        decision = decided(self.selector, pool, self.size, None, context, self.large)
+        decision = decided(self.selector, pool, self.large)
         self.selector = decision.selector
         for note in decision.notes:
             warnings.warn(note, LargeDataWarning, stacklevel=2)

@@ -22,7 +22,7 @@ from bicore.kernels.operators import (
     KernelOperator,
     parts,
 )
-from bicore.runtime import Runtime, checkpoint, human_bytes, wide
+from bicore.runtime import Runtime, checkpoint, free_bytes, human_bytes, wide
 from bicore.sparse import dense_needed, is_sparse
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
@@ -146,7 +146,7 @@ def build_operators(
         one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
         raise InputError(f"x is {one} and the outer set {other}; give both in one form.")
     rows = 0 if outer_x is None else len(outer_x)
-    plan = plan_operators(kernel, x, rows, reserve, runtime)
+    plan = _refuse_if_not_free(plan_operators(kernel, x, rows, reserve, runtime), runtime)
     device = runtime.torch_device
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
@@ -188,6 +188,16 @@ def _limit(needed: int, runtime: Runtime) -> int:
     if runtime.memory is None and 8 * needed <= TRIVIAL_BYTES:
         return TRIVIAL_BYTES
     return runtime.memory_bytes()
+
+
+def _refuse_if_not_free(plan: OperatorPlan, runtime: Runtime) -> OperatorPlan:
+    """Refuse a plan that needs more memory than is free."""
+    if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(runtime.torch_device)):
+        raise MemoryLimitError(
+            f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
+            "free some memory, give Runtime(memory=…), ask for fewer points, or use float32."
+        )
+    return plan
 
 
 def _stored(

@@ -11,12 +11,13 @@ import torch
 
 from bicore.errors import InputError, unknown_name
 from bicore.runtime.clock import Clock
-from bicore.runtime.limits import free_bytes, parse_bytes
+from bicore.runtime.limits import parse_bytes
 from bicore.runtime.threads import narrow
 
-#: Share of the free memory that is used when no limit is given; the rest is left to the caller and
-#: to temporaries.
-DEFAULT_MEMORY_SHARE = 0.5
+#: Memory limit if none is given: a fixed number, so that the answer does not depend on the machine.
+DEFAULT_MEMORY = 4_000_000_000
+#: Share of a GPU's memory that is used if no limit is given.
+DEFAULT_GPU_SHARE = 0.5
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -68,8 +69,9 @@ class Runtime:
         With float64 answers do not depend on row order and block size; float32 halves memory and
         time.
     memory : int or str, optional
-        The limit for what one call allocates, in bytes or as in "4GB". Default: half of what is
-        free when the call starts.
+        The limit for what one call allocates, in bytes or as in "4GB". Default: 4 GB, or half of a
+        GPU's memory. How much is free never changes an answer; a call that would need more than
+        that is refused.
     threads : int, optional
         CPU threads of large products; all other arithmetic has one, whatever is asked. Default:
         torch's setting.
@@ -157,7 +159,10 @@ class Runtime:
         limit = parse_bytes(self.memory)
         if limit is not None:
             return limit
-        return int(DEFAULT_MEMORY_SHARE * free_bytes(self.torch_device))
+        device = self.torch_device
+        if device.type == "cuda":
+            return int(DEFAULT_GPU_SHARE * torch.cuda.get_device_properties(device).total_memory)
+        return DEFAULT_MEMORY
 
     @contextmanager
     def applied(self) -> Iterator[None]:

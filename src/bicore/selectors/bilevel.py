@@ -36,7 +36,7 @@ from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
 from bicore.selectors.open_choices import PAPER, Choices, best
-from bicore.selectors.sampling import EXACT_ROWS, Sample, draw_sample
+from bicore.selectors.sampling import EXACT_ROWS, FEATURE_NUMBERS, Sample, draw_sample
 from bicore.sparse import is_sparse
 
 #: Rows from which the width of a kernel's features is read.
@@ -369,17 +369,18 @@ class BilevelSelector(Selector):
         """
         if self.exact or len(data) <= EXACT_ROWS or self.kernel.precomputed or is_sparse(data.x):
             return None
-        if not is_open(self.kernel) and self._has_features(data):
+        if self._has_features(data, size):
             return None
         targets, _ = targets_of(self.proxy, data, None)
         sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
         return sample if len(sample.candidates) < len(data) else None
 
-    def _has_features(self, data: Dataset) -> bool:
-        """Whether the kernel is a product of feature vectors much shorter than the data."""
+    def _has_features(self, data: Dataset, size: int) -> bool:
+        """Whether the kernel is a product of feature vectors that are few and short enough."""
         rows = data.x[:FEATURE_ROWS]
-        features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
-        return features is not None and 2 * features.shape[1] <= len(data)
+        kernel = self.proxy.settled(data, size).kernel.fitted(rows)
+        features = kernel.features(as_tensor(rows[:1]).double())
+        return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
     def _select_from_sample(
         self, request: _Request, sample: Sample, runtime: Runtime, clock: Clock

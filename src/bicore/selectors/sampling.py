@@ -20,6 +20,8 @@ EXACT_ROWS = 5000
 CANDIDATES, PER_POINT = 4000, 10
 #: Rows that measure the objective: this many times the candidates.
 JUDGES_PER_CANDIDATE = 2
+#: Up to this many numbers in the features of all rows, all rows are candidates.
+FEATURE_NUMBERS = 20_000_000
 #: Every class keeps at least this many candidates, or all its rows.
 FEWEST_PER_CLASS = 20
 #: Targets are stratified by this many quantiles.
@@ -82,13 +84,13 @@ def _strata(targets: Targets) -> Array:
         return codes
     first = targets.values[:, 0]
     edges = np.quantile(first, np.linspace(0, 1, QUANTILES + 1)[1:-1])
-    return np.searchsorted(edges, first)
+    return np.asarray(np.searchsorted(edges, first))
 
 
 def _allocate(counts: Array, total: int, fewest: int = 0) -> Array:
     """Split ``total`` over strata in proportion to their counts, with at least ``fewest`` each."""
     exact = counts / counts.sum() * total
-    found = np.minimum(np.maximum(np.floor(exact).astype(int), fewest), counts)
+    found: Array = np.minimum(np.maximum(np.floor(exact).astype(int), fewest), counts)
     short = total - int(found.sum())
     if short > 0:
         room = np.argsort(-(exact - found), kind="stable")

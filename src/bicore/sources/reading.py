@@ -6,11 +6,9 @@ import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from bicore.errors import InputError, MemoryLimitError, unknown_name
-from bicore.runtime.context import DEFAULT_MEMORY_SHARE
-from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
+from bicore.runtime.context import DEFAULT_MEMORY
+from bicore.runtime.limits import human_bytes, parse_bytes
 
 #: Bytes of one feature: they become float64.
 NUMBER = 8
@@ -26,10 +24,8 @@ class Allowance:
 
     @classmethod
     def of(cls, memory: int | str | None) -> Allowance:
-        """A limit as people write it; without one, a share of what is free."""
-        limit = parse_bytes(memory)
-        free = free_bytes(torch.device("cpu")) if limit is None else 0
-        return cls(int(DEFAULT_MEMORY_SHARE * free) if limit is None else limit)
+        """Parse a limit; the default is the same on every machine."""
+        return cls(parse_bytes(memory) or DEFAULT_MEMORY)
 
     def need(self, size: int, what: str) -> None:
         """Refuse what does not fit."""
