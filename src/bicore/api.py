@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import nn
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
@@ -25,6 +26,10 @@ from bicore.selectors.registry import OPEN, as_selector
 if TYPE_CHECKING:
     from bicore.selectors.from_shards import Asked
     from bicore.shards import ShardSource
+
+
+#: Options that only a selection in passes over all rows has.
+PASSES_ONLY = {"passes", "state", "executor", "dask", "skip_bad", "shortlist", "exchange"}
 
 
 def select(
@@ -112,7 +117,10 @@ def select(
         if type(y) in (int, float):
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
-        return request.select(initial, method, model, tolerance)
+        if request.in_passes:
+            return request.select(initial, method, model, tolerance)
+        x, outer, options = request.read()
+        y = weight = None
     refuse_unread(x)
     selector = _chooser(method, options)
     _refuse_unused(model, selector)
@@ -197,7 +205,10 @@ def estimate(
         if type(y) in (int, float):
             size, y = y, None  # estimate(source, 100)
         request = _Parts(x, y, size, weight, outer, 0, runtime or Runtime(), wanted, options)
-        return request.estimate(method)
+        if request.in_passes:
+            return request.estimate(method)
+        x, outer, options = request.read()
+        y = weight = None
     selector = _chooser(method, options)
     if isinstance(x, Dataset) and isinstance(y, Real):
         size = y  # type: ignore[assignment]  # estimate(data, 100)
@@ -348,6 +359,36 @@ class _Parts:
     runtime: Runtime
     large: Large
     options: dict[str, Any]
+
+    @property
+    def in_passes(self) -> bool:
+        """Whether the request needs passes over all rows: by its options, kernel or size."""
+        from bicore.moments.features import FeatureMap
+
+        kernel = self.options.get("kernel")
+        if PASSES_ONLY & set(self.options) or isinstance(kernel, (FeatureMap, nn.Module)):
+            return True
+        if self.large is not Large.EXACT:
+            return False
+        from bicore.shards.rows import fits
+
+        return not fits(self._source(), self.runtime)
+
+    def _source(self) -> ShardSource:
+        from bicore.selectors import from_shards
+
+        opening = {name: self.options.get(name) for name in from_shards.OPENING}
+        return from_shards.opened(self.x, self.y, self.weight, **opening)
+
+    def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any]]:
+        """Read the rows and the outer set; the options that remain are those of the method."""
+        from bicore.selectors import from_shards
+        from bicore.shards.rows import rows_of
+
+        outer = from_shards.opened_outer(self.outer, self.options)
+        options = {k: v for k, v in self.options.items() if k not in from_shards.OPENING}
+        data = rows_of(self._source(), self.runtime)
+        return data, None if outer is None else rows_of(outer, self.runtime), options
 
     def select(
         self,
