@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import Dataset, PerPoint, Runtime, select
-from bicore.comparison.judges import Judge, RidgeJudge, Sample, as_judge
+from bicore.evaluate.judges import Judge, RidgeJudge, Sample, as_judge
 from bicore.kernels import fully_connected
 from bicore.sources import digits
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from bicore import Dataset, Linear
-from bicore.comparison import LogisticJudge, RidgeJudge
-from bicore.comparison.judges import Sample, as_sample
-from bicore.comparison.judges.ridge import GRID
-from bicore.comparison.judges.tuning import apart, best, drawn, goals
+from bicore.evaluate import LogisticJudge, RidgeJudge
+from bicore.evaluate.judges import Sample, as_sample
+from bicore.evaluate.judges.ridge import GRID
+from bicore.evaluate.judges.tuning import apart, best, drawn, goals
 
 CLASSES = 10
 CPU = torch.device("cpu")

@@ -637,8 +637,8 @@ def test_help_and_version_load_neither_torch_nor_numpy():
 def test_names_of_help_texts_are_those_of_the_library():
     from bicore.cli import names
     from bicore.cli.buffers import NAMES
-    from bicore.comparison import appraisal
-    from bicore.comparison.judges import JUDGES
+    from bicore.evaluate import appraisal
+    from bicore.evaluate.judges import JUDGES
     from bicore.selectors.registry import METHODS
 
     assert tuple(JUDGES) == names.JUDGES

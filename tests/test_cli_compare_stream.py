@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bicore import Runtime
-from bicore.comparison import Grid, Records, RidgeJudge, StreamComparison, make_pools, positions_of
+from bicore.evaluate import Grid, Records, RidgeJudge, StreamComparison, make_pools, positions_of
 from bicore.memory import Reservoir
 from bicore.sources.opening import open_source
 from tests.helpers import blobs, line

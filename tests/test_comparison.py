@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from bicore import RBF, InputError, NumericalError, Runtime
-from bicore.comparison.findings import findings_of
-from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.comparison.judges import (
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
+from bicore.evaluate.judges import (
     NearestJudge,
     NetworkJudge,
     RidgeJudge,
@@ -22,11 +22,11 @@ from bicore.comparison.judges import (
     convolutional,
     perceptron,
 )
-from bicore.comparison.judges.measures import measure_by, measured
-from bicore.comparison.judges.tuning import Scaling, plain, scaling
-from bicore.comparison.pools import make_pools
-from bicore.comparison.records import Records, Row, digest
-from bicore.comparison.statistics import scored, smallest_detectable, summarise
+from bicore.evaluate.judges.measures import measure_by, measured
+from bicore.evaluate.judges.tuning import Scaling, plain, scaling
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records, Row, digest
+from bicore.evaluate.statistics import scored, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
 from bicore.selectors import NetworkSelector, as_selector

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset, Dataset, InputError
-from bicore.comparison import Appraisal, Equivalent, Worth
 from bicore.data import read_targets
+from bicore.evaluate import Appraisal, Equivalent, Worth
 from bicore.report import page
 from bicore.report.pages import plane
 from bicore.report.pages.document import document

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bicore import Dataset, Runtime
-from bicore.comparison import Comparison, Grid, Records, RidgeJudge, StreamComparison, make_pools
-from bicore.comparison.findings import findings_of
-from bicore.comparison.judges.measures import measure_by
+from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, StreamComparison, make_pools
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.judges.measures import measure_by
 from bicore.memory import Reservoir
 from bicore.report.pages import contenders
 from bicore.report.pages.comparison import comparison_page

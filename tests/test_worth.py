@@ -10,9 +10,9 @@ import torch
 
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
-from bicore.comparison import Judge, RidgeJudge, Row
-from bicore.comparison.appraisal import Appraisal
-from bicore.comparison.equivalence import (
+from bicore.evaluate import Judge, RidgeJudge, Row
+from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.equivalence import (
     Curve,
     Equivalent,
     Verdict,

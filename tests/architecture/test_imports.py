@@ -21,7 +21,7 @@ LAYERS = [
     ["bilevel"],
     ["selectors"],
     ["active", "api", "distributed", "memory"],
-    ["comparison"],
+    ["evaluate"],
     ["compat", "report"],
     ["cli"],
     ["__init__", "__main__"],

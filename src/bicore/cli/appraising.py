@@ -9,10 +9,10 @@ from typing import Any
 from bicore.cli.options import read_size
 from bicore.cli.progress import bar
 from bicore.cli.telling import tell
-from bicore.comparison.answer import Worth
-from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset
 from bicore.errors import InputError
+from bicore.evaluate.answer import Worth
+from bicore.evaluate.appraisal import Appraisal
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector

@@ -8,11 +8,11 @@ from typing import Any
 
 from bicore.cli.progress import bar
 from bicore.cli.telling import tell
-from bicore.comparison.findings import Findings
-from bicore.comparison.judges import Judge, as_judge
-from bicore.comparison.judging import Judging
-from bicore.comparison.statistics import Entry, finite
 from bicore.errors import InputError
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.judges import Judge, as_judge
+from bicore.evaluate.judging import Judging
+from bicore.evaluate.statistics import Entry, finite
 
 
 def read_judges(text: str, steps: int) -> list[Judge]:

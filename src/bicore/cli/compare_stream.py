@@ -13,14 +13,14 @@ from bicore.cli.compare_run import means_of, notes_of, view_of
 from bicore.cli.compare_table import STREAMS, table, tables
 from bicore.cli.names import BATCH, CAPACITY, DEFAULT_BUFFERS, POINTS
 from bicore.cli.telling import say, say_json, tell
-from bicore.comparison.findings import findings_of
-from bicore.comparison.judges import Judge
-from bicore.comparison.judges.measures import Measure
-from bicore.comparison.judging import Grid
-from bicore.comparison.pools import Pools
-from bicore.comparison.records import Records
-from bicore.comparison.streams import Order, StreamComparison, positions_of
 from bicore.errors import InputError, as_option
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.judges import Judge
+from bicore.evaluate.judges.measures import Measure
+from bicore.evaluate.judging import Grid
+from bicore.evaluate.pools import Pools
+from bicore.evaluate.records import Records
+from bicore.evaluate.streams import Order, StreamComparison, positions_of
 from bicore.memory.buffer import Buffer
 from bicore.report.curves import draw_curves
 from bicore.runtime import Runtime

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.findings import Findings
-from bicore.comparison.judging import Judging
-from bicore.comparison.statistics import Entry, Summary
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.judging import Judging
+from bicore.evaluate.statistics import Entry, Summary
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeVar
 
 from bicore.cli.answering import command
 from bicore.cli.telling import say, tell
-from bicore.comparison.appraisal import Appraisal
-from bicore.comparison.findings import findings_of
-from bicore.comparison.judges.measures import Measure
-from bicore.comparison.judging import Judging
 from bicore.coreset import Coreset
 from bicore.errors import InputError
+from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.judges.measures import Measure
+from bicore.evaluate.judging import Judging
 from bicore.report.pages.comparison import comparison_page
 from bicore.report.pages.judged import further_fits
 from bicore.report.pages.selection import page

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bicore.comparison.statistics import Entry, Summary
+from bicore.evaluate.statistics import Entry, Summary
 from bicore.files import replacing
 from bicore.report.pictures import new_figure
 
@@ -47,7 +47,7 @@ def draw_curves(
     Examples
     --------
     >>> import tempfile
-    >>> from bicore.comparison import Row, summarise
+    >>> from bicore.evaluate import Row, summarise
     >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
     >>> summary = summarise(rows, ["uniform"], [5, 10])
     >>> with tempfile.TemporaryDirectory() as folder:

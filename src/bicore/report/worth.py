@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bicore.comparison.answer import Worth
-from bicore.comparison.equivalence import Equivalent
+from bicore.evaluate.answer import Worth
+from bicore.evaluate.equivalence import Equivalent
 from bicore.files import replacing
 from bicore.report.pictures import new_figure
 
@@ -32,7 +32,7 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
     Examples
     --------
     >>> import tempfile
-    >>> from bicore.comparison.equivalence import Equivalent
+    >>> from bicore.evaluate.equivalence import Equivalent
     >>> random = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
     >>> found = Worth(50, (random,), 0.93, 0.01, "accuracy", "ridge", 10, "on 10 cuts", 30)
     >>> with tempfile.TemporaryDirectory() as folder:

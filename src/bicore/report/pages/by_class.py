@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bicore.comparison.statistics import CONFIDENCE, finite, t_quantile
 from bicore.data import Array
+from bicore.evaluate.statistics import CONFIDENCE, finite, t_quantile
 
 #: Decimals of a share in the file; a page shows three.
 DECIMALS = 4

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bicore._version import __version__
-from bicore.comparison.equivalence import Equivalent
-from bicore.comparison.findings import Findings
-from bicore.comparison.judging import Judging
-from bicore.comparison.statistics import Entry, finite
+from bicore.evaluate.equivalence import Equivalent
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.judging import Judging
+from bicore.evaluate.statistics import Entry, finite
 from bicore.report.pages.contenders import Contenders, contenders_of, served_by
 from bicore.report.pages.document import write_document
 
@@ -40,7 +40,7 @@ def comparison_page(
     run : Comparison or StreamComparison
         Done, or as far as it came.
     findings : sequence of Findings
-        What each judge found; see :func:`bicore.comparison.findings.findings_of`.
+        What each judge found; see :func:`bicore.evaluate.findings.findings_of`.
     path : path
         The file; it is written beside and renamed.
     command : str
@@ -57,9 +57,9 @@ def comparison_page(
     --------
     >>> import tempfile
     >>> from bicore import Runtime
-    >>> from bicore.comparison import Comparison, Grid, Records, RidgeJudge, make_pools
-    >>> from bicore.comparison.findings import findings_of
-    >>> from bicore.comparison.judges.measures import measure_by
+    >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate.findings import findings_of
+    >>> from bicore.evaluate.judges.measures import measure_by
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)

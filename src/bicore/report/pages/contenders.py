@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bicore.comparison.judging import Judging
-from bicore.comparison.records import Row
 from bicore.data import Array
+from bicore.evaluate.judging import Judging
+from bicore.evaluate.records import Row
 from bicore.report.pages.by_class import class_scores
 from bicore.report.pages.groups import groups_of
 from bicore.report.pages.shown import Shown, shown_as

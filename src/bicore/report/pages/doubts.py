@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from bicore.bilevel.aims import DENIAL, MOST_DENIED
-from bicore.comparison.judges import RidgeJudge, Sample, as_sample
-from bicore.comparison.judges.tuning import drawn
 from bicore.data import Array, Dataset, Targets
+from bicore.evaluate.judges import RidgeJudge, Sample, as_sample
+from bicore.evaluate.judges.tuning import drawn
 from bicore.report.pages.shown import shortened
 
 FOLDS = 5

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bicore.comparison.answer import Worth
-from bicore.comparison.appraisal import Appraisal, Cut
-from bicore.comparison.equivalence import Curve, Equivalent
-from bicore.comparison.judges.measures import measured
 from bicore.data import Array
+from bicore.evaluate.answer import Worth
+from bicore.evaluate.appraisal import Appraisal, Cut
+from bicore.evaluate.equivalence import Curve, Equivalent
+from bicore.evaluate.judges.measures import measured
 from bicore.report.pages.by_class import ClassScore, class_scores
 
 #: The first picks are judged at halves of the size, so often and down to so many rows.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bicore._version import __version__
-from bicore.comparison.answer import Worth
-from bicore.comparison.appraisal import Appraisal
-from bicore.comparison.equivalence import Verdict
-from bicore.comparison.statistics import finite
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, Task, read_targets
 from bicore.errors import InputError
+from bicore.evaluate.answer import Worth
+from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.equivalence import Verdict
+from bicore.evaluate.statistics import finite
 from bicore.report.pages.document import write_document
 from bicore.report.pages.doubts import doubts_of
 from bicore.report.pages.groups import groups_of

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from bicore.comparison.records import Row
-from bicore.comparison.statistics import CONFIDENCE, finite, t_quantile
 from bicore.data import Array
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import CONFIDENCE, finite, t_quantile
 from bicore.numerics.monotone import falling
 
 #: Neighbouring sizes at which random samples may be judged differ by this factor: a line between

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.judges.table import TableJudge
-from bicore.comparison.judges.tuning import Scaling
+from bicore.evaluate.judges.table import TableJudge
+from bicore.evaluate.judges.tuning import Scaling
 
 #: Inverse penalties, the one without rows to tune by first, then from almost nothing learnt to
 #: almost nothing held back.
@@ -31,7 +31,7 @@ class LogisticJudge(TableJudge):
     Examples
     --------
     >>> import torch
-    >>> from bicore.comparison import Sample
+    >>> from bicore.evaluate import Sample
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> LogisticJudge().scores([points], points, outputs=2, seed=0)
     [1.0]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from bicore.comparison.judges.base import Judge
-from bicore.comparison.judges.sample import Sample
+from bicore.evaluate.judges.base import Judge
+from bicore.evaluate.judges.sample import Sample
 
 
 @dataclass(frozen=True)

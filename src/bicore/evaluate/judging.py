@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from bicore.comparison.judges import Judge, MajorityJudge, Measures, Sample, as_sample
-from bicore.comparison.judges.tuning import drawn
-from bicore.comparison.pools import Pools, labels_of
-from bicore.comparison.records import Records, Row
 from bicore.data import Dataset
 from bicore.errors import BicoreError
+from bicore.evaluate.judges import Judge, MajorityJudge, Measures, Sample, as_sample
+from bicore.evaluate.judges.tuning import drawn
+from bicore.evaluate.pools import Pools, labels_of
+from bicore.evaluate.records import Records, Row
 from bicore.runtime import Runtime
 
 #: The names under which the judge trained on the whole pool is recorded, and who knows of the pool
@@ -49,7 +49,7 @@ class Grid(Generic[Method]):
 
     Examples
     --------
-    >>> from bicore.comparison import Grid
+    >>> from bicore.evaluate import Grid
     >>> from bicore.selectors import ClassBalanced, Uniform
     >>> Grid({"uniform": Uniform(), "balanced": ClassBalanced()}, [5, 10], range(3)).cells()
     12
@@ -74,7 +74,7 @@ class Grid(Generic[Method]):
 class Judging(Generic[Method]):
     """A grid of methods, the judges of what they choose, and the rows of both.
 
-    Selections and streams fill it in their own ways; see :class:`bicore.comparison.Comparison`
+    Selections and streams fill it in their own ways; see :class:`bicore.evaluate.Comparison`
     for the fields.
     """
 

@@ -11,14 +11,14 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from bicore.comparison.judges import NetworkJudge, perceptron
-from bicore.comparison.judges.base import Trainer
-from bicore.comparison.judging import MAJORITY as MAJORITY
-from bicore.comparison.judging import WHOLE as WHOLE
-from bicore.comparison.judging import Chosen, Found, Judging, SeedData
-from bicore.comparison.judging import Grid as Grid
 from bicore.coreset import Coreset, Status
 from bicore.errors import BicoreError
+from bicore.evaluate.judges import NetworkJudge, perceptron
+from bicore.evaluate.judges.base import Trainer
+from bicore.evaluate.judging import MAJORITY as MAJORITY
+from bicore.evaluate.judging import WHOLE as WHOLE
+from bicore.evaluate.judging import Chosen, Found, Judging, SeedData
+from bicore.evaluate.judging import Grid as Grid
 from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector
@@ -67,7 +67,7 @@ class Comparison(Judging[Selector]):
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.comparison import Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate import Records, RidgeJudge, make_pools
     >>> from bicore.selectors import KCenter, Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.comparison.judges.base import Judge, Trainer, in_parts
-from bicore.comparison.judges.sample import Sample
 from bicore.errors import NumericalError
+from bicore.evaluate.judges.base import Judge, Trainer, in_parts
+from bicore.evaluate.judges.sample import Sample
 
 BATCH = 256
 TEST_BATCH = 500
@@ -48,7 +48,7 @@ class NetworkJudge(Judge):
 
     Examples
     --------
-    >>> from bicore.comparison import perceptron
+    >>> from bicore.evaluate import perceptron
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> judge = NetworkJudge("mlp", perceptron, steps=200)
     >>> judge.scores([points, points], points, outputs=2, seed=0)

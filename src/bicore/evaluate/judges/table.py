@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.comparison.judges.base import Judge
-from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import Scaling, apart, best, plain, scaling
 from bicore.data import Array
+from bicore.evaluate.judges.base import Judge
+from bicore.evaluate.judges.sample import Sample
+from bicore.evaluate.judges.tuning import Scaling, apart, best, plain, scaling
 from bicore.runtime.threads import narrow
 
 

@@ -1,10 +1,10 @@
 """Selection methods side by side: the same pools, one judge, tests on data no method saw."""
 
-from bicore.comparison.answer import Price, Worth
-from bicore.comparison.appraisal import Appraisal
-from bicore.comparison.equivalence import Curve, Equivalent, Verdict, search, worth_of_rows
-from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.comparison.judges import (
+from bicore.evaluate.answer import Price, Worth
+from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.equivalence import Curve, Equivalent, Verdict, search, worth_of_rows
+from bicore.evaluate.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
+from bicore.evaluate.judges import (
     JUDGES,
     BoostingJudge,
     ForestJudge,
@@ -21,9 +21,9 @@ from bicore.comparison.judges import (
     convolutional,
     perceptron,
 )
-from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records, Row, digest
-from bicore.comparison.statistics import (
+from bicore.evaluate.pools import Pools, make_pools
+from bicore.evaluate.records import Records, Row, digest
+from bicore.evaluate.statistics import (
     Entry,
     Summary,
     paired_difference,
@@ -31,7 +31,7 @@ from bicore.comparison.statistics import (
     smallest_detectable,
     summarise,
 )
-from bicore.comparison.streams import Order, StreamComparison, positions_of
+from bicore.evaluate.streams import Order, StreamComparison, positions_of
 
 __all__ = [
     "JUDGES",

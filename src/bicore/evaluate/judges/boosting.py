@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.judges.table import TableJudge
+from bicore.evaluate.judges.table import TableJudge
 
 #: Each tree sees half of the rows, and a split a random few of the columns: of a few dozen rows,
 #: greedy trees on all of them repeat the same splits and overfit them.
@@ -30,7 +30,7 @@ class BoostingJudge(TableJudge):
     Examples
     --------
     >>> import torch
-    >>> from bicore.comparison import Sample
+    >>> from bicore.evaluate import Sample
     >>> x = torch.linspace(0, 1, 40)[:, None]
     >>> points = Sample(x, (x[:, 0] > 0.5).long(), torch.ones(40))
     >>> BoostingJudge().scores([points], points, outputs=2, seed=0)

@@ -8,10 +8,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from bicore.comparison.judging import Judging, SeedData
-from bicore.comparison.pools import labels_of
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError
+from bicore.evaluate.judging import Judging, SeedData
+from bicore.evaluate.pools import labels_of
 from bicore.memory.buffer import Buffer
 from bicore.runtime import Clock, Context
 
@@ -103,7 +103,7 @@ class StreamComparison(Judging[Maker]):
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.comparison import Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate import Grid, Records, RidgeJudge, make_pools
     >>> from bicore.memory import Reservoir
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.comparison.records import Row
+from bicore.evaluate.records import Row
 
 #: Two-sided confidence of the paired interval, and the power at which a difference counts as
 #: detectable.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.equivalence import Equivalent, Verdict
+from bicore.evaluate.equivalence import Equivalent, Verdict
 from bicore.selectors.large import human_seconds
 
 

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bicore.comparison.judges.sample import Sample
 from bicore.data import Array
 from bicore.errors import NumericalError
+from bicore.evaluate.judges.sample import Sample
 
 Setting = TypeVar("Setting")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bicore.comparison.judges.architectures import convolutional, perceptron
-from bicore.comparison.judges.base import Judge
-from bicore.comparison.judges.boosting import BoostingJudge
-from bicore.comparison.judges.forest import ForestJudge
-from bicore.comparison.judges.logistic import LogisticJudge
-from bicore.comparison.judges.nearest import NearestJudge
-from bicore.comparison.judges.network import NetworkJudge
-from bicore.comparison.judges.ridge import RidgeJudge
 from bicore.errors import unknown_name
+from bicore.evaluate.judges.architectures import convolutional, perceptron
+from bicore.evaluate.judges.base import Judge
+from bicore.evaluate.judges.boosting import BoostingJudge
+from bicore.evaluate.judges.forest import ForestJudge
+from bicore.evaluate.judges.logistic import LogisticJudge
+from bicore.evaluate.judges.nearest import NearestJudge
+from bicore.evaluate.judges.network import NetworkJudge
+from bicore.evaluate.judges.ridge import RidgeJudge
 
 #: Each is built from the training steps that were asked for, of which only networks make use.
 JUDGES: dict[str, Callable[[int], Judge]] = {

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bicore.comparison.judges.base import Judge, in_parts
-from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import apart, best
 from bicore.errors import InputError
+from bicore.evaluate.judges.base import Judge, in_parts
+from bicore.evaluate.judges.sample import Sample
+from bicore.evaluate.judges.tuning import apart, best
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF
 

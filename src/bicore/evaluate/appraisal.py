@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bicore.comparison.answer import Price, Worth
-from bicore.comparison.equivalence import Equivalent, search
-from bicore.comparison.judges import Judge, Sample, as_judge, as_sample
-from bicore.comparison.judges.tuning import drawn
-from bicore.comparison.pools import TEST_SHARE, labels_of
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError, LargeDataWarning, as_option
+from bicore.evaluate.answer import Price, Worth
+from bicore.evaluate.equivalence import Equivalent, search
+from bicore.evaluate.judges import Judge, Sample, as_judge, as_sample
+from bicore.evaluate.judges.tuning import drawn
+from bicore.evaluate.pools import TEST_SHARE, labels_of
 from bicore.picking import as_size, as_start, whole_number
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bicore.comparison.equivalence import Equivalent, worth_of_rows
-from bicore.comparison.judges.base import Judge
-from bicore.comparison.judges.measures import Measure, measures_of
-from bicore.comparison.judging import MAJORITY, WHOLE, Judging
-from bicore.comparison.records import Row
-from bicore.comparison.statistics import Entry, Summary, scored, summarise
+from bicore.evaluate.equivalence import Equivalent, worth_of_rows
+from bicore.evaluate.judges.base import Judge
+from bicore.evaluate.judges.measures import Measure, measures_of
+from bicore.evaluate.judging import MAJORITY, WHOLE, Judging
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import Entry, Summary, scored, summarise
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def findings_of(run: Judging[Any], measure: Measure) -> list[Findings]:
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.comparison import Comparison, Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from bicore.comparison.judges.measures import Measures, measured
-from bicore.comparison.judges.sample import Sample
+from bicore.evaluate.judges.measures import Measures, measured
+from bicore.evaluate.judges.sample import Sample
 
 
 class Trainer(Protocol):
@@ -32,7 +32,7 @@ class Judge(ABC):
 
     Examples
     --------
-    >>> from bicore.comparison import RidgeJudge
+    >>> from bicore.evaluate import RidgeJudge
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> RidgeJudge().scores([points], points, outputs=2, seed=0)
     [1.0]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.comparison.judges.sample import Sample
 from bicore.errors import InputError, NumericalError, unknown_name
+from bicore.evaluate.judges.sample import Sample
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.comparison.judges.base import Judge, in_parts
-from bicore.comparison.judges.sample import Sample
-from bicore.comparison.judges.tuning import Scaling, apart, best, goals, plain, scaling
+from bicore.evaluate.judges.base import Judge, in_parts
+from bicore.evaluate.judges.sample import Sample
+from bicore.evaluate.judges.tuning import Scaling, apart, best, goals, plain, scaling
 from bicore.kernels.distances import squared_distances
 
 #: How many neighbours are tried.

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bicore.api import refuse_unread
-from bicore.comparison.answer import Worth
-from bicore.comparison.appraisal import MOST, SEEDS, Appraisal
-from bicore.comparison.judges import Judge
 from bicore.coreset import Coreset
 from bicore.data import Dataset
 from bicore.errors import InputError
+from bicore.evaluate.answer import Worth
+from bicore.evaluate.appraisal import MOST, SEEDS, Appraisal
+from bicore.evaluate.judges import Judge
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 
@@ -52,7 +52,7 @@ def worth(
         Rows (x, y) that the selection did not see. Row numbers alone need it: how they were chosen
         is not known, and cannot be repeated.
     judge : str or Judge, optional
-        The model trained on the rows: a name of ``bicore.comparison.JUDGES``, or a judge; by
+        The model trained on the rows: a name of ``bicore.evaluate.JUDGES``, or a judge; by
         default logistic regression, ridge regression for targets.
     seeds, seed : int
         How many repetitions, and the number of the first.

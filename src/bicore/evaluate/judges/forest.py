@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.judges.table import TableJudge
+from bicore.evaluate.judges.table import TableJudge
 
 TREES = 100
 
@@ -22,7 +22,7 @@ class ForestJudge(TableJudge):
     Examples
     --------
     >>> import torch
-    >>> from bicore.comparison import Sample
+    >>> from bicore.evaluate import Sample
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> ForestJudge().scores([points], points, outputs=2, seed=0)
     [1.0]
