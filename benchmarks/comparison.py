@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import data_folder, machine, slim
-from bicore.evaluate.grid import Comparison, Grid, Stage
-from bicore.evaluate.judges import as_judge
+from bicore.evaluate.comparison import Comparison, Grid, Stage
+from bicore.evaluate.models import as_judge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.runtime import Runtime

@@ -35,7 +35,7 @@ from bicore import Dataset, Runtime
 from bicore.coreset import Status
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.evaluate.grid import WHOLE, Comparison, Grid, Picked, Stage
+from bicore.evaluate.comparison import WHOLE, Comparison, Grid, Picked, Stage
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector

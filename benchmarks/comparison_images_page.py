@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.common import RECORDS, read_record, table, told
 from benchmarks.comparison_embedding_page import ABOVE, BELOW, LEVEL, OURS, by_seed, cell, mark
 from benchmarks.comparison_embedding_page import complete as seeds_of
-from bicore.evaluate.grid import WHOLE
+from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Row
 from bicore.evaluate.statistics import summarise
 from bicore.selectors.registry import METHODS

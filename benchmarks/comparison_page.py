@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import comparison_images_page
 from benchmarks.common import read_record, table, told
 from benchmarks.comparison_embedding_page import section
-from bicore.evaluate.grid import WHOLE
+from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Row
 from bicore.evaluate.statistics import Entry, Summary, paired_difference, summarise
 from bicore.report.curves import draw_curves

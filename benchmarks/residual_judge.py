@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bicore.errors import InputError, NumericalError
-from bicore.evaluate.judges import Judge, Sample
-from bicore.evaluate.judges.base import Trainer, in_parts
+from bicore.evaluate.model import Judge, Trainer, in_parts
+from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18
 from experiments.training import BATCH, RATE, Cohort, Learner, build
 

@@ -11,21 +11,14 @@ import pytest
 import torch
 
 from bicore import RBF, InputError, NumericalError, Runtime
+from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.evaluate.judges import (
-    NearestJudge,
-    NetworkJudge,
-    RidgeJudge,
-    Sample,
-    as_judge,
-    convolutional,
-    perceptron,
-)
-from bicore.evaluate.judges.measures import measure_by, measured
-from bicore.evaluate.judges.tuning import Scaling, plain, scaling
+from bicore.evaluate.metrics import measure_by, measured
+from bicore.evaluate.models import NearestJudge, RidgeJudge, as_judge
+from bicore.evaluate.networks import NetworkJudge, convolutional, perceptron
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records, Row, digest
+from bicore.evaluate.samples import FeatureScaling, Sample, as_table, fit_scaling
 from bicore.evaluate.statistics import scored, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
@@ -165,7 +158,7 @@ def test_the_penalty_of_records_is_still_to_be_had():
     torch.testing.assert_close(found, expected)
     (tuned,) = RidgeJudge(kernel).predictions([points], test, 3, seed=0)
     assert not torch.allclose(tuned, expected)
-    with pytest.raises(InputError, match=r"ridge=0.0 is not positive"):
+    with pytest.raises(InputError, match="ridge"):
         RidgeJudge(ridge=0.0)
 
 
@@ -244,11 +237,11 @@ def test_scaling_is_by_the_selection_and_its_weights():
     points = sample(data, slice(0, 40), weight)
     moved = Sample(points.x * scale + shift, points.y, weight)
     elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
-    scaled = scaling(plain(moved), Scaling.COLUMNS)(plain(moved).x)
+    scaled = fit_scaling(as_table(moved), FeatureScaling.COLUMNS)(as_table(moved).x)
     share = weight.double() / weight.double().sum()
     torch.testing.assert_close(share @ scaled, torch.zeros(4).double(), atol=1e-9, rtol=0)
     torch.testing.assert_close(share @ scaled.square(), torch.ones(4).double())
-    whole = scaling(plain(moved), Scaling.WHOLE)(plain(moved).x)
+    whole = fit_scaling(as_table(moved), FeatureScaling.TOGETHER)(as_table(moved).x)
     variances = share @ (whole - share @ whole).square()
     assert float(variances.mean()) == pytest.approx(1)
     for name in ("logistic", "knn"):
@@ -468,7 +461,7 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     assert pools_of(source=marked).rows(3).tolist() == pool.x.ravel().tolist()
     sorted_pool, _ = pools_of(source=marked).of(3, in_order=True)
     assert pools_of(source=marked).rows(3, in_order=True).tolist() == sorted_pool.x.ravel().tolist()
-    own = make_pools(marked, Source("test", data[:30]), "auto", 60, 2000, 20)
+    own = make_pools(marked, Source("test", marked.data[:30]), "auto", 60, 2000, 20)
     assert own.rows(3).tolist() == own.of(3)[0].x.ravel().tolist()
     scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
     assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)

@@ -12,8 +12,9 @@ from benchmarks.comparison_embedding import PARTS, Part, run
 from benchmarks.comparison_embedding_page import complete
 from bicore import Linear
 from bicore.errors import InputError
-from bicore.evaluate.judges import RidgeJudge, Sample, as_sample
+from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.records import Row
+from bicore.evaluate.samples import Sample, as_sample
 from bicore.selectors.registry import METHODS
 
 

@@ -26,8 +26,8 @@ NAMED = {page.name: page for page in PAGES}
 
 #: Examples that train networks or repeat selections for seconds.
 TRAINING = {
-    "bicore.evaluate.judges.network",
-    "bicore.evaluate.answer",
+    "bicore.evaluate.networks",
+    "bicore.evaluate.equivalence",
     "bicore.evaluate.worth",
     "bicore.memory.joint_replay",
 }

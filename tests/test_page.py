@@ -16,7 +16,8 @@ from PIL import Image
 
 from bicore import Coreset, Dataset, InputError
 from bicore.data import read_targets
-from bicore.evaluate import Appraisal, Equivalent, Worth
+from bicore.evaluate.equivalence import Equivalent, Worth
+from bicore.evaluate.worth import Appraisal
 from bicore.report import page
 from bicore.report.pages import plane
 from bicore.report.pages.document import document
@@ -169,10 +170,10 @@ def test_a_coreset_of_other_data_is_refused(tmp_path):
 def test_the_answer_is_plain(ends, headline):
     names = ("uniform", "class-balanced")
     curve = ((50, 800), (0.8, 0.95), (0.02, 0.01))
-    rivals = tuple(
+    baselines = tuple(
         Equivalent(name, 50, *one, *curve) for name, one in zip(names, ends, strict=False)
     )
-    found = answer(Worth(50, rivals, 0.93, 0.01, "accuracy", "ridge", 10, "on 10 cuts", 30))
+    found = answer(Worth(50, baselines, 0.93, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30))
     assert found["headline"] == headline
     assert found["sentence"].startswith("Your 50 rows are worth ")
 

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from bicore import Dataset, Runtime
-from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, StreamComparison, make_pools
+from bicore.evaluate.comparison import Comparison, Grid
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.judges.measures import measure_by
+from bicore.evaluate.metrics import measure_by
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records
+from bicore.evaluate.streams import StreamComparison
 from bicore.memory import Reservoir
 from bicore.report.pages import contenders
 from bicore.report.pages.comparison import comparison_page

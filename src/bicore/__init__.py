@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         NumericalError,
         TimeLimitError,
     )
-    from bicore.evaluate.answer import Worth
+    from bicore.evaluate.equivalence import Worth
     from bicore.evaluate.worth import worth
     from bicore.kernels.base import Kernel
     from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
@@ -79,7 +79,7 @@ __all__ = [
 _HOMES = {
     "api": ("estimate", "influence", "reweight", "select"),
     "bilevel.problem": ("PerPoint",),
-    "evaluate.answer": ("Worth",),
+    "evaluate.equivalence": ("Worth",),
     "evaluate.worth": ("worth",),
     "coreset": ("Coreset",),
     "data": ("Dataset",),

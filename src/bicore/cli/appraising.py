@@ -11,8 +11,8 @@ from bicore.cli.progress import bar
 from bicore.cli.telling import tell
 from bicore.coreset import Coreset
 from bicore.errors import InputError
-from bicore.evaluate.answer import Worth
-from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.equivalence import Worth
+from bicore.evaluate.worth import Appraisal
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -50,7 +50,7 @@ def told(appraisal: Appraisal, quiet: bool) -> Worth | None:
     try:
         with bar("selecting", quiet) as progress:
             appraisal.runtime = replace(runtime, progress=progress)
-            price = appraisal.price()
+            price = appraisal.cost()
         if not quiet:
             tell(f"worth: {price}")
         with bar("judging", quiet) as progress:

@@ -14,10 +14,10 @@ from bicore.cli.compare_table import STREAMS, table, tables
 from bicore.cli.names import BATCH, CAPACITY, DEFAULT_BUFFERS, POINTS
 from bicore.cli.telling import say, say_json, tell
 from bicore.errors import InputError, as_option
+from bicore.evaluate.comparison import Grid
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.judges import Judge
-from bicore.evaluate.judges.measures import Measure
-from bicore.evaluate.judging import Grid
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.model import Judge
 from bicore.evaluate.pools import Pools
 from bicore.evaluate.records import Records
 from bicore.evaluate.streams import Order, StreamComparison, positions_of

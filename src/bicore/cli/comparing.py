@@ -18,11 +18,10 @@ from bicore.cli.report import write_comparison
 from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.cli.telling import say, say_json, tell
 from bicore.errors import InputError
+from bicore.evaluate.comparison import BaseComparison, Comparison, Grid
 from bicore.evaluate.findings import Findings, findings_of
-from bicore.evaluate.grid import Comparison, Grid
-from bicore.evaluate.judges import Judge
-from bicore.evaluate.judges.measures import Measure
-from bicore.evaluate.judging import Judging
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.model import Judge
 from bicore.evaluate.pools import Pools
 from bicore.evaluate.records import Records, digest
 from bicore.report.curves import draw_curves
@@ -114,7 +113,7 @@ def compare_streams(job: Job, asked: StreamRequest, shown: Shown) -> None:
     _end(run, stopped)
 
 
-def _end(run: Judging[Any], stopped: bool) -> None:
+def _end(run: BaseComparison[Any], stopped: bool) -> None:
     """How the command ends where something is missing."""
     if stopped:
         tell(

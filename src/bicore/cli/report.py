@@ -9,10 +9,10 @@ from bicore.cli.answering import command
 from bicore.cli.telling import say, tell
 from bicore.coreset import Coreset
 from bicore.errors import InputError
-from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.comparison import BaseComparison
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.judges.measures import Measure
-from bicore.evaluate.judging import Judging
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.worth import Appraisal
 from bicore.report.pages.comparison import comparison_page
 from bicore.report.pages.judged import further_fits
 from bicore.report.pages.selection import page
@@ -80,7 +80,7 @@ def write_selection(
 
 
 def write_comparison(
-    run: Judging[Any], measure: Measure, report: Path | None, silent: bool, along: str
+    run: BaseComparison[Any], measure: Measure, report: Path | None, silent: bool, along: str
 ) -> None:
     """The page of a comparison, where one is wanted and there is something to show."""
     found = findings_of(run, measure)

@@ -31,7 +31,7 @@ from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, InputError, LargeDataWarning, unknown_name
-from bicore.evaluate.appraisal import Appraisal
+from bicore.evaluate.worth import Appraisal
 from bicore.report.pictures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector

@@ -1,79 +1,36 @@
-"""Selection methods side by side: the same pools, one judge, tests on data no method saw."""
+"""Evaluation of selections: comparisons of methods, and their worth in random rows."""
 
-from bicore.evaluate.answer import Price, Worth
-from bicore.evaluate.appraisal import Appraisal
-from bicore.evaluate.equivalence import Curve, Equivalent, Verdict, search, worth_of_rows
-from bicore.evaluate.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.evaluate.judges import (
-    JUDGES,
-    BoostingJudge,
-    ForestJudge,
-    Judge,
-    LogisticJudge,
-    MajorityJudge,
-    Measures,
-    NearestJudge,
-    NetworkJudge,
-    RidgeJudge,
-    Sample,
-    as_judge,
-    as_sample,
-    convolutional,
-    perceptron,
-)
-from bicore.evaluate.pools import Pools, make_pools
-from bicore.evaluate.records import Records, Row, digest
-from bicore.evaluate.statistics import (
-    Entry,
-    Summary,
-    paired_difference,
-    scored,
-    smallest_detectable,
-    summarise,
-)
-from bicore.evaluate.streams import Order, StreamComparison, positions_of
+from bicore.evaluate.comparison import Comparison, Grid
+from bicore.evaluate.equivalence import Equivalent, Worth
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.model import Judge
+from bicore.evaluate.models import JUDGES, LogisticJudge, NearestJudge, RidgeJudge, as_judge
+from bicore.evaluate.networks import NetworkJudge
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records, Row
+from bicore.evaluate.samples import Sample
+from bicore.evaluate.statistics import summarise
+from bicore.evaluate.streams import StreamComparison
+from bicore.evaluate.worth import Appraisal
 
 __all__ = [
     "JUDGES",
-    "MAJORITY",
-    "WHOLE",
     "Appraisal",
-    "BoostingJudge",
     "Comparison",
-    "Curve",
-    "Entry",
     "Equivalent",
-    "ForestJudge",
     "Grid",
     "Judge",
     "LogisticJudge",
-    "MajorityJudge",
-    "Measures",
     "NearestJudge",
     "NetworkJudge",
-    "Order",
-    "Pools",
-    "Price",
     "Records",
     "RidgeJudge",
     "Row",
     "Sample",
-    "Stage",
     "StreamComparison",
-    "Summary",
-    "Verdict",
     "Worth",
     "as_judge",
-    "as_sample",
-    "convolutional",
-    "digest",
+    "findings_of",
     "make_pools",
-    "paired_difference",
-    "perceptron",
-    "positions_of",
-    "scored",
-    "search",
-    "smallest_detectable",
     "summarise",
-    "worth_of_rows",
 ]

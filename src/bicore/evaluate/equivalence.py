@@ -1,9 +1,9 @@
-"""How many random rows score as much as the chosen ones: a curve of random scores, read backwards.
+"""The number of random rows that score as much as the chosen ones, from a learning curve.
 
-A size belongs to the interval where a paired test at 95% does not tell its random scores from those
-of the chosen rows. The three lines of that test (the mean difference and the two ends of its
-interval) fall as random samples grow; each is made monotone and crosses zero at one of the three
-numbers that are reported. Nothing is drawn: the same scores give the same answer.
+A size belongs to the interval if a paired test at 95% finds no significant difference between its
+random scores and those of the chosen rows. The mean difference and both ends of its interval fall
+as random samples grow. Each of the three lines is made monotone, and its zero is one of the three
+numbers reported. Nothing is drawn: the same scores give the same answer.
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.evaluate.records import Row
-from bicore.evaluate.statistics import CONFIDENCE, finite, t_quantile
-from bicore.numerics.monotone import falling
+from bicore.evaluate.statistics import finite, half_width
 
-#: Neighbouring sizes at which random samples may be judged differ by this factor: a line between
-#: them in the logarithm of the size then misses a curve a − b/√n by less than one row in a hundred.
+#: Neighbouring sizes of random samples differ by this factor: linear interpolation in log(size)
+#: then misses a curve a − b/√n by less than one row in a hundred.
 RATIO = math.sqrt(2)
-#: So many sizes are passed over at a time while the way to the crossing is long.
+#: The number of sizes per step while the crossing is far away.
 STRIDE = 2
-#: The smallest random sample that is judged, as a share of the chosen rows: below it they are of so
-#: little use that nobody asks of how little.
+#: The smallest random sample, as a share of the chosen rows.
 SMALLEST = 0.25
 
 
 class Verdict(StrEnum):
-    """What the interval says about the size itself.
+    """Where the interval lies relative to the number of chosen rows.
 
     Examples
     --------
@@ -51,21 +49,21 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Equivalent:
-    """The random rows of one kind that score as much as the chosen ones.
+    """The random rows of one baseline that score as much as the chosen ones.
 
     Parameters
     ----------
-    rival : str
+    baseline : str
         How the random rows are drawn: "uniform" or "class-balanced".
     size : int
-        How many rows were chosen.
+        The number of chosen rows.
     rows : float
-        How many random rows have the same mean score; ``inf`` where the chosen ones score more than
-        the largest random sample, 0 where they score less than the smallest.
+        The number of random rows with the same mean score; ``inf`` if the chosen ones score more
+        than the largest random sample, 0 if they score less than the smallest.
     low, high : float
         The 95% interval, with the same meaning of ``inf`` and 0.
     sizes : tuple of int
-        The sizes at which random samples were judged.
+        The sizes of the random samples that were evaluated.
     means, spreads : tuple of float
         Their mean scores over seeds, and the standard deviations.
 
@@ -78,7 +76,7 @@ class Equivalent:
     480 random ones (410–560)
     """
 
-    rival: str
+    baseline: str
     size: int
     rows: float
     low: float
@@ -100,69 +98,167 @@ class Equivalent:
         return math.isinf(self.rows)
 
     def __str__(self) -> str:
-        kind = "random" if self.rival == "uniform" else self.rival
-        return f"{self._told(self.rows)} {kind} ones ({self._interval()})"
+        kind = "random" if self.baseline == "uniform" else self.baseline
+        rows = self._describe(self.rows, "at least {}", "at most {}")
+        return f"{rows} {kind} ones ({self._interval()})"
 
     def short(self) -> str:
-        """The rows as a cell of a table has them.
+        """The rows for a cell of a table.
 
         Returns
         -------
         str
-            A number, or that it is above the largest or below the smallest size judged.
+            A number, or that it is above the largest or below the smallest size evaluated.
         """
-        if self.beyond:
-            return f">{self.sizes[-1]}"
-        return f"{self.rows:.0f}" if self.rows else f"<{self.sizes[0]}"
+        return self._describe(self.rows, ">{}", "<{}")
 
-    def _told(self, rows: float) -> str:
+    def _describe(self, rows: float, above: str, below: str) -> str:
         if math.isinf(rows):
-            return f"at least {self.sizes[-1]}"
-        return f"{rows:.0f}" if rows else f"at most {self.sizes[0]}"
+            return above.format(self.sizes[-1])
+        return f"{rows:.0f}" if rows else below.format(self.sizes[0])
 
     def _interval(self) -> str:
         if math.isinf(self.low) or not self.high:  # one end says it all
             return "95% sure"
-        if self.low and math.isfinite(self.high):
-            return f"{self.low:.0f}–{self.high:.0f}"
-        low = f"{self.low:.0f}" if self.low else f"{self.sizes[0]} or fewer"
-        high = f"{self.high:.0f}" if math.isfinite(self.high) else f"{self.sizes[-1]} or more"
-        return f"{low} to {high}"
+        ends = [self._describe(end, "{} or more", "{} or fewer") for end in (self.low, self.high)]
+        return ("–" if self.low and math.isfinite(self.high) else " to ").join(ends)
 
     def ends(self) -> dict[str, Any]:
-        """The rows, their interval and the verdict for a JSON file, which knows no infinity.
+        """The rows, their interval and the verdict for a JSON file, which has no infinity.
 
         Returns
         -------
         dict
-            By name; None stands for more than the largest of ``sizes``, 0 for fewer than the
-            smallest.
+            By name; None for more than the largest of ``sizes``, 0 for fewer than the smallest.
         """
-        numbers = {"rows": self.rows, "low": self.low, "high": self.high}
-        return {name: finite(value) for name, value in numbers.items()} | {
-            "verdict": self.verdict.value
-        }
+        numbers = {name: finite(getattr(self, name)) for name in ("rows", "low", "high")}
+        return {**numbers, "verdict": self.verdict.value}
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it for a JSON file.
+        """All fields for a JSON file.
 
         Returns
         -------
         dict
-            What :meth:`ends` gives, and the curve.
+            The entries of :meth:`ends`, and the curve.
+        """
+        curve = {name: list(getattr(self, name)) for name in ("sizes", "means", "spreads")}
+        return {"baseline": self.baseline, **self.ends(), **curve}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The number of random rows that score as much as the chosen ones.
+
+    ``str`` gives a sentence. Its interval is at 95%: a size is in it if a paired test over the
+    seeds finds no significant difference between its random rows and the chosen ones.
+
+    Parameters
+    ----------
+    size : int
+        The number of chosen rows.
+    baselines : tuple of Equivalent
+        The random rows: drawn uniformly, and for classes also evenly from each class.
+    score, spread : float
+        Mean score of the chosen rows over seeds, and its standard deviation.
+    metric : str
+        "accuracy" or "R²".
+    judge : str
+        The evaluation model.
+    seeds : int
+        The number of repetitions.
+    tested : str
+        The test data, in words.
+    fits : int
+        How often the evaluation model was trained.
+
+    Examples
+    --------
+    >>> import bicore
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> found = bicore.worth(x, np.sin(3 * x[:, 0]), 20, kernel="rbf", seeds=4)
+    >>> found.size, found.low <= found.rows <= found.high
+    (20, True)
+    """
+
+    size: int
+    baselines: tuple[Equivalent, ...]
+    score: float
+    spread: float
+    metric: str
+    judge: str
+    seeds: int
+    tested: str
+    fits: int
+
+    @property
+    def rows(self) -> float:
+        """Uniform random rows with the same mean score; ``inf`` if no random sample has it."""
+        return self.baselines[0].rows
+
+    @property
+    def low(self) -> float:
+        """The lower end of its interval."""
+        return self.baselines[0].low
+
+    @property
+    def high(self) -> float:
+        """The upper end of its interval."""
+        return self.baselines[0].high
+
+    @property
+    def verdict(self) -> Verdict:
+        """LESS if uniform rows are better; MORE if the chosen rows beat every baseline."""
+        found = [one.verdict for one in self.baselines]
+        if found[0] is Verdict.LESS:
+            return Verdict.LESS
+        return Verdict.MORE if set(found) == {Verdict.MORE} else Verdict.ENOUGH
+
+    @property
+    def only_balanced_is_enough(self) -> bool:
+        """Whether rows drawn evenly from the classes are enough, and uniform ones are not."""
+        return self.verdict is Verdict.ENOUGH and self.baselines[0].verdict is Verdict.MORE
+
+    def __str__(self) -> str:
+        words = f"{self.size} rows are worth {' and '.join(map(str, self.baselines))}"
+        if self.verdict is Verdict.MORE:
+            return words
+        evenly = ", drawn evenly from the classes" if self.only_balanced_is_enough else ""
+        return f"{words}: {self.verdict}{evenly}"
+
+    def how(self) -> str:
+        """How the answer was found.
+
+        Returns
+        -------
+        str
+            A sentence: the evaluation model, its score and the test data.
+        """
+        return (
+            f"{self.metric} {self.score:.4f} of the {self.judge} model {self.tested}; intervals at "
+            f"95%, {self.fits} fits"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields for a JSON file.
+
+        Returns
+        -------
+        dict
+            Numbers by name, and the sentence; None for more than any random sample.
         """
         return {
-            "rival": self.rival,
-            **self.ends(),
-            "sizes": list(self.sizes),
-            "means": list(self.means),
-            "spreads": list(self.spreads),
+            **vars(self),
+            "sentence": str(self),
+            **self.baselines[0].ends(),
+            "verdict": self.verdict.value,
+            "baselines": [one.as_dict() for one in self.baselines],
         }
 
 
 @dataclass
 class Curve:
-    """Random scores at some sizes beside those of the chosen rows, seed by seed.
+    """Random scores at some sizes, paired by seed with those of the chosen rows.
 
     Parameters
     ----------
@@ -170,7 +266,7 @@ class Curve:
         Scores of the chosen rows.
     one : bool
         Whether the chosen rows are the same in every seed. One set of rows is compared with one
-        random sample, whose scores scatter; a set a seed by its mean with the mean of as many.
+        random sample, whose scores scatter; a set per seed by its mean with the mean of as many.
     scores : dict
         For each size an array (seeds,) of random scores.
 
@@ -192,46 +288,47 @@ class Curve:
         Parameters
         ----------
         size : int
-            One that was judged.
+            One of ``scores``.
 
         Returns
         -------
         low, mean, high : float
-            Chosen less random.
+            Chosen minus random.
         """
         differences = self.chosen - self.scores[size]
-        seeds = len(differences)
-        scale = math.sqrt(1 + 1 / seeds) if self.one else math.sqrt(1 / seeds)
-        width = t_quantile(0.5 + CONFIDENCE / 2, seeds) * float(differences.std(ddof=1)) * scale
+        # an interval for one more random sample instead of the mean
+        width = half_width(differences) * (math.sqrt(len(differences) + 1) if self.one else 1)
         mean = float(differences.mean())
         return mean - width, mean, mean + width
 
     def crossings(self) -> tuple[float, float, float]:
-        """Where each of the lines, made monotone, crosses zero.
+        """The sizes at which the lines, made monotone, cross zero.
 
         Returns
         -------
         low, rows, high : float
-            Sizes; 0 where a line is below zero from the start, ``inf`` where it never gets there.
+            Sizes; 0 if a line is below zero from the start, ``inf`` if it stays above.
         """
+        from sklearn.isotonic import isotonic_regression
+
         sizes = sorted(self.scores)
         low, mean, high = (
-            falling(np.array(line)) for line in zip(*map(self.lines, sizes), strict=True)
+            isotonic_regression(line, increasing=False)
+            for line in zip(*map(self.lines, sizes), strict=True)
         )
-        first = _first(sizes, mean)
-        last = _last(sizes, mean)
+        first, last = _first(sizes, mean), _last(sizes, mean)
         middle = math.sqrt(first * last) if math.isfinite(last) else last
         return _first(sizes, low), middle, _last(sizes, high)
 
-    def equivalent(self, rival: str, size: int) -> Equivalent:
-        """What the curve says.
+    def equivalent(self, baseline: str, size: int) -> Equivalent:
+        """The number of random rows that the curve gives.
 
         Parameters
         ----------
-        rival : str
+        baseline : str
             How the random rows were drawn.
         size : int
-            How many rows were chosen.
+            The number of chosen rows.
 
         Returns
         -------
@@ -242,16 +339,9 @@ class Curve:
         low, rows, high = (
             round(value) if math.isfinite(value) else value for value in self.crossings()
         )
-        return Equivalent(
-            rival,
-            size,
-            rows,
-            low,
-            high,
-            tuple(sizes),
-            tuple(float(self.scores[one].mean()) for one in sizes),
-            tuple(float(self.scores[one].std(ddof=1)) for one in sizes),
-        )
+        means = tuple(float(self.scores[one].mean()) for one in sizes)
+        spreads = tuple(float(self.scores[one].std(ddof=1)) for one in sizes)
+        return Equivalent(baseline, size, rows, low, high, tuple(sizes), means, spreads)
 
 
 def _first(sizes: Sequence[int], line: Array) -> float:
@@ -282,13 +372,13 @@ def _between(sizes: Sequence[int], line: Array, place: int) -> float:
     return float(sizes[place - 1] * (sizes[place] / sizes[place - 1]) ** share)
 
 
-def judged_sizes(size: int, most: int) -> list[int]:
-    """The sizes at which random samples may be judged: a geometric series through the size.
+def random_sizes(size: int, most: int) -> list[int]:
+    """Possible sizes of random samples: a geometric series through the number of chosen rows.
 
     Parameters
     ----------
     size : int
-        How many rows were chosen.
+        The number of chosen rows.
     most : int
         The largest random sample.
 
@@ -299,13 +389,13 @@ def judged_sizes(size: int, most: int) -> list[int]:
 
     Examples
     --------
-    >>> judged_sizes(8, 40)
+    >>> random_sizes(8, 40)
     [2, 3, 4, 6, 8, 11, 16, 23, 32, 40]
     """
-    steps = math.ceil(math.log(1 / SMALLEST, RATIO) - 1e-9)
-    down = {max(1, round(size / RATIO**step)) for step in range(steps + 1)}
-    up = {round(size * RATIO**step) for step in range(math.ceil(math.log(most / size, RATIO)))}
-    return sorted(number for number in down | up | {most} if number <= most)
+    down = math.ceil(math.log(1 / SMALLEST, RATIO) - 1e-9)
+    up = math.ceil(math.log(most / size, RATIO))
+    found = {most} | {max(1, round(size / RATIO**step)) for step in range(1 - up, down + 1)}
+    return sorted(number for number in found if number <= most)
 
 
 def search(
@@ -314,25 +404,25 @@ def search(
     chosen: Array,
     random: Callable[[int], Array],
     *,
-    rival: str = "uniform",
+    baseline: str = "uniform",
     one: bool = False,
 ) -> Equivalent:
-    """The random rows that score as much as the chosen ones, judging few sizes.
+    """Find the random rows that score as much as the chosen ones, with few evaluations.
 
-    From the size itself in strides until random samples clearly score more (and less), then between
-    the strides wherever one of the three crossings lies.
+    The search starts at the size itself and steps until random samples clearly score more (and
+    less). It then fills in sizes between the steps wherever one of the three crossings lies.
 
     Parameters
     ----------
     size : int
-        How many rows were chosen.
+        The number of chosen rows.
     most : int
         The largest random sample.
     chosen : array (seeds,)
         Scores of the chosen rows.
     random : callable
         Gives the scores (seeds,) of random samples of a size.
-    rival : str
+    baseline : str
         How they are drawn.
     one : bool
         Whether the chosen rows are the same in every seed; see :class:`Curve`.
@@ -340,38 +430,36 @@ def search(
     Returns
     -------
     Equivalent
-        With the sizes that were judged.
+        With the sizes that were evaluated.
 
     Examples
     --------
     >>> noise = np.random.default_rng(0).normal(scale=0.005, size=10)
-    >>> chosen = 0.9 + noise  # what 100 random rows would score
+    >>> chosen = 0.9 + noise  # the score of 100 random rows
     >>> search(25, 2000, chosen, lambda rows: 1 - 1 / np.sqrt(rows) + noise).rows
     100
     """
-    sizes = judged_sizes(size, most)
+    sizes = random_sizes(size, most)
     curve = Curve(chosen, one)
 
-    def judge(place: int) -> tuple[float, float, float]:
+    def lines(place: int) -> tuple[float, float, float]:
         if sizes[place] not in curve.scores:
             curve.scores[sizes[place]] = random(sizes[place])
         return curve.lines(sizes[place])
 
     place = start = sizes.index(size)
-    while judge(place)[2] >= 0 and place < len(sizes) - 1:
+    while lines(place)[2] >= 0 and place < len(sizes) - 1:
         place = min(place + STRIDE, len(sizes) - 1)
     place = start
-    while judge(place)[0] <= 0 and place > 0:
+    while lines(place)[0] <= 0 and place > 0:
         place = max(place - STRIDE, 0)
-    gap = _open_gap(curve, sizes)
-    while gap is not None:
-        judge(gap)
-        gap = _open_gap(curve, sizes)
-    return curve.equivalent(rival, size)
+    while (gap := _open_gap(curve, sizes)) is not None:
+        lines(gap)
+    return curve.equivalent(baseline, size)
 
 
 def _open_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
-    """The middle of two judged places between which a crossing lies and others were passed over."""
+    """The middle between two evaluated places that enclose a crossing and a skipped place."""
     places = [place for place, size in enumerate(sizes) if size in curve.scores]
     for crossing in curve.crossings():
         for before, after in pairwise(places):
@@ -381,29 +469,29 @@ def _open_gap(curve: Curve, sizes: Sequence[int]) -> int | None:
 
 
 def worth_of_rows(
-    rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], rival: str = "uniform"
+    rows: Iterable[Row], methods: Sequence[str], sizes: Sequence[int], baseline: str = "uniform"
 ) -> dict[tuple[str, int], Equivalent]:
-    """What each method's selections are worth, by the random rows of the same comparison.
+    """The worth of each method's selections, from the random rows of the same comparison.
 
-    Nothing is judged anew: the curve is that of the sizes compared, so that what lies beyond them
-    is only known to do so.
+    Nothing is evaluated again: the curve has the sizes compared, so a worth beyond the largest is
+    only known to be so.
 
     Parameters
     ----------
     rows : iterable of Row
-        Of a comparison that had the rival among its methods.
+        Rows of a comparison that includes the baseline.
     methods : sequence of str
-        Which methods.
+        The methods.
     sizes : sequence of int
-        Which sizes.
-    rival : str
+        The sizes.
+    baseline : str
         The method that draws at random.
 
     Returns
     -------
     dict
-        By method and size, where the method and the rival have the same two seeds or more; empty
-        where the rival was not compared, or at one size only.
+        By method and size, if the method and the baseline share at least two seeds; empty if the
+        baseline was not compared, or at one size only.
 
     Examples
     --------
@@ -419,20 +507,20 @@ def worth_of_rows(
     table: dict[tuple[str, int], dict[int, float]] = {}
     for row in rows:
         table.setdefault((row.method, row.size), {})[row.seed] = row.accuracy
-    random = {size: table[rival, size] for size in sizes if (rival, size) in table}
+    random = {size: table[baseline, size] for size in sizes if (baseline, size) in table}
     found: dict[tuple[str, int], Equivalent] = {}
     for method in methods:
         for size in sizes:
-            curve = _recorded(table.get((method, size), {}), random)
-            if method != rival and curve is not None:
-                found[method, size] = curve.equivalent(rival, size)
+            curve = _curve_of(table.get((method, size), {}), random)
+            if method != baseline and curve is not None:
+                found[method, size] = curve.equivalent(baseline, size)
     return found
 
 
-def _recorded(
+def _curve_of(
     chosen: Mapping[int, float], random: Mapping[int, Mapping[int, float]]
 ) -> Curve | None:
-    """A curve of the seeds that a method has in common with the rival at every size."""
+    """A curve of the seeds that a method shares with the baseline at every size."""
     common = sorted(set(chosen).intersection(*random.values()))
     if len(random) < 2 or len(common) < 2:
         return None

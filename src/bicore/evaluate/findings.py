@@ -1,38 +1,37 @@
-"""What a comparison found, judge by judge, beside those who know nothing and those who know all."""
+"""Results of a comparison by evaluation model, next to the majority class and to all data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bicore.evaluate.comparison import MAJORITY, WHOLE, BaseComparison
 from bicore.evaluate.equivalence import Equivalent, worth_of_rows
-from bicore.evaluate.judges.base import Judge
-from bicore.evaluate.judges.measures import Measure, measures_of
-from bicore.evaluate.judging import MAJORITY, WHOLE, Judging
+from bicore.evaluate.metrics import Measure, measures_of
+from bicore.evaluate.model import Judge
 from bicore.evaluate.records import Row
 from bicore.evaluate.statistics import Entry, Summary, scored, summarise
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """One judge's view of a comparison, by one measure.
+    """The results of one evaluation model by one metric.
 
     Parameters
     ----------
     judge : Judge
-        Whose view it is.
+        The evaluation model.
     measure : Measure
-        What is shown.
+        The metric.
     summary : Summary
         Of all methods and sizes.
     majority, whole : dict
-        Entries by the keys of all measures: of who says the majority class or the mean of the
-        pool, and of the judge trained on all of it. Empty where they have no row.
+        Entries by the keys of all metrics: of the majority class or the mean of the pool, and of
+        the model trained on the whole pool. Empty without such rows.
     note : str
-        Why the judge is not to be believed here; empty where nothing speaks against it.
+        A warning if the model is worse than the majority class; else empty.
     worth : dict
-        By method and size the uniform rows of the same score; empty where there is no curve of
-        them.
+        By method and size the uniform rows with the same score; empty without a curve of them.
 
     Examples
     --------
@@ -48,27 +47,30 @@ class Findings:
     worth: dict[tuple[str, int], Equivalent]
 
 
-def findings_of(run: Judging[Any], measure: Measure) -> list[Findings]:
-    """What each judge found.
+def findings_of(run: BaseComparison[Any], measure: Measure) -> list[Findings]:
+    """Summarise a comparison for each evaluation model.
 
     Parameters
     ----------
     run : Comparison or StreamComparison
-        Done, or as far as it came.
+        A comparison, complete or not.
     measure : Measure
-        By which measure.
+        The metric.
 
     Returns
     -------
     list of Findings
-        One a judge, in their order.
+        One per model, in their order.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate.comparison import Comparison, Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
@@ -87,27 +89,27 @@ def findings_of(run: Judging[Any], measure: Measure) -> list[Findings]:
     return [_of_judge(run, judge, measure) for judge in run.judges]
 
 
-def _of_judge(run: Judging[Any], judge: Judge, measure: Measure) -> Findings:
+def _of_judge(run: BaseComparison[Any], judge: Judge, measure: Measure) -> Findings:
     rows = _rows(run, judge, measure)
     summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
     majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
     note = _note(run, judge, majority, whole)
-    # the curve of random scores is one that rises
+    # the curve of random scores must rise
     rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
     worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
     return Findings(judge, measure, summary, majority, whole, note, worth)
 
 
-def _rows(run: Judging[Any], judge: Judge, measure: Measure) -> list[Row]:
-    """The run's rows as a judge and a measure score them."""
+def _rows(run: BaseComparison[Any], judge: Judge, measure: Measure) -> list[Row]:
+    """The run's rows scored by a model and a metric."""
     rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
     if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
-        return rows  # so older files, which hold nothing else, can be read
+        return rows  # older files hold nothing else
     return scored(rows, judge.name, measure.key)
 
 
-def _reference(run: Judging[Any], judge: Judge, name: str) -> dict[str, Entry]:
-    """All measures of a row that is of no method."""
+def _reference(run: BaseComparison[Any], judge: Judge, name: str) -> dict[str, Entry]:
+    """All metrics of the rows of a reference."""
     size = run.pools.size
     found: dict[str, Entry] = {}
     for measure in measures_of(run.pools.classification):
@@ -118,7 +120,7 @@ def _reference(run: Judging[Any], judge: Judge, name: str) -> dict[str, Entry]:
 
 
 def _note(
-    run: Judging[Any], judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
+    run: BaseComparison[Any], judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
 ) -> str:
     main = measures_of(run.pools.classification)[0]
     plain, trained = majority.get(main.key), whole.get(main.key)
@@ -126,9 +128,9 @@ def _note(
         return ""
     if trained.mean >= plain.mean:
         return ""
-    who = "majority class" if run.pools.classification else "mean of the targets"
+    reference = "majority class" if run.pools.classification else "mean of the targets"
     return (
         f"the {judge.title(run.pools.classification)} judge does worse on all the data "
-        f"({main.title} {trained.mean:.4f}) than the {who} ({plain.mean:.4f}): its scores say "
-        "little here"
+        f"({main.title} {trained.mean:.4f}) than the {reference} ({plain.mean:.4f}); its scores "
+        "mean little here"
     )

@@ -1,34 +1,70 @@
-"""For each seed a pool to choose from, and test data that no method sees."""
+"""For each seed a pool to select from, and test data that no method sees."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+import torch
 
 from bicore.data import Array, Dataset, Targets, read_targets
 from bicore.errors import InputError
+from bicore.evaluate.samples import Sample, as_sample
 from bicore.sources.base import Source, scaling
 
 TEST_SHARE = 0.25
+#: The default test set has at most this many rows.
+MOST_TESTED = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a data set, copied and scaled only when they are taken.
+
+    ``scale`` gives the scaling of the features; it reads a whole pool, so it waits until needed.
+    """
+
+    data: Dataset
+    places: Array
+    scale: Callable[[], Callable[[Array], Array]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, places: Any) -> Dataset:
+        taken = self.data[self.places[places]]
+        x = taken.x if self.scale is None else self.scale()(taken.x)
+        return Dataset(x, taken.y, taken.weight)  # ids are places among these rows
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One seed: rows to select from, and rows to test on."""
+
+    seed: int
+    pool: Rows
+    test: Rows
 
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """All the data, and how pools and test data are taken from it; see :func:`make_pools`.
+    """All the data, and how pools and test data are drawn from it; see :func:`make_pools`.
 
     Parameters
     ----------
     source : Source
         The data.
     size : int
-        How many points a pool has.
+        The number of points in a pool.
     test : Dataset, optional
-        A test set of the source's own, its labels as codes.
+        A separate test set, its labels as codes.
     test_size : int
-        How many points are tested on.
+        The number of test points.
     standardise : bool
-        Whether features are scaled by each pool's own numbers.
+        Whether features are scaled by the mean and variance of each pool.
     targets : Targets
         The labels or targets of all the data.
 
@@ -59,14 +95,14 @@ class Pools:
         return self.targets.classes is not None
 
     def rows(self, seed: int, in_order: bool = False) -> Array:
-        """Which rows of the source are the pool of one seed.
+        """The rows of the source that form the pool of one seed.
 
         Parameters
         ----------
         seed : int
-            Of the draw.
+            Seed of the draw.
         in_order : bool
-            Whether the pool keeps the order of the source; if not, it is as it was drawn.
+            Whether the pool keeps the order of the source instead of the order of the draw.
 
         Returns
         -------
@@ -78,8 +114,36 @@ class Pools:
         return np.sort(drawn) if in_order else drawn
 
     def _order(self, seed: int) -> Array:
-        """All rows as they are drawn: those tested on first, unless the source has its own."""
+        """All rows in a random order; without a separate test set the first are tested on."""
         return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
+
+    def split(self, seed: int, in_order: bool = False, resample: bool = False) -> Split:
+        """The rows of one seed, not yet copied.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source instead of the order of the draw.
+        resample : bool
+            Whether the rows of a separate test set are drawn with replacement.
+
+        Returns
+        -------
+        Split
+            Pool and test rows; labels are codes, and scaling is fitted on the pool alone.
+        """
+        data = self.source.data.with_columns(y=self.targets.values)
+        pool = self.rows(seed, in_order)
+        scale = cache(lambda: scaling(data.x[pool], self.source.keep)) if self.standardise else None
+        tested = self._order(seed)[: self.test_size]
+        if self.test is not None:
+            rng = np.random.default_rng((seed, 1))
+            size = self.test_size
+            tested = rng.integers(len(self.test), size=size) if resample else np.arange(size)
+        test = Rows(data if self.test is None else self.test, tested, scale)
+        return Split(seed, Rows(data, pool, scale), test)
 
     def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
         """The pool and the test data of one seed.
@@ -87,24 +151,35 @@ class Pools:
         Parameters
         ----------
         seed : int
-            Of the draw.
+            Seed of the draw.
         in_order : bool
-            Whether the pool keeps the order of the source; if not, it is as it was drawn.
+            Whether the pool keeps the order of the source instead of the order of the draw.
 
         Returns
         -------
         pool, test : Dataset
             They share no row; labels are codes 0 … C−1, and scaling is fitted on the pool alone.
         """
-        data = replace(self.source.data, y=self.targets.values)
-        own = self.test
-        chosen = data[self._order(seed)[: self.test_size]] if own is None else own[: self.test_size]
-        pool = data[self.rows(seed, in_order)]
-        pool = Dataset(pool.x, pool.y, pool.weight)  # ids are places in the pool
-        if not self.standardise:
-            return pool, chosen
-        scale = scaling(pool.x, self.source.keep)
-        return replace(pool, x=scale(pool.x)), replace(chosen, x=scale(chosen.x))
+        split = self.split(seed, in_order)
+        return split.pool[:], split.test[:]
+
+    def sample(self, data: Dataset, device: torch.device) -> Sample:
+        """Rows as an evaluation model sees them.
+
+        Parameters
+        ----------
+        data : Dataset
+            Rows of a pool or of the test data.
+        device : torch.device
+            Device of the tensors.
+
+        Returns
+        -------
+        Sample
+            The same rows.
+        """
+        labels = labels_of(data, self.classification)
+        return as_sample(data.x, labels, data.weights, device, self.classification)
 
 
 def make_pools(
@@ -115,22 +190,22 @@ def make_pools(
     most: int,
     test_size: int | None,
 ) -> Pools:
-    """Pools of a source, once the numbers asked for are checked.
+    """Check the numbers asked for and make the pools of a source.
 
     Parameters
     ----------
     source : Source
         The data.
     test : Source, optional
-        A test set of the source's own.
+        A separate test set.
     task : {"auto", "classification", "regression"}
         How labels are read.
     pool : int, optional
-        How many points a pool has; by default all that is not tested on, at most ``most``.
+        The number of points in a pool; by default all that are not tested on, at most ``most``.
     most : int
         See ``pool``.
     test_size : int, optional
-        How many points are tested on; by default a quarter, or all of the source's own test set.
+        The number of test points; by default a quarter, or all of the separate test set.
 
     Returns
     -------
@@ -140,7 +215,7 @@ def make_pools(
     Raises
     ------
     InputError
-        Where the source has no labels or one class, or a number is out of its range.
+        If the source has no labels or a single class, or a number is out of range.
 
     Examples
     --------
@@ -148,32 +223,53 @@ def make_pools(
     >>> make_pools(open_source("digits", limit=200), None, "auto", None, 2000, None).size
     150
     """
-    if source.data.y is None:
-        raise InputError(f"{source.name} holds no labels; a comparison trains and tests on them.")
-    targets = read_targets(source.data.y, task)
-    if targets.classes is not None and len(targets.classes) < 2:
-        raise InputError(f"{source.name} holds a single class; a comparison needs at least two.")
+    targets = read_labels(source, task)
     rows = len(source.data)
-    own = None if test is None else _coded(test.data, targets)
+    own = None if test is None else code_labels(test.data, targets)
     if test_size is None:
-        test_size = len(own) if own is not None else max(1, min(round(TEST_SHARE * rows), 10_000))
-    bound = len(own) if own is not None else rows - 2
+        quarter = max(1, min(round(TEST_SHARE * rows), MOST_TESTED))
+        test_size = quarter if own is None else len(own)
+    bound = rows - 2 if own is None else len(own)
     if not 1 <= test_size <= bound:
-        raise InputError(
-            f"--test {test_size} is outside 1 … {bound}, the rows that can be tested on."
-        )
-    free = rows if own is not None else rows - test_size
+        raise InputError(f"--test {test_size} must be between 1 and {bound}, the available rows.")
+    free = rows - test_size if own is None else rows
     size = min(free, most) if pool is None else pool
     if not 2 <= size <= free:
         raise InputError(
-            f"--pool {size} is outside 2 … {free}, the rows left beside the {test_size} tested on."
+            f"--pool {size} must be between 2 and {free}, the rows left after {test_size} are held "
+            "out for the test."
         )
     return Pools(source, size, own, test_size, source.scale == "standard", targets)
 
 
-def _coded(data: Dataset, targets: Targets) -> Dataset:
-    assert data.y is not None
-    return replace(data, y=read_targets(data.y, targets.task, targets.classes).values)
+def read_labels(source: Source, task: str) -> Targets:
+    """The labels of a source, or InputError if a model could not be trained on them."""
+    if source.data.y is None:
+        raise InputError(f"{source.name} has no labels, which evaluation models need; give y.")
+    targets = read_targets(source.data.y, task)
+    if targets.classes is not None and len(targets.classes) < 2:
+        raise InputError(
+            f"{source.name} has a single class, {targets.classes[0]!r}; at least two are needed."
+        )
+    return targets
+
+
+def code_labels(test: Dataset, targets: Targets) -> Dataset:
+    """A test set with its labels read like those of the data."""
+    if test.y is None:
+        raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
+    values = read_targets(test.y, targets.task, targets.classes).values
+    check_shapes("targets", values, targets.values)
+    return test.with_columns(y=values)
+
+
+def check_shapes(what: str, test: Array, data: Array) -> None:
+    """InputError if the rows of a test set have another shape than the data."""
+    if test.shape[1:] != data.shape[1:]:
+        raise InputError(
+            f"test has {what} of shape {test.shape[1:]} per row, and the data have "
+            f"{data.shape[1:]}; give the same {what}."
+        )
 
 
 def labels_of(data: Dataset, classification: bool) -> Array:

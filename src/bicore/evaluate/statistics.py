@@ -1,4 +1,4 @@
-"""What the rows say: means with standard errors, who is best, and who may be as good."""
+"""Summaries of rows: means with standard errors, the best method, and significant differences."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bicore.data import Array
 from bicore.evaluate.records import Row
 
 #: Two-sided confidence of the paired interval, and the power at which a difference counts as
@@ -27,19 +28,20 @@ class Entry:
     method : str
         The name of the method.
     size, seeds : int
-        How many points were asked for, and how many seeds are there.
+        The number of points requested, and the number of seeds.
     mean, error : float
-        The mean score over seeds, and its standard error (nan of one seed).
+        The mean score over seeds, and its standard error (nan for one seed).
     seconds, model_seconds : float
-        Means of one selection, and of training the model that the method looks at.
+        Mean time of one selection, and of training the model that the method needs.
     gap : float
-        How much worse the mean is than the best one's, over the seeds both have.
+        How much worse the mean is than that of the best method, over the seeds both have.
     interval : float
         Half the width of the gap's 95% interval.
     best, tied : bool
-        Whether it has the best mean, and if not, whether the gap's interval includes zero.
+        Whether it has the best mean, and if not, whether there is no significant difference to
+        the best (the gap's 95% interval includes zero).
     complete : bool
-        Whether it has all seeds that others have; if not, it is neither best nor tied.
+        Whether it has all seeds that others have; otherwise it is neither best nor tied.
 
     Examples
     --------
@@ -63,12 +65,12 @@ class Entry:
     complete: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a JSON file, which knows neither nan nor infinity.
+        """The fields for a JSON file, which has neither nan nor infinity.
 
         Returns
         -------
         dict
-            The fields by name; None where a number is not finite.
+            By name; None for a number that is not finite.
         """
         numbers = ("mean", "error", "seconds", "model_seconds", "gap", "interval")
         values = vars(self)
@@ -77,7 +79,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Summary:
-    """Entries of all sizes, and what the seeds could detect.
+    """Entries of all sizes, and the smallest detectable differences.
 
     Parameters
     ----------
@@ -104,12 +106,12 @@ class Summary:
         method : str
             The name of the method.
         size : int
-            How many points were asked for.
+            The number of points requested.
 
         Returns
         -------
         Entry or None
-            None where there is no row.
+            None if there is no row.
         """
         return next(
             (entry for entry in self.entries if (entry.method, entry.size) == (method, size)), None
@@ -121,16 +123,16 @@ def summarise(
 ) -> Summary:
     """Means, errors and differences, paired by seed.
 
-    A difference of two methods is looked at within seeds, where pools and judges are the same.
+    Methods are compared within seeds, for which pools and trainings are the same.
 
     Parameters
     ----------
     rows : iterable of Row
-        Those of other methods and sizes are passed over.
+        Rows of other methods and sizes are ignored.
     methods : sequence of str
-        Which methods, in the order of the entries.
+        The methods, in the order of the entries.
     sizes : sequence of int
-        Which sizes.
+        The sizes.
     larger : bool
         Whether larger scores are better.
 
@@ -167,52 +169,51 @@ def summarise(
 def _of_size(present: dict[str, dict[int, Row]], size: int, sign: int) -> tuple[list[Entry], float]:
     """The entries of one size, and the smallest difference the seeds could detect.
 
-    Only methods that have all the seeds any of them has can be best or tied: means over different
-    seeds do not compare.
+    Only methods with all seeds can be best or tied: means over different seeds do not compare.
     """
     most = max(present.values(), key=len)
-    whole = {method for method, own in present.items() if set(own) == set(most)}
-    best = max(
-        (method for method in present if method in whole),
-        key=lambda method: sign * _mean(row.accuracy for row in present[method].values()),
-    )
-    entries = []
-    spreads = []
+    complete = [method for method, own in present.items() if set(own) == set(most)]
+    scores = {name: [row.accuracy for row in own.values()] for name, own in present.items()}
+    best = max(complete, key=lambda method: sign * np.mean(scores[method]))
+    entries, spreads = [], []
     for method, own in present.items():
         gap, interval, spread = paired_difference(present[best], own)
-        rival = method in whole and method != best
-        if rival and np.isfinite(spread):
+        baseline = method in complete and method != best
+        if baseline and np.isfinite(spread):
             spreads.append(spread)
-        entries.append(
-            Entry(
-                method,
-                size,
-                len(own),
-                _mean(row.accuracy for row in own.values()),
-                _standard_error(np.array([row.accuracy for row in own.values()])),
-                _mean(row.selection_seconds for row in own.values()),
-                _mean(row.model_seconds for row in own.values()),
-                sign * gap,
-                interval,
-                best=method == best,
-                tied=rival and bool(sign * gap - interval <= 0),
-                complete=method in whole,
-            )
+        entry = Entry(
+            method,
+            size,
+            len(own),
+            float(np.mean(scores[method])),
+            standard_error(scores[method]),
+            float(np.mean([row.selection_seconds for row in own.values()])),
+            float(np.mean([row.model_seconds for row in own.values()])),
+            sign * gap,
+            interval,
+            best=method == best,
+            tied=baseline and bool(sign * gap - interval <= 0),
+            complete=method in complete,
         )
+        entries.append(entry)
     found = smallest_detectable(float(np.median(spreads)), len(most)) if spreads else float("nan")
     return entries, found
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+def standard_error(values: Sequence[float] | Array) -> float:
+    """The standard error of a mean; nan for one value."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def _standard_error(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+def half_width(differences: Sequence[float] | Array) -> float:
+    """Half the width of the 95% interval of a mean; infinite for one value."""
+    if len(differences) < 2:
+        return float("inf")
+    return t_quantile(0.5 + CONFIDENCE / 2, len(differences)) * standard_error(differences)
 
 
 def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[float, float, float]:
-    """First less second, over the seeds that both have.
+    """First minus second, over the seeds that both have.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
     Returns
     -------
     mean, half_width, spread : float
-        Of the differences: their mean, half the width of its 95% interval, and their standard
+        The mean of the differences, half the width of its 95% interval, and their standard
         deviation.
 
     Examples
@@ -235,28 +236,25 @@ def paired_difference(first: dict[int, Row], second: dict[int, Row]) -> tuple[fl
     """
     common = sorted(set(first) & set(second))
     differences = np.array([first[seed].accuracy - second[seed].accuracy for seed in common])
-    mean = float(differences.mean()) if len(common) else float("nan")
-    if len(common) < 2:
-        return mean, float("inf"), float("nan")
-    spread = float(differences.std(ddof=1))
-    half_width = t_quantile(0.5 + CONFIDENCE / 2, len(common)) * spread / np.sqrt(len(common))
-    return mean, half_width, spread
+    mean = float(differences.mean()) if common else float("nan")
+    spread = float(differences.std(ddof=1)) if len(common) > 1 else float("nan")
+    return mean, half_width(differences), spread
 
 
 def smallest_detectable(spread: float, seeds: int) -> float:
-    """The paired difference that so many seeds would find, with a chance of about 80%.
+    """The paired difference that a number of seeds detects with a probability of about 80%.
 
     Parameters
     ----------
     spread : float
         The standard deviation of the differences.
     seeds : int
-        How many there are.
+        The number of seeds.
 
     Returns
     -------
     float
-        Such a difference at 95% confidence; nan with fewer than two seeds.
+        The difference at 95% confidence; nan with fewer than two seeds.
 
     Examples
     --------
@@ -265,20 +263,20 @@ def smallest_detectable(spread: float, seeds: int) -> float:
     """
     if seeds < 2:
         return float("nan")
-    # to be found, the mean must pass the interval's bound, and lie above it in most experiments
+    # the mean must exceed the interval's bound in most experiments
     bound = t_quantile(0.5 + CONFIDENCE / 2, seeds) + t_quantile(POWER, seeds)
     return bound * spread / float(np.sqrt(seeds))
 
 
 def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
-    """The rows with another judge's or another measure's number as their score.
+    """The rows with another model's or another metric's number as their score.
 
     Parameters
     ----------
     rows : iterable of Row
-        Those that lack it are left out.
+        Rows without that number are left out.
     judge, measure : str
-        The judge's name and the measure's key.
+        The model's name and the metric's key.
 
     Returns
     -------
@@ -299,13 +297,13 @@ def scored(rows: Iterable[Row], judge: str, measure: str) -> list[Row]:
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where JSON has no word for it."""
+    """The number, or None if JSON cannot hold it."""
     return value if math.isfinite(value) else None
 
 
 @cache
 def t_quantile(level: float, seeds: int) -> float:
-    """Of Student's distribution for the mean of so many seeds."""
+    """Quantile of Student's distribution for the mean of a number of seeds."""
     from scipy.stats import t  # here: importing bicore stays light
 
     return float(t.ppf(level, seeds - 1))

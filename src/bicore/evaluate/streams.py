@@ -1,4 +1,4 @@
-"""Buffers side by side on a stream: the same rows in the same order, judged along the way."""
+"""Comparisons of stream buffers: the same rows in the same order, evaluated along the way."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError
-from bicore.evaluate.judging import Judging, SeedData
+from bicore.evaluate.comparison import BaseComparison, SeedData
 from bicore.evaluate.pools import labels_of
 from bicore.memory.buffer import Buffer
 from bicore.runtime import Clock, Context
 
-#: Makes a buffer of a seed.
+#: Makes a buffer from a seed.
 Maker = Callable[[int], Buffer]
 
 
 class Order(StrEnum):
-    """In which order a stream brings its rows.
+    """The order of a stream's rows.
 
     Examples
     --------
@@ -28,30 +28,30 @@ class Order(StrEnum):
     True
     """
 
-    #: That of the source.
+    #: The order of the source.
     GIVEN = "given"
-    #: Drawn anew for each seed.
+    #: A random order for each seed.
     RANDOM = "random"
-    #: By label or target: the hardest for a memory.
+    #: By label or target, the hardest order for a memory.
     SORTED = "sorted"
 
 
 def positions_of(rows: int, points: int, batch: int) -> list[int]:
-    """After how many rows a stream is judged: at the ends of batches, as evenly as those allow.
+    """The numbers of rows after which buffers are evaluated: ends of batches, evenly spaced.
 
     Parameters
     ----------
     rows : int
-        Of the whole stream, which is the last position.
+        Rows of the whole stream, the last position.
     points : int
-        How often.
+        The number of positions.
     batch : int
-        Rows a batch.
+        Rows per batch.
 
     Returns
     -------
     list of int
-        Ascending; fewer than ``points`` where there are fewer batches.
+        Ascending; fewer than ``points`` if there are fewer batches.
 
     Examples
     --------
@@ -63,47 +63,50 @@ def positions_of(rows: int, points: int, batch: int) -> list[int]:
 
 
 @dataclass
-class StreamComparison(Judging[Maker]):
-    """One run over streams; after it, ``failed`` holds why a buffer was left out.
+class StreamComparison(BaseComparison[Maker]):
+    """One comparison of buffers on streams.
 
-    A seed's stream is its pool in the order asked for. After each of ``grid.sizes`` rows a judge is
-    trained on what a buffer keeps, with the weights of its snapshot, and tested on the same data
-    all along: classes that have not come yet are tested too.
+    A seed's stream is its pool in a given order. After each of ``grid.sizes`` rows the evaluation
+    models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
+    so classes that have not come yet are tested too.
 
     Parameters
     ----------
     pools : Pools
-        What streams consist of, and what is tested on.
+        The rows of the streams, and test data.
     grid : Grid
-        Makers of buffers by name, and the numbers of rows seen at which they are judged.
+        Makers of buffers by name, and the numbers of rows after which they are evaluated.
     judge : Judge
-        The model trained on what is kept, whose main measure is a row's score.
+        The evaluation model trained on each snapshot; its main metric is a row's score.
     records : Records
-        Where rows are kept; those that are there already are not made again. The size of a row is
-        how many rows of the stream were seen, its seconds those of all updates until then.
+        The rows; those that are there already are kept. The size of a row is the number of stream
+        rows seen, its seconds are those of all updates until then.
     runtime : Runtime
         Device and limits of the updates.
     whole : bool
-        Whether the judges are also trained on all of each stream.
+        Whether the models are also trained on each whole stream.
     tell : callable, optional
-        Receives how many rows are done, and what is being done.
+        Receives the number of finished rows and the current step.
     failed : dict
-        Reasons by buffer; those that stand in it from the start are left out.
+        Why a buffer was left out, by buffer; buffers in it from the start are left out.
     others : sequence of Judge
-        Further judges of the same rows; their measures stand in the records too.
+        Further evaluation models of the same snapshots; their metrics are in the rows too.
     majority : bool
         Whether the majority class or the mean of each stream is tested too.
     order : {"given", "random", "sorted"}
-        In which order rows come.
+        The order of the rows.
     batch : int
-        Rows an update.
+        Rows per update.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> from bicore import Runtime
-    >>> from bicore.evaluate import Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate.comparison import Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.memory import Reservoir
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
@@ -122,7 +125,7 @@ class StreamComparison(Judging[Maker]):
     batch: int = 125
 
     def run(self) -> None:
-        """Fill every cell that has no row yet; a buffer that fails is left out from there on."""
+        """Fill every empty cell; a buffer that fails is left out from there on."""
         for seed in self.grid.seeds:
             wanted = [
                 name
@@ -144,19 +147,19 @@ class StreamComparison(Judging[Maker]):
                 self._refer(data, name)
 
     def _ordered(self, pool: Dataset, seed: int) -> Array:
-        """The rows of a pool in the order in which they come."""
+        """The rows of a pool in the order of the stream."""
         order = Order(self.order)
         if order is Order.GIVEN:
             return np.arange(len(pool))
         if order is Order.RANDOM:
-            # apart from the draw of the pool, which has 0 in this place
+            # the draw of the pool has 0 in this place
             return np.random.default_rng((seed, 1)).permutation(len(pool))
         labels = labels_of(pool, self.pools.classification)
-        # of several targets the first decides
+        # several targets are sorted by the first
         return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
 
     def _follow(self, data: SeedData, stream: Dataset, name: str) -> None:
-        """Feed a buffer, and judge what it keeps where that was not judged yet."""
+        """Feed a buffer, and evaluate it at the positions that have no row yet."""
         buffer = self.grid.methods[name](data.seed)
         context = Context(runtime=replace(self.runtime, progress=False))
         missing = [size for size in self.grid.sizes if name in self._missing(size, data.seed)]
@@ -168,6 +171,6 @@ class StreamComparison(Judging[Maker]):
             seconds += clock.seconds
             if buffer.position in missing:
                 self.say(f"{name}, {buffer.position} rows, seed {data.seed}")
-                found = self._judged(data, [data.sample(buffer.snapshot())], self.judges)[0]
+                found = self._evaluate(data, [data.sample(buffer.snapshot())], self.judges)[0]
                 self._record(name, buffer.position, data.seed, found, seconds, 0.0)
         self.say("")

@@ -47,7 +47,8 @@ def draw_curves(
     Examples
     --------
     >>> import tempfile
-    >>> from bicore.evaluate import Row, summarise
+    >>> from bicore.evaluate.records import Row
+    >>> from bicore.evaluate.statistics import summarise
     >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
     >>> summary = summarise(rows, ["uniform"], [5, 10])
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bicore.evaluate.answer import Worth
-from bicore.evaluate.equivalence import Equivalent
+from bicore.evaluate.equivalence import Equivalent, Worth
 from bicore.files import replacing
 from bicore.report.pictures import new_figure
 
@@ -44,16 +43,16 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
     figure.set_size_inches(7.5, 5.0)
     axis = figure.subplots()
     axis.set_xscale("log")
-    for number, rival in enumerate(worth.rivals):
+    for number, rival in enumerate(worth.baselines):
         _curve(axis, rival, f"C{number}")
     axis.plot([worth.size], [worth.score], "o", color="black", label="chosen rows")
-    first = worth.rivals[0]
+    first = worth.baselines[0]
     if first.rows > 0 and not first.beyond:
         style = {"arrowstyle": "->", "color": "C0"}
         axis.annotate(
             "", xy=(first.rows, worth.score), xytext=(worth.size, worth.score), arrowprops=style
         )
-    sizes = sorted({size for rival in worth.rivals for size in rival.sizes})
+    sizes = sorted({size for rival in worth.baselines for size in rival.sizes})
     axis.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     axis.minorticks_off()
     axis.set_xlabel("rows")
@@ -69,7 +68,7 @@ def _curve(axis: Any, rival: Equivalent, colour: str) -> None:
     """One way to draw: means over seeds in a band of a standard deviation, and its interval."""
     pairs = list(zip(rival.means, rival.spreads, strict=True))
     axis.plot(
-        rival.sizes, rival.means, "-o", markersize=3, color=colour, label=f"{rival.rival} rows"
+        rival.sizes, rival.means, "-o", markersize=3, color=colour, label=f"{rival.baseline} rows"
     )
     low = [mean - spread for mean, spread in pairs]
     high = [mean + spread for mean, spread in pairs]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bicore._version import __version__
+from bicore.evaluate.comparison import BaseComparison
 from bicore.evaluate.equivalence import Equivalent
 from bicore.evaluate.findings import Findings
-from bicore.evaluate.judging import Judging
 from bicore.evaluate.statistics import Entry, finite
 from bicore.report.pages.contenders import Contenders, contenders_of, served_by
 from bicore.report.pages.document import write_document
@@ -21,7 +21,7 @@ RANDOM = "uniform"
 
 
 def comparison_page(
-    run: Judging[Any],
+    run: BaseComparison[Any],
     findings: Sequence[Findings],
     path: str | os.PathLike[str],
     *,
@@ -57,9 +57,12 @@ def comparison_page(
     --------
     >>> import tempfile
     >>> from bicore import Runtime
-    >>> from bicore.evaluate import Comparison, Grid, Records, RidgeJudge, make_pools
+    >>> from bicore.evaluate.comparison import Comparison, Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.evaluate.findings import findings_of
-    >>> from bicore.evaluate.judges.measures import measure_by
+    >>> from bicore.evaluate.metrics import measure_by
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
@@ -145,7 +148,7 @@ def _best(found: Findings, size: int) -> Entry | None:
     return next((one for one in found.summary.entries if one.size == size and one.best), None)
 
 
-def _view(run: Judging[Any], found: Findings) -> dict[str, Any]:
+def _view(run: BaseComparison[Any], found: Findings) -> dict[str, Any]:
     """One judge's numbers."""
     key = found.measure.key
     detectable = found.summary.detectable
@@ -170,7 +173,7 @@ def _entry(entry: Entry, found: Findings) -> dict[str, Any]:
     return {**entry.as_json(), "worth": short}
 
 
-def _unknown(run: Judging[Any], known: Contenders) -> str:
+def _unknown(run: BaseComparison[Any], known: Contenders) -> str:
     """Whose picks are not known, and how they would be; empty where nothing is missing."""
     missing = known.missing() if run.keeps_picks else []
     if not missing:
@@ -181,7 +184,7 @@ def _unknown(run: Judging[Any], known: Contenders) -> str:
     )
 
 
-def _parameters(run: Judging[Any]) -> list[list[str]]:
+def _parameters(run: BaseComparison[Any]) -> list[list[str]]:
     pools = run.pools
     values = {
         "rows of the data": len(pools.source.data),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array
-from bicore.evaluate.judging import Judging
+from bicore.evaluate.comparison import BaseComparison
 from bicore.evaluate.records import Row
 from bicore.report.pages.by_class import class_scores
 from bicore.report.pages.groups import groups_of
@@ -29,7 +29,7 @@ MOST_CARDS, MOST_ROWS = 500, 2000
 class Contenders:
     """The selections of the first seed, by method and size; those that are known."""
 
-    run: Judging[Any]
+    run: BaseComparison[Any]
     known: dict[tuple[str, int], Row]
 
     @property
@@ -83,7 +83,7 @@ class Contenders:
         ]
 
 
-def contenders_of(run: Judging[Any]) -> Contenders:
+def contenders_of(run: BaseComparison[Any]) -> Contenders:
     """What the records say of the selections of the first seed."""
     grid = run.grid
     first = grid.seeds[0]
@@ -97,7 +97,9 @@ def contenders_of(run: Judging[Any]) -> Contenders:
     )
 
 
-def served_by(run: Judging[Any], judge: str, random: str) -> list[list[list[dict[str, Any]]]]:
+def served_by(
+    run: BaseComparison[Any], judge: str, random: str
+) -> list[list[list[dict[str, Any]]]]:
     """For each method and size the classes that gain and lose by it, beside random rows.
 
     Over the seeds that both have; empty lists where the rows do not say.
@@ -110,7 +112,7 @@ def served_by(run: Judging[Any], judge: str, random: str) -> list[list[list[dict
 
 
 def _served(
-    run: Judging[Any], judge: str, method: str, random: str, size: int
+    run: BaseComparison[Any], judge: str, method: str, random: str, size: int
 ) -> list[dict[str, Any]]:
     if method == random:
         return []
@@ -127,7 +129,7 @@ def _served(
     return [one.as_json() for one in class_scores(ours, theirs)]
 
 
-def _shown(run: Judging[Any]) -> Shown:
+def _shown(run: BaseComparison[Any]) -> Shown:
     source = run.pools.source
     columns = None if source.table is None else source.table.cells()
     return shown_as(source.data.x, source.images, columns)

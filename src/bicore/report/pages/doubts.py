@@ -15,8 +15,8 @@ import torch
 
 from bicore.bilevel.aims import DENIAL, MOST_DENIED
 from bicore.data import Array, Dataset, Targets
-from bicore.evaluate.judges import RidgeJudge, Sample, as_sample
-from bicore.evaluate.judges.tuning import drawn
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
 from bicore.report.pages.shown import shortened
 
 FOLDS = 5
@@ -101,7 +101,7 @@ def _said(data: Dataset, targets: Targets, asked: Array, seed: int) -> Array:
         if not len(part) or not len(rest):
             continue
         rest = np.random.default_rng((seed, len(rest))).permutation(rest)
-        trained, tuning = rest[:MOST_TRAINED], rest[drawn(len(rest), seed)]
+        trained, tuning = rest[:MOST_TRAINED], rest[draw_tuning_rows(len(rest), seed)]
         judge = RidgeJudge().tuned_by(_sample(data, targets, tuning))
         points, test = (_sample(data, targets, rows) for rows in (trained, asked[part]))
         found[part] = judge.predictions([points], test, targets.outputs, seed)[0].numpy()

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array
-from bicore.evaluate.answer import Worth
-from bicore.evaluate.appraisal import Appraisal, Cut
-from bicore.evaluate.equivalence import Curve, Equivalent
-from bicore.evaluate.judges.measures import measured
+from bicore.evaluate.equivalence import Curve, Equivalent, Worth
+from bicore.evaluate.worth import Appraisal
 from bicore.report.pages.by_class import ClassScore, class_scores
 
 #: The first picks are judged at halves of the size, so often and down to so many rows.
@@ -47,7 +45,7 @@ class Judged:
 
 def further_fits(appraisal: Appraisal) -> int:
     """How often :func:`judged` trains the judge beside what the worth takes."""
-    return len(appraisal.cuts) * 2 * (len(prefix_sizes(appraisal.size)) + 1)
+    return len(appraisal.splits) * 2 * (len(prefix_sizes(appraisal.size)) + 1)
 
 
 def prefix_sizes(size: int) -> list[int]:
@@ -61,7 +59,7 @@ def judged(appraisal: Appraisal) -> Judged:
     found = appraisal.worth()
     scores = {size: _scores(appraisal, size) for size in prefix_sizes(appraisal.size)}
     curve = {size: random for size, (_, random) in scores.items()}
-    curve |= {size: _known(appraisal, size) for size in found.rivals[0].sizes}
+    curve |= {size: _known(appraisal, size) for size in found.baselines[0].sizes}
     prefixes = [
         Prefix(
             size,
@@ -69,7 +67,7 @@ def judged(appraisal: Appraisal) -> Judged:
             float(chosen.std(ddof=1)),
             float(random.mean()),
             float(random.std(ddof=1)),
-            Curve(chosen, appraisal.test is not None, curve).equivalent("uniform", size),
+            Curve(chosen, appraisal.has_test, curve).equivalent("uniform", size),
         )
         for size, (chosen, random) in scores.items()
     ]
@@ -78,13 +76,13 @@ def judged(appraisal: Appraisal) -> Judged:
 
 def _known(appraisal: Appraisal, size: int) -> Array:
     """Random scores that the search for the worth has made."""
-    return np.array([appraisal.known["uniform", size, cut.seed] for cut in appraisal.cuts])
+    return np.array([appraisal.known["uniform", size, cut.seed] for cut in appraisal.splits])
 
 
 def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     """Of the first picks and of random rows, a number a cut."""
     chosen, random = [], []
-    for cut in appraisal.cuts:
+    for cut in appraisal.splits:
         picked = appraisal.picked(cut)
         first = picked.indices[:size]  # fewer where the whole coreset is smaller
         drawn = appraisal.random("uniform", size, cut)
@@ -98,15 +96,9 @@ def _by_class(appraisal: Appraisal) -> list[ClassScore]:
     if not appraisal.classification:
         return []
     chosen, random = [], []
-    for cut in appraisal.cuts:
+    for cut in appraisal.splits:
         picked = appraisal.picked(cut).normalised()
         places = appraisal.random("uniform", appraisal.size, cut)
-        chosen.append(_found(appraisal, cut, picked.indices, picked.weights))
-        random.append(_found(appraisal, cut, places, np.ones(len(places))))
+        chosen.append(appraisal.recalls(cut, picked.indices, picked.weights))
+        random.append(appraisal.recalls(cut, places, np.ones(len(places))))
     return class_scores(np.array(chosen), np.array(random))
-
-
-def _found(appraisal: Appraisal, cut: Cut, places: Array, weights: Array) -> Array:
-    """The share of each class that is found; nan for one that is not tested on."""
-    found = measured(*appraisal.predicted(cut, places, weights))
-    return np.array(found.by_class, dtype=np.float64)  # None becomes nan

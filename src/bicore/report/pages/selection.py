@@ -11,10 +11,9 @@ from bicore._version import __version__
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, Task, read_targets
 from bicore.errors import InputError
-from bicore.evaluate.answer import Worth
-from bicore.evaluate.appraisal import Appraisal
-from bicore.evaluate.equivalence import Verdict
+from bicore.evaluate.equivalence import Verdict, Worth
 from bicore.evaluate.statistics import finite
+from bicore.evaluate.worth import Appraisal
 from bicore.report.pages.document import write_document
 from bicore.report.pages.doubts import doubts_of
 from bicore.report.pages.groups import groups_of
@@ -119,15 +118,15 @@ def page(
 
 def answer(worth: Worth) -> dict[str, Any]:
     """The headline, and the sentences below it."""
-    sentence = f"Your {worth.size} rows are worth {worth.rivals[0]}"
+    sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
     headline = PLAIN.get(worth.verdict, sentence)
-    evenly = worth.verdict is Verdict.ENOUGH and worth.rivals[0].verdict is Verdict.MORE
+    evenly = worth.verdict is Verdict.ENOUGH and worth.baselines[0].verdict is Verdict.MORE
     return {
         **worth.as_dict(),
         "headline": f"{headline}, drawn evenly from the classes" if evenly else headline,
         "sentence": sentence,
         "how": worth.how(),
-        "rivals": [{**rival.as_dict(), "words": str(rival)} for rival in worth.rivals],
+        "baselines": [{**rival.as_dict(), "words": str(rival)} for rival in worth.baselines],
     }
 
 

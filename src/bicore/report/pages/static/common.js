@@ -109,7 +109,7 @@ function titled(title, text) {
     return;
   }
   const [, your, rows, words, count, ones, ends] = parts;
-  title.append(your || "", element("span", { class: "big" }, rows), words, element("span", { class: "rival" }, count), ones);
+  title.append(your || "", element("span", { class: "big" }, rows), words, element("span", { class: "random-rows" }, count), ones);
   title.append(element("span", { class: "ends" }, ends));
 }
 const way = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");

@@ -28,7 +28,7 @@ function headline() {
     return;
   }
   titled(title, answer.headline);
-  const others = answer.rivals.slice(1).map((one) => `, and ${one.words}`).join("");
+  const others = answer.baselines.slice(1).map((one) => `, and ${one.words}`).join("");
   const told = answer.headline === answer.sentence ? "" : `${answer.sentence}${others}. `;
   const beside = told || !others ? "" : `${others.slice(2, 3).toUpperCase()}${others.slice(3)}. `;
   byId("lede").textContent = `${told}${beside}`;
@@ -36,7 +36,7 @@ function headline() {
   pair();
 }
 function pair() {
-  const random = answer.rivals[0];
+  const random = answer.baselines[0];
   const end = random.high || random.rows || random.sizes[random.sizes.length - 1];
   const most = Math.max(end, answer.size);
   const width = (value) => `${(100 * Math.min(value, most)) / most}%`;
@@ -79,7 +79,7 @@ function between(size, value, inLog) {
 const scoreAt = (size) => between(size, (one) => one.score, false);
 const worthAt = (size) => between(size, (one) => one.worth.rows, true);
 function randomCurve() {
-  const uniform = answer.rivals[0];
+  const uniform = answer.baselines[0];
   const points = new Map(curve.prefixes.map((one) => [one.size, [one.size, one.random, one.random_spread]]));
   uniform.sizes.forEach((size, i) => points.set(size, [size, uniform.means[i], uniform.spreads[i]]));
   return [...points.values()].sort((a, b) => a[0] - b[0]);
@@ -109,7 +109,7 @@ function drawCurve() {
     svg.append(span,
       shape("path", { d: band(edge(1), edge(-1)), fill: "var(--random-wash)" }),
       shape("path", { d: path(random), fill: "none", stroke: "var(--random)", "stroke-width": 2 }));
-    for (const other of answer.rivals.slice(1)) {
+    for (const other of answer.baselines.slice(1)) {
       svg.append(shape("path", { d: path(other.sizes.map((size, i) => [size, other.means[i]])), fill: "none", stroke: "var(--random)", "stroke-width": 1.3, "stroke-dasharray": "1 4", "stroke-linecap": "round" }));
     }
     svg.append(
@@ -145,7 +145,7 @@ function drawCurve() {
   listeners.push(() => moved());
   byId("curve-caption").textContent =
     `${curve.metric} by the number of rows: the first picks (solid), random rows (with a band of one standard deviation)` +
-    `${answer.rivals.length > 1 ? ", random rows drawn evenly from the classes (dotted)" : ""}. The shaded stretch is the 95% interval.`;
+    `${answer.baselines.length > 1 ? ", random rows drawn evenly from the classes (dotted)" : ""}. The shaded stretch is the 95% interval.`;
   byId("curve-figure").hidden = false;
   whenOpened(byId("curve-details"), () => {
     const chosen = new Map(judgedSizes.map((one) => [one.size, one]));

@@ -1,4 +1,4 @@
-"""What every judge can do."""
+"""The interface of evaluation models, which are trained on a selection and tested on other rows."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from bicore.evaluate.judges.measures import Measures, measured
-from bicore.evaluate.judges.sample import Sample
+from bicore.evaluate.metrics import Measures, measured
+from bicore.evaluate.samples import Sample
 
 
 class Trainer(Protocol):
-    """What trains the network that some methods look at."""
+    """A model that can train the network that some selection methods need."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in messages."""
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
-        """One network, trained."""
+        """Train one network."""
 
 
 class Judge(ABC):
-    """Scores of several selections of the same size: accuracy for classes, R² for targets.
+    """An evaluation model: it scores selections by accuracy for classes and R² for targets.
 
-    A model is trained on the selection alone. How strongly it is held back, and how columns are
-    scaled, is chosen by other rows of the pool (:meth:`tuned_by`), the same for all selections.
+    The model is trained on the selection alone. Its regularisation and the scaling of columns are
+    chosen on other rows of the pool (:meth:`tuned_by`), the same for all selections.
 
     Examples
     --------
-    >>> from bicore.evaluate import RidgeJudge
+    >>> from bicore.evaluate.models import RidgeJudge
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> RidgeJudge().scores([points], points, outputs=2, seed=0)
     [1.0]
@@ -40,8 +40,8 @@ class Judge(ABC):
 
     name: str
 
-    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most judges take any points)
-        """Refuse points that this judge cannot read, before any work.
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most models accept any points)
+        """Refuse points that this model cannot read, before any work.
 
         Parameters
         ----------
@@ -53,33 +53,33 @@ class Judge(ABC):
         Raises
         ------
         InputError
-            Where it cannot read them.
+            If the model cannot read them.
         """
 
     def at_once(self, size: int, device: torch.device) -> int:
-        """How many selections are best scored together.
+        """The number of selections to train together.
 
         Parameters
         ----------
         size : int
             Points of each selection.
         device : torch.device
-            Where they are.
+            Their device.
 
         Returns
         -------
         int
-            1, unless the judge gains by more.
+            1, unless the model is faster with more.
         """
         return 1
 
     @property
     def trainer(self) -> Trainer | None:
-        """What trains the model that some methods look at: the judge itself if it is a network."""
+        """The model itself if it can train a network for selection methods."""
         return None
 
     def title(self, classification: bool) -> str:
-        """What tables call it.
+        """Its name in tables.
 
         Parameters
         ----------
@@ -89,12 +89,12 @@ class Judge(ABC):
         Returns
         -------
         str
-            Its name, unless it is another model for targets.
+            ``name``, unless the model differs for targets.
         """
         return self.name
 
     def tuned_by(self, rows: Sample) -> Judge:
-        """The same judge with other rows of the pool to choose its settings by.
+        """The same model, with rows of the pool that choose its settings.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Judge(ABC):
         Returns
         -------
         Judge
-            Itself where it has nothing to choose.
+            Itself if it has no settings to choose.
         """
         return self
 
@@ -119,39 +119,39 @@ class Judge(ABC):
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            What is tested on.
+            The test points.
         outputs : int
             The number of classes or targets.
         seed : int
-            Of the training.
+            Seed of the training.
 
         Returns
         -------
         list of Tensor
-            For each selection (n, outputs): a number a class, of which the largest counts, or
+            For each selection (n, outputs): a number per class, of which the largest counts, or
             targets.
 
         Raises
         ------
         NumericalError
-            Where a training ends in numbers that are not finite.
+            If training ends in numbers that are not finite.
         """
 
     def measures(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[Measures]:
-        """Train on each selection from scratch and test, by every measure of the task.
+        """Train on each selection from scratch and compute every metric of the task.
 
         Parameters
         ----------
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            What is tested on.
+            The test points.
         outputs : int
             The number of classes or targets.
         seed : int
-            Of the training.
+            Seed of the training.
 
         Returns
         -------
@@ -161,7 +161,7 @@ class Judge(ABC):
         Raises
         ------
         NumericalError
-            Where a training or its test ends in numbers that are not finite.
+            If training or test ends in numbers that are not finite.
         """
         found = self.predictions(selections, test, outputs, seed)
         return [measured(one, test) for one in found]
@@ -169,32 +169,32 @@ class Judge(ABC):
     def scores(
         self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
     ) -> list[float]:
-        """Train on each selection from scratch and test, by the main measure.
+        """Train on each selection from scratch and compute the main metric.
 
         Parameters
         ----------
         selections : sequence of Sample
             All of the same size.
         test : Sample
-            What is tested on.
+            The test points.
         outputs : int
             The number of classes or targets.
         seed : int
-            Of the training.
+            Seed of the training.
 
         Returns
         -------
         list of float
-            One score a selection: accuracy, or R².
+            One score per selection: accuracy, or R².
 
         Raises
         ------
         NumericalError
-            Where a training or its test ends in numbers that are not finite.
+            If training or test ends in numbers that are not finite.
         """
         return [one.main for one in self.measures(selections, test, outputs, seed)]
 
 
 def in_parts(x: Tensor, rows: int) -> list[Tensor]:
-    """So many rows at a time."""
-    return [x[start : start + rows] for start in range(0, len(x), rows)]
+    """Split into parts of at most ``rows`` rows."""
+    return list(torch.split(x, rows))

@@ -1,8 +1,8 @@
-"""Networks as judges.
+"""Networks as evaluation models.
 
 Networks of one shape are trained together as a stack. They start from the same weights and drop the
-same units, so that a difference between two selections of one seed is the selections', and so that
-a score does not depend on what it was stacked with.
+same units. Differences between selections of one seed therefore come from the selections, and a
+score does not depend on the rest of the stack.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.errors import NumericalError
-from bicore.evaluate.judges.base import Judge, Trainer, in_parts
-from bicore.evaluate.judges.sample import Sample
+from bicore.errors import InputError, NumericalError
+from bicore.evaluate.model import Judge, Trainer, in_parts
+from bicore.evaluate.samples import Sample
 
 BATCH = 256
 TEST_BATCH = 500
@@ -29,6 +29,71 @@ SMALLEST_STACK = 9
 #: At most so many networks are trained at once, times the points each sees, so that a stack fits a
 #: small machine's memory.
 STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
+
+
+def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The paper's fully connected network: two hidden layers of 100, dropout 0.2.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of one point.
+    outputs : int
+        The number of classes or targets.
+
+    Returns
+    -------
+    torch.nn.Module
+        With new weights from torch's global generator.
+
+    Examples
+    --------
+    >>> import torch
+    >>> perceptron((1, 8, 8), 10)(torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 10])
+    """
+    first = [nn.Linear(int(np.prod(shape)), 100), nn.ReLU(), nn.Dropout(0.2)]
+    second = [nn.Linear(100, 100), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(nn.Flatten(), *first, *second, nn.Linear(100, outputs))
+
+
+def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, height and width of one image.
+    outputs : int
+        The number of classes or targets.
+
+    Returns
+    -------
+    torch.nn.Module
+        With new weights from torch's global generator.
+
+    Raises
+    ------
+    InputError
+        If points are not images of at least 16×16.
+
+    Examples
+    --------
+    >>> import torch
+    >>> convolutional((1, 28, 28), 10)(torch.zeros(3, 1, 28, 28)).shape
+    torch.Size([3, 10])
+    """
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        raise InputError(
+            "judge='cnn' needs images (channels, height, width) of at least 16×16; got points of "
+            f"shape {shape}. Use judge='mlp'."
+        )
+    channels, *sides = shape
+    first = [nn.Conv2d(channels, 32, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(32, 64, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+    third = [nn.Linear(64 * height * width, 128), nn.Dropout(0.5), nn.ReLU()]
+    return nn.Sequential(*first, *second, *third, nn.Linear(128, outputs))
 
 
 @dataclass(frozen=True)
@@ -48,7 +113,7 @@ class NetworkJudge(Judge):
 
     Examples
     --------
-    >>> from bicore.evaluate import perceptron
+    >>> from bicore.evaluate.networks import perceptron
     >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
     >>> judge = NetworkJudge("mlp", perceptron, steps=200)
     >>> judge.scores([points, points], points, outputs=2, seed=0)
