@@ -11,7 +11,7 @@ from benchmarks.comparison_embedding_page import section
 from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Row
 from bicore.evaluate.statistics import Entry, Summary, paired_difference, summarise
-from bicore.report.curves import draw_curves
+from bicore.report.figures import draw_curves
 from bicore.selectors.registry import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"

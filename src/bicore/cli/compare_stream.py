@@ -22,7 +22,7 @@ from bicore.evaluate.pools import Pools
 from bicore.evaluate.records import Records
 from bicore.evaluate.streams import Order, StreamComparison, positions_of
 from bicore.memory.buffer import Buffer
-from bicore.report.curves import draw_curves
+from bicore.report.figures import draw_curves
 from bicore.runtime import Runtime
 
 #: Those that need classes: left out by default where labels are targets.

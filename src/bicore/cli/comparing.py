@@ -24,7 +24,7 @@ from bicore.evaluate.metrics import Measure
 from bicore.evaluate.model import Judge
 from bicore.evaluate.pools import Pools
 from bicore.evaluate.records import Records, digest
-from bicore.report.curves import draw_curves
+from bicore.report.figures import draw_curves
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector

@@ -13,9 +13,9 @@ from bicore.evaluate.comparison import BaseComparison
 from bicore.evaluate.findings import findings_of
 from bicore.evaluate.metrics import Measure
 from bicore.evaluate.worth import Appraisal
-from bicore.report.pages.comparison import comparison_page
-from bicore.report.pages.judged import further_fits
-from bicore.report.pages.selection import page
+from bicore.report.evaluation import further_fits
+from bicore.report.page_of_comparison import comparison_page
+from bicore.report.page_of_selection import page
 from bicore.sources.base import Source
 
 

@@ -32,7 +32,7 @@ from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, InputError, LargeDataWarning, unknown_name
 from bicore.evaluate.worth import Appraisal
-from bicore.report.pictures import draw
+from bicore.report.figures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector

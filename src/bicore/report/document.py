@@ -1,4 +1,8 @@
-"""A page as one file: style, scripts and facts, under a policy that allows no others."""
+"""A page as one HTML file: style, scripts and facts, under a policy that allows no others.
+
+Facts travel as JSON inside the file, and plain JavaScript turns them into text and pictures. Data
+never become markup: names that look like tags stay names.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,17 @@ from typing import Any
 
 from bicore.files import replacing
 
-#: What would end the element that holds the facts, or a line of JavaScript.
+#: Characters that could end the element with the facts, or a line of JavaScript.
 UNSAFE = {letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 STATIC = "static"
-#: Sections that both pages have, each where its own markup wants it.
+#: Sections of both pages.
 SHARED = ("balance", "map", "classes")
 
 
 def write_document(kind: str, facts: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write the page of some facts; it is written beside and renamed."""
-    with replacing(path) as beside:
-        beside.write_text(document(kind, facts), encoding="utf-8", newline="\n")
+    """Write the page of some facts."""
+    with replacing(path) as temporary:
+        temporary.write_text(document(kind, facts), encoding="utf-8", newline="\n")
     return Path(path)
 
 
@@ -39,12 +43,12 @@ def document(kind: str, facts: Mapping[str, Any]) -> str:
         "facts": as_json(facts),
         **{name: _static(f"{name}.html") for name in SHARED},
     }
-    # in one pass: what the facts hold is never looked at for places to fill
+    # in one pass, so that placeholders inside the facts are not filled
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _static(f"{kind}.html"))
 
 
 def as_json(facts: Mapping[str, Any]) -> str:
-    """Facts as JSON that nothing inside an HTML element can be mistaken for markup."""
+    """Facts as JSON that cannot be mistaken for markup inside an HTML element."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     for letter, escaped in UNSAFE.items():
         text = text.replace(letter, escaped)
@@ -52,7 +56,7 @@ def as_json(facts: Mapping[str, Any]) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is loaded, nothing is sent; only this style and this script are obeyed."""
+    """Allow this style and this script only; load and send nothing."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -70,5 +74,5 @@ def _hash(text: str) -> str:
 
 
 def _static(name: str) -> str:
-    folder = resources.files("bicore.report.pages") / STATIC
+    folder = resources.files("bicore.report") / STATIC
     return (folder / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of a selection: what it is worth, the picks, and what they stand for."""
+"""The page of a selection: its worth, the picks, and the data around them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from bicore.errors import InputError
 from bicore.evaluate.equivalence import Verdict, Worth
 from bicore.evaluate.statistics import finite
 from bicore.evaluate.worth import Appraisal
-from bicore.report.pages.document import write_document
-from bicore.report.pages.doubts import doubts_of
-from bicore.report.pages.groups import groups_of
-from bicore.report.pages.judged import Judged, judged
-from bicore.report.pages.shown import shown_as
-from bicore.report.pages.view import View
+from bicore.report.document import write_document
+from bicore.report.evaluation import Judged, judged
+from bicore.report.row_display import View, groups_of, shown_as
+from bicore.report.suspect_labels import doubts_of
 
-#: Picks, and rows with a doubtful label, that are shown one by one.
+#: Limits of the picks, and of the suspect labels, that are shown one by one.
 MOST_CARDS, MOST_DOUBTS = 500, 24
-#: The headline of each verdict; what is worth more than random says how much.
+#: Headlines of verdicts; a worth above random is given in numbers.
 PLAIN = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
 
 
@@ -39,34 +37,33 @@ def page(
     command: str = "",
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write a selection as one HTML file that opens anywhere and asks the network nothing.
+    """Write a selection as one HTML file that needs no network.
 
-    It begins with what the rows are worth, where an appraisal is given, and shows the picks in
-    their order under a slider over the size, the balance of classes, a map of the data, what each
-    pick gained, who gains and loses by class, labels that the other rows deny, and how to repeat
-    it.
+    It begins with the worth of the rows, if an appraisal is given. It shows the picks in order
+    under a slider over the size, the balance of classes, a map of the data, the gain of each pick,
+    scores by class, suspect labels, and how to repeat the selection.
 
     Parameters
     ----------
     data : Dataset
-        What was chosen from.
+        The data selected from.
     coreset : Coreset
-        What was chosen.
+        The selection.
     path : path
-        The file; it is written beside and renamed.
+        The file.
     appraisal : Appraisal, optional
-        Of the same coreset: the judge is trained as often as :func:`bicore.worth` would have it,
-        and a few times more on the first picks. Without it the page says nothing of worth.
+        An appraisal of the same coreset. The evaluation model is trained as often as for
+        :func:`bicore.worth`, and a few times more on the first picks.
     name : str
-        What the page calls the data.
+        The name of the data on the page.
     images : array (n, height, width[, 3]), optional
-        What rows look like, in 0 … 1.
+        Images of the rows, in 0 … 1.
     columns : mapping of name to sequence, optional
-        What rows say, a cell for each row.
+        Columns of the rows, a cell for each row.
     command : str
-        What repeats the selection.
+        The command that repeats the selection.
     notes : sequence of str
-        Sentences that belong beside the parameters.
+        Sentences for the list of parameters.
 
     Returns
     -------
@@ -76,7 +73,7 @@ def page(
     Raises
     ------
     InputError
-        Where the coreset is empty, or is not of these data.
+        If the coreset is empty, or belongs to other data.
 
     Examples
     --------
@@ -120,19 +117,19 @@ def answer(worth: Worth) -> dict[str, Any]:
     """The headline, and the sentences below it."""
     sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
     headline = PLAIN.get(worth.verdict, sentence)
-    evenly = worth.verdict is Verdict.ENOUGH and worth.baselines[0].verdict is Verdict.MORE
+    evenly = ", drawn evenly from the classes" if worth.only_balanced_is_enough else ""
     return {
         **worth.as_dict(),
-        "headline": f"{headline}, drawn evenly from the classes" if evenly else headline,
+        "headline": headline + evenly,
         "sentence": sentence,
         "how": worth.how(),
-        "baselines": [{**rival.as_dict(), "words": str(rival)} for rival in worth.baselines],
+        "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
     }
 
 
 def _check(data: Dataset, coreset: Coreset) -> None:
     if not len(coreset):
-        raise InputError("coreset holds no points; there is nothing to show.")
+        raise InputError("coreset is empty; give one with at least one point.")
     if coreset.indices.max() >= len(data):
         raise InputError(
             f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
@@ -155,7 +152,7 @@ def _picks(view: View, coreset: Coreset, places: list[list[int]]) -> dict[str, A
 
 
 def _doubts(view: View, targets: Targets | None) -> dict[str, Any] | None:
-    """Rows whose label the others deny, as they are shown; None where there is nothing to deny."""
+    """Suspect labels as they are shown; None without labels, or with a single class."""
     if targets is None or (targets.classes is not None and len(targets.classes) < 2):
         return None
     facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
@@ -165,7 +162,7 @@ def _doubts(view: View, targets: Targets | None) -> dict[str, Any] | None:
 
 
 def _curve(found: Judged) -> dict[str, Any]:
-    """The first picks' scores up to the whole selection's, which stand beside random ones."""
+    """Scores of the first picks and of the whole selection."""
     worth = found.worth
     return {
         "metric": worth.metric,

@@ -1,8 +1,7 @@
-"""Labels that the other rows deny: a model that never saw a row's label says another, and clearly.
+"""Rows whose label contradicts the prediction of a model trained on other rows.
 
-Rows are cut into folds, kernel ridge regression is trained on rows of the others, and what it says
-is compared with the label. What the model cannot see stands beside what is wrong: a person looks at
-them, the page does not call them errors.
+Kernel ridge regression is trained on the other folds and compared with the labels. Such rows may be
+wrong, or beyond the model; a person decides, and the page does not call them errors.
 """
 
 from __future__ import annotations
@@ -17,38 +16,36 @@ from bicore.bilevel.aims import DENIAL, MOST_DENIED
 from bicore.data import Array, Dataset, Targets
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
-from bicore.report.pages.shown import shortened
+from bicore.report.row_display import LONGEST_NAME, shorten
 
 FOLDS = 5
-#: Rows that a fold's model is trained on; a fit grows with the third power.
+#: Training rows of a fold; the cost of a fit grows with the third power.
 MOST_TRAINED = 2000
-#: Rows that are asked about, evenly spaced where there are more.
+#: Limit of the rows examined, evenly spaced.
 MOST_ASKED = 20_000
-#: A target is denied from so many deviations on (of normal residuals fewer than one in a million
-#: is); the deviation is known from the median, which a few wrong targets do not move.
+#: A target is suspect from this many deviations on (fewer than one normal residual in a million);
+#: the deviation comes from the median, which a few wrong targets do not move.
 FAR, NORMAL_MEDIAN = 5.0, 0.6745
-#: Characters of what the others say.
-LONGEST = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Doubts:
-    """Rows in doubt, clearest first, and what the others say of them."""
+    """Suspect rows, the clearest first, and the predictions for them."""
 
     asked: int
     rows: Array
     said: tuple[str, ...]
 
     def as_json(self, most: int) -> dict[str, Any]:
-        """The first ones, and how many there are."""
-        pairs = zip(self.rows[:most].tolist(), self.said[:most], strict=True)
-        first = [{"row": row, "said": said} for row, said in pairs]
+        """The first rows, and the number of all."""
         rows = self.rows.tolist()
+        pairs = zip(rows[:most], self.said[:most], strict=True)
+        first = [{"row": row, "said": said} for row, said in pairs]
         return {"asked": self.asked, "count": len(rows), "rows": rows, "first": first}
 
 
 def doubts_of(data: Dataset, targets: Targets, seed: int = 0) -> Doubts:
-    """The rows whose label the other rows deny."""
+    """Find the rows whose label contradicts the prediction."""
     counted = np.flatnonzero(data.weights > 0)
     spaced = np.linspace(0, len(counted) - 1, min(MOST_ASKED, len(counted))).round()
     asked = counted[np.unique(spaced.astype(np.int64))]
@@ -65,9 +62,9 @@ def doubts_of(data: Dataset, targets: Targets, seed: int = 0) -> Doubts:
 
 
 def _denied(shares: Array, labels: Array) -> tuple[Array, Array]:
-    """By how much more the others speak of another class, and whether that is clear.
+    """The margin of another class over the label's, and whether it is large.
 
-    Never most of a class: the model does not see it then.
+    If most of a class is suspect, the model does not see that class, and none of it is.
     """
     margins = shares.max(1) - shares[np.arange(len(labels)), labels]
     denied = margins > DENIAL
@@ -78,22 +75,21 @@ def _denied(shares: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def _deviations(residuals: Array) -> Array:
-    """The largest residual of a row, in deviations of its target."""
+    """The largest residual of a row, in standard deviations of its target."""
     sizes = np.abs(residuals)
     spread = np.median(sizes, axis=0) / NORMAL_MEDIAN
     scaled = np.divide(sizes, spread, out=np.zeros_like(sizes), where=spread > 0)
-    largest: Array = scaled.max(1)
-    return largest
+    return np.asarray(scaled.max(1))
 
 
 def _words(targets: Targets, said: Array) -> str:
     if targets.classes is None:
         return ", ".join(f"{value:.4g}" for value in said.tolist())
-    return shortened(targets.classes.tolist()[int(said.argmax())], LONGEST)
+    return shorten(targets.classes.tolist()[int(said.argmax())], LONGEST_NAME)
 
 
 def _said(data: Dataset, targets: Targets, asked: Array, seed: int) -> Array:
-    """For each row asked about a share a class, or targets, by a model of other rows."""
+    """For each row predictions (shares of classes, or targets) by a model of other rows."""
     found = np.zeros((len(asked), targets.outputs))
     order = np.random.default_rng(seed).permutation(len(asked))
     for part in np.array_split(order, FOLDS):
