@@ -1,7 +1,4 @@
-"""Rows of a comparison on disk, one a line as they come.
-
-An interrupted run loses nothing that was finished.
-"""
+"""Rows of a comparison on disk, one per line; an interrupted run keeps all finished rows."""
 
 from __future__ import annotations
 
@@ -18,36 +15,36 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.picking import whole_number
 
-#: How the first line of every file begins.
+#: The beginning of every file.
 HEAD = b'{"settings": {'
 
 
 @dataclass(frozen=True)
 class Row:
-    """One selection, judged.
+    """One selection with its scores.
 
     Parameters
     ----------
     method : str
         The name of the method.
     size, seed : int
-        How many points were asked for, and which repetition it is.
+        The number of points requested, and the seed of the repetition.
     accuracy : float
-        The first judge's main measure: R² for regression.
+        The main metric of the first evaluation model: R² for regression.
     selection_seconds : float
-        How long the selection took.
+        Time of the selection.
     model_seconds : float
-        How long the model that the method looks at was trained.
+        Training time of the model that the method needs.
     measures : dict
-        Of each judge by its name, all measures by their keys; empty in rows of older files.
+        By evaluation model, all metrics by their keys; empty in rows of older files.
     classes : dict
-        Of each judge by its name, the share of each class that it finds, in the order of their
-        codes (None: not tested on); empty for targets and in rows of older files.
+        By evaluation model, the recall of each class in the order of their codes (None without
+        test rows); empty for targets and in rows of older files.
     picks : sequence of int
-        The rows of the source that were selected, in order. They are kept for the first seed of a
-        comparison of selections; else there are none.
+        The selected rows of the source, in order; only for the first seed of a comparison of
+        selections.
     weights : sequence of float
-        Those of the picks; empty where each is 1.
+        The weights of the picks; empty if all are 1.
 
     Examples
     --------
@@ -73,12 +70,12 @@ class Row:
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Eight characters that name the settings which decide a row's value.
+    """Eight characters that identify settings.
 
     Parameters
     ----------
     settings : mapping
-        Names and values that JSON can hold.
+        Names and values for JSON.
 
     Returns
     -------
@@ -94,19 +91,19 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 class Records:
-    """A file of JSON lines: the settings first, then a row a line.
+    """A file of JSON lines: the settings first, then one row per line.
 
     Parameters
     ----------
     path : Path
-        The file; one that is there is read, and what it lacks can be added.
+        The file; an existing one is read and extended.
     settings : mapping
-        What decides a row's value.
+        The settings that determine a row's value.
 
     Raises
     ------
     InputError
-        Where the file holds rows of other settings, or something else.
+        If the file holds rows of other settings, or is no such file.
 
     Examples
     --------
@@ -120,31 +117,31 @@ class Records:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         if path.is_dir() or not path.parent.is_dir():
-            raise InputError(
-                f"--records {path} cannot be a file there; give a file name in a folder that "
-                "exists."
-            )
+            raise InputError(f"--records {path} must be a file name in a folder that exists.")
         self.path = path
         self.settings = dict(settings)
         self.rows: dict[tuple[str, int, int], Row] = {}
-        if path.exists() and not self._cut_short():
+        if path.exists() and not self._incomplete():
             self._read()
         else:
             self._rewrite(json.dumps({"settings": self.settings}))
 
     def add(self, row: Row) -> None:
-        """Write one row through to the disk.
+        """Write one row to the disk.
 
         Parameters
         ----------
         row : Row
-            Takes the place of the one of the same cell.
+            Replaces the row of the same cell.
         """
         self.rows[row.cell] = row
-        self._append(asdict(row))
+        with open(self.path, "a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
-    def _cut_short(self) -> bool:
-        """Whether all there is is a first line of ours that never came to its end."""
+    def _incomplete(self) -> bool:
+        """Whether the file holds nothing but a part of its first line."""
         with open(self.path, "rb") as file:
             line = file.readline()
         begins = HEAD.startswith(line) or line.startswith(HEAD)
@@ -156,7 +153,7 @@ class Records:
             try:
                 row = _row(json.loads(line))
             except (ValueError, TypeError, AttributeError) as error:
-                if number == len(lines):  # a line cut short by a crash
+                if number == len(lines):  # an incomplete line after a crash
                     break
                 raise InputError(
                     f"{self.path}, line {number} is not a row ({error}); remove that line."
@@ -166,11 +163,11 @@ class Records:
             self._rewrite(lines[0])
 
     def _checked_lines(self) -> list[str]:
-        """The lines of the file, whose settings are those asked for."""
+        """The lines of the file, if its settings are the same."""
         try:
             lines = self.path.read_text().splitlines()
             found = json.loads(lines[0])["settings"] if lines else None
-        except (ValueError, KeyError, TypeError):  # also bytes that are no text
+        except (ValueError, KeyError, TypeError):  # also bytes that are not text
             found = None
         if found is None:
             raise InputError(
@@ -188,38 +185,23 @@ class Records:
         return lines
 
     def _rewrite(self, head: str) -> None:
-        """Without the line that was cut short, so that the next one starts anew."""
+        """Write all complete rows again."""
         lines = [head, *(json.dumps(asdict(row)) for row in self.rows.values())]
-        with replacing(self.path) as beside:
-            beside.write_text("\n".join(lines) + "\n")
-
-    def _append(self, value: Mapping[str, Any]) -> None:
-        with open(self.path, "a") as file:
-            file.write(json.dumps(value) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with replacing(self.path) as temporary:
+            temporary.write_text("\n".join(lines) + "\n")
 
 
 def _row(values: dict[str, Any]) -> Row:
-    """A row whose numbers are numbers."""
+    """A row, if its values have the right types."""
     row = Row(**values)
     wrong = "a value has the wrong type"
-    whole_number(row.size, 1, wrong)
-    whole_number(row.seed, 0, wrong)
-    kinds: tuple[tuple[object, type], ...] = (
-        (row.method, str),
-        (row.accuracy, Real),
-        (row.selection_seconds, Real),
-        (row.model_seconds, Real),
-    )
-    for pick in row.picks:
-        whole_number(pick, 0, wrong)
+    for value, least in ((row.size, 1), (row.seed, 0), *((pick, 0) for pick in row.picks)):
+        whole_number(value, least, wrong)
     if len(row.weights) not in (0, len(row.picks)):
-        raise ValueError("there are not as many weights as picks")
-    numbers = [value for own in row.measures.values() for value in own.values()]
+        raise ValueError("the numbers of weights and picks differ")
+    numbers = [row.accuracy, row.selection_seconds, row.model_seconds, *row.weights]
+    numbers += [value for own in row.measures.values() for value in own.values()]
     numbers += [value for own in row.classes.values() for value in own if value is not None]
-    numbers += row.weights
-    kinds += tuple((value, Real) for value in numbers)
-    if not all(isinstance(value, kind) for value, kind in kinds):
+    if not isinstance(row.method, str) or not all(isinstance(one, Real) for one in numbers):
         raise ValueError(wrong)
     return row
