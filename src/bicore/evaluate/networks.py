@@ -22,12 +22,11 @@ from bicore.evaluate.samples import Sample
 
 BATCH = 256
 TEST_BATCH = 500
-#: On a GPU the algorithms of small stacks differ from those of large ones, and that of a single
-#: network is not even deterministic; from nine on, scores were the same to the last bit whatever
-#: stood beside them (H200). Smaller stacks are filled up to this.
+#: On a GPU small stacks use other algorithms than large ones, and a single network is not even
+#: deterministic. From nine on, scores did not depend on the rest of the stack (H200), so smaller
+#: stacks are filled up to this.
 SMALLEST_STACK = 9
-#: At most so many networks are trained at once, times the points each sees, so that a stack fits a
-#: small machine's memory.
+#: Limit of networks times points in a stack, so that it fits the memory of a small machine.
 STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
 
 
@@ -98,14 +97,14 @@ def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class NetworkJudge(Judge):
-    """A network trained with Adam, in batches of 256 where there are more points than that.
+    """A network trained with Adam, in batches of 256 if there are more points.
 
     Parameters
     ----------
     name : str
-        What tables and errors call it.
+        Its name in tables and messages.
     build : callable
-        Makes one from the shape of a point and the number of outputs.
+        Makes a network from the shape of a point and the number of outputs.
     steps : int
         Training steps.
     rate : float
@@ -143,16 +142,16 @@ class NetworkJudge(Judge):
         return _stacked_predictions(template, parameters, test)
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
-        """One network, trained.
+        """Train one network.
 
         Parameters
         ----------
         sample : Sample
-            What it is trained on.
+            The training points.
         outputs : int
             The number of classes or targets.
         seed : int
-            Of its first weights and its training.
+            Seed of its initial weights and its training.
 
         Returns
         -------
@@ -162,7 +161,7 @@ class NetworkJudge(Judge):
         Raises
         ------
         NumericalError
-            Where the training diverges.
+            If the training diverges.
         """
         template, parameters = self.trained([sample], outputs, seed)
         with torch.no_grad():
@@ -173,7 +172,7 @@ class NetworkJudge(Judge):
     def trained(
         self, selections: Sequence[Sample], outputs: int, seed: int
     ) -> tuple[nn.Module, dict[str, Tensor]]:
-        """Networks, one a selection, trained together.
+        """Train networks together, one per selection.
 
         Parameters
         ----------
@@ -182,7 +181,7 @@ class NetworkJudge(Judge):
         outputs : int
             The number of classes or targets.
         seed : int
-            Of the first weights and the training, which the networks share.
+            Seed of the initial weights and the training, which the networks share.
 
         Returns
         -------
@@ -194,7 +193,7 @@ class NetworkJudge(Judge):
         Raises
         ------
         NumericalError
-            Where a training diverges.
+            If a training diverges.
         """
         wanted = len(selections)
         if selections[0].x.device.type == "cuda":
@@ -214,8 +213,8 @@ class NetworkJudge(Judge):
         for value in parameters.values():
             if not torch.isfinite(value).all():
                 raise NumericalError(
-                    f"the {self.name} judge's training diverged; scale the features, or use "
-                    "another judge."
+                    f"training of the evaluation model {self.name} diverged; scale the features, "
+                    "or use another model."
                 )
         return template, {name: value[:wanted] for name, value in parameters.items()}
 
