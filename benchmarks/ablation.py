@@ -17,7 +17,9 @@ import torch
 
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import Dataset, PerPoint, Runtime, select
-from bicore.comparison.judges import Judge, RidgeJudge, Sample, as_judge
+from bicore.evaluate.model import Judge
+from bicore.evaluate.models import RidgeJudge, as_judge
+from bicore.evaluate.samples import Sample
 from bicore.kernels import fully_connected
 from bicore.sources import digits
 

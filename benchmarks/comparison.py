@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import data_folder, machine, slim
-from bicore.comparison.grid import Comparison, Grid, Stage
-from bicore.comparison.judges import as_judge
-from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records, Row
+from bicore.evaluate.comparison import Comparison, Grid, Stage
+from bicore.evaluate.models import as_judge
+from bicore.evaluate.pools import Pools, make_pools
+from bicore.evaluate.records import Records, Row
 from bicore.runtime import Runtime
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test

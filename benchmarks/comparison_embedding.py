@@ -24,11 +24,12 @@ from typing import Any
 from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
 from benchmarks.worth import embedding
 from bicore import Dataset, Linear, Runtime
-from bicore.comparison.grid import Comparison, Grid
-from bicore.comparison.judges import Judge, LogisticJudge, RidgeJudge
-from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records, Row
 from bicore.errors import InputError
+from bicore.evaluate.comparison import Comparison, Grid
+from bicore.evaluate.model import Judge
+from bicore.evaluate.models import LogisticJudge, RidgeJudge
+from bicore.evaluate.pools import Pools, make_pools
+from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 

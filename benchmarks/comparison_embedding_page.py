@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.common import read_record, table, told
 from benchmarks.comparison_embedding import QUADRATIC
-from bicore.comparison.records import Row
-from bicore.comparison.statistics import Entry, paired_difference, scored, summarise
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import Entry, paired_difference, scored, summarise
 from bicore.selectors.registry import METHODS
 
 #: What the doors take where nothing is said: the others are compared with it.

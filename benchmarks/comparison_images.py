@@ -32,12 +32,12 @@ from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
 from benchmarks.residual_judge import ResidualJudge
 from benchmarks.side_by_side import Until, shared
 from bicore import Dataset, Runtime
-from bicore.comparison.grid import WHOLE, Comparison, Grid, Picked, Stage
-from bicore.comparison.pools import Pools, make_pools
-from bicore.comparison.records import Records, Row
 from bicore.coreset import Status
 from bicore.data import Array
 from bicore.errors import InputError
+from bicore.evaluate.comparison import WHOLE, Comparison, Grid, Picked, Stage
+from bicore.evaluate.pools import Pools, make_pools
+from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
 from bicore.sources.cifar10 import cifar10, cifar10_pixels, standard_cifar10

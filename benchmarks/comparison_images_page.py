@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.common import RECORDS, read_record, table, told
 from benchmarks.comparison_embedding_page import ABOVE, BELOW, LEVEL, OURS, by_seed, cell, mark
 from benchmarks.comparison_embedding_page import complete as seeds_of
-from bicore.comparison.grid import WHOLE
-from bicore.comparison.records import Row
-from bicore.comparison.statistics import summarise
+from bicore.evaluate.comparison import WHOLE
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import summarise
 from bicore.selectors.registry import METHODS
 
 RECORD = "comparison_images"

@@ -8,10 +8,10 @@ from typing import Any
 from benchmarks import comparison_images_page
 from benchmarks.common import read_record, table, told
 from benchmarks.comparison_embedding_page import section
-from bicore.comparison.grid import WHOLE
-from bicore.comparison.records import Row
-from bicore.comparison.statistics import Entry, Summary, paired_difference, summarise
-from bicore.report.curves import draw_curves
+from bicore.evaluate.comparison import WHOLE
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import Entry, Summary, paired_difference, summarise
+from bicore.report.figures import draw_curves
 from bicore.selectors.registry import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"

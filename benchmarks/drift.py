@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.heads import CLASSES, Heads, labelled
-from bicore.comparison.judges import Sample
+from bicore.evaluate.samples import Sample
 from bicore.memory import Buffer, MomentMemory, Reservoir
 
 ROWS = 20_000

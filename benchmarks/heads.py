@@ -6,10 +6,13 @@ import numpy as np
 import torch
 
 from bicore import Dataset, Linear
-from bicore.comparison import LogisticJudge, RidgeJudge
-from bicore.comparison.judges import Sample, as_sample
-from bicore.comparison.judges.ridge import GRID
-from bicore.comparison.judges.tuning import apart, best, drawn, goals
+from bicore.evaluate.models import RIDGES as GRID
+from bicore.evaluate.models import LogisticJudge, RidgeJudge
+from bicore.evaluate.samples import Sample, as_sample
+from bicore.evaluate.samples import choose_setting as best
+from bicore.evaluate.samples import draw_tuning_rows as drawn
+from bicore.evaluate.samples import separate as apart
+from bicore.evaluate.samples import targets_of as goals
 
 CLASSES = 10
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import RBF, BilevelSelector, MergeReduce
 from bicore.memory import Reservoir
-from bicore.report.rows import draw_rows
+from bicore.report.figures import draw_rows
 from bicore.sources.mnist import MEAN, STD
 
 FIGURE = Path(__file__).parents[1] / "docs" / "images" / "stream.png"

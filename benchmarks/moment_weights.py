@@ -19,9 +19,9 @@ from scipy.optimize import minimize
 from benchmarks.common import data_folder, machine, mnist_vectors
 from benchmarks.heads import CPU, labelled
 from bicore import Linear
-from bicore.comparison import LogisticJudge, RidgeJudge
-from bicore.comparison.judges import as_sample
-from bicore.comparison.judges.tuning import drawn
+from bicore.evaluate.models import LogisticJudge, RidgeJudge
+from bicore.evaluate.samples import as_sample
+from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.memory import MomentMemory
 from bicore.sources import digits
 

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bicore.comparison.judges import Judge, Sample
-from bicore.comparison.judges.base import Trainer, in_parts
 from bicore.errors import InputError, NumericalError
+from bicore.evaluate.model import Judge, Trainer, in_parts
+from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18
 from experiments.training import BATCH, RATE, Cohort, Learner, build
 

@@ -19,7 +19,7 @@ import torch
 from benchmarks.common import data_folder, machine
 from benchmarks.comparison import mnist_pools
 from bicore import Context, Dataset, Runtime
-from bicore.comparison.judges import convolutional, perceptron
+from bicore.evaluate.networks import convolutional, perceptron
 from bicore.networks.observe import observe
 from bicore.selectors.baselines.batchbald import BatchBALD
 from bicore.selectors.bilevel import BilevelSelector

@@ -20,7 +20,8 @@ import torch
 
 from benchmarks.common import data_folder, machine, mnist_vectors
 from bicore import RBF, BilevelSelector
-from bicore.comparison.judges import RidgeJudge, as_sample
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.samples import as_sample
 from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
 
 BATCH = 125

@@ -36,7 +36,7 @@ def run(arguments: Any) -> dict[str, Any]:
         seconds.append({"rows": 50_000, "width": 256, "size": size, "seconds": spent})
         runtime = Runtime("cpu", "float64", progress=False, threads=1)
         found = worth(*train, coreset, test=test, judge="logistic", most=MOST, runtime=runtime)
-        worths = {own.rival: [own.rows, own.low, own.high] for own in found.rivals}
+        worths = {own.baseline: [own.rows, own.low, own.high] for own in found.baselines}
         rows.append({"size": size, "score": found.score, "worth": worths})
         print(rows[-1], seconds, file=sys.stderr, flush=True)
     return {"benchmark": "worth", "machine": machine(), "rows": rows, "seconds": seconds}

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from bicore import Runtime
-from bicore.comparison import Grid, Records, RidgeJudge, StreamComparison, make_pools, positions_of
+from bicore.evaluate.comparison import Grid
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records
+from bicore.evaluate.streams import StreamComparison, positions_of
 from bicore.memory import Reservoir
 from bicore.sources.opening import open_source
 from tests.helpers import blobs, line

@@ -11,22 +11,15 @@ import pytest
 import torch
 
 from bicore import RBF, InputError, NumericalError, Runtime
-from bicore.comparison.findings import findings_of
-from bicore.comparison.grid import MAJORITY, WHOLE, Comparison, Grid, Stage
-from bicore.comparison.judges import (
-    NearestJudge,
-    NetworkJudge,
-    RidgeJudge,
-    Sample,
-    as_judge,
-    convolutional,
-    perceptron,
-)
-from bicore.comparison.judges.measures import measure_by, measured
-from bicore.comparison.judges.tuning import Scaling, plain, scaling
-from bicore.comparison.pools import make_pools
-from bicore.comparison.records import Records, Row, digest
-from bicore.comparison.statistics import scored, smallest_detectable, summarise
+from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.metrics import measure_by, measured
+from bicore.evaluate.models import NearestJudge, RidgeJudge, as_judge
+from bicore.evaluate.networks import NetworkJudge, convolutional, perceptron
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records, Row, digest
+from bicore.evaluate.samples import FeatureScaling, Sample, as_table, fit_scaling
+from bicore.evaluate.statistics import scored, smallest_detectable, summarise
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
 from bicore.selectors import NetworkSelector, as_selector
@@ -165,7 +158,7 @@ def test_the_penalty_of_records_is_still_to_be_had():
     torch.testing.assert_close(found, expected)
     (tuned,) = RidgeJudge(kernel).predictions([points], test, 3, seed=0)
     assert not torch.allclose(tuned, expected)
-    with pytest.raises(InputError, match=r"ridge=0.0 is not positive"):
+    with pytest.raises(InputError, match="ridge"):
         RidgeJudge(ridge=0.0)
 
 
@@ -244,11 +237,11 @@ def test_scaling_is_by_the_selection_and_its_weights():
     points = sample(data, slice(0, 40), weight)
     moved = Sample(points.x * scale + shift, points.y, weight)
     elsewhere = Sample(test.x * scale + shift, test.y, test.weight)
-    scaled = scaling(plain(moved), Scaling.COLUMNS)(plain(moved).x)
+    scaled = fit_scaling(as_table(moved), FeatureScaling.COLUMNS)(as_table(moved).x)
     share = weight.double() / weight.double().sum()
     torch.testing.assert_close(share @ scaled, torch.zeros(4).double(), atol=1e-9, rtol=0)
     torch.testing.assert_close(share @ scaled.square(), torch.ones(4).double())
-    whole = scaling(plain(moved), Scaling.WHOLE)(plain(moved).x)
+    whole = fit_scaling(as_table(moved), FeatureScaling.TOGETHER)(as_table(moved).x)
     variances = share @ (whole - share @ whole).square()
     assert float(variances.mean()) == pytest.approx(1)
     for name in ("logistic", "knn"):
@@ -391,63 +384,65 @@ def test_one_seed_or_missing_rows_say_nothing_about_differences():
 # Records.
 
 
-def test_rows_survive_and_other_settings_are_refused(tmp_path):
+SETTINGS = {"judge": "ridge", "pool": 5}
+ROW = Row("a", 10, 0, 0.5, 0.1)
+
+
+def test_rows_survive_a_crash_and_other_settings_are_refused(tmp_path):
     path = tmp_path / "rows.jsonl"
-    settings = {"judge": "ridge", "pool": 5}
-    first = Records(path, settings)
-    rows = [Row("a", 10, seed, 0.5 + seed / 10, 0.1) for seed in range(3)]
-    rows[2] = replace(rows[2], classes={"ridge": [0.5, None]}, picks=[7, 2], weights=[0.5, 3.0])
+    first = Records(path, SETTINGS)
+    more = {"classes": {"ridge": [0.5, None]}, "picks": [7, 2], "weights": [0.5, 3.0]}
+    rows = [ROW, replace(ROW, seed=1), replace(ROW, seed=2, **more)]
     for row in rows:
         first.add(row)
-    assert list(Records(path, settings).rows.values()) == rows
-    with pytest.raises(InputError, match=r"other settings \(pool\)"):
+    assert list(Records(path, SETTINGS).rows.values()) == rows
+    with pytest.raises(InputError, match="pool"):
         Records(path, {"judge": "ridge", "pool": 6})
     with open(path, "a") as file:
         file.write('{"method": "a", "si')  # a crash in the middle of a line
-    torn = Records(path, settings)
+    torn = Records(path, SETTINGS)
     assert list(torn.rows.values()) == rows
     torn.add(Row("b", 10, 0, 0.9, 0.2))
-    assert len(Records(path, settings).rows) == 4
+    assert len(Records(path, SETTINGS).rows) == 4
     path.write_text(path.read_text().replace('"seed": 1', '"seed" 1'))
-    with pytest.raises(InputError, match="line 3 is not a row"):
-        Records(path, settings)
-    for damage in ('"accuracy": null', '"accuracy": "hi"'):
-        path.write_text(
-            json.dumps({"settings": settings})
-            + "\n"
-            + json.dumps(asdict(rows[0])).replace('"accuracy": 0.5', damage)
-            + "\n{}\n"
-        )
-        with pytest.raises(InputError, match="line 2 is not a row"):
-            Records(path, settings)
-    for damage in ("[1]", '{"ridge": 1}', '{"ridge": {"accuracy": "hi"}}'):
-        line = json.dumps(asdict(rows[0])).replace('"measures": {}', f'"measures": {damage}')
-        path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
-        with pytest.raises(InputError, match="line 2 is not a row"):
-            Records(path, settings)
-    for name, damage in (
-        ("picks", "[-1]"),
-        ("picks", "[0.5]"),
-        ("picks", "3"),
-        ("weights", "[1.0]"),
-        ("classes", '{"ridge": ["hi"]}'),
-        ("classes", "[1]"),
-    ):
-        empty = json.dumps({name: asdict(rows[0])[name]})[1:-1]
-        line = json.dumps(asdict(rows[0])).replace(empty, f'"{name}": {damage}')
-        path.write_text(json.dumps({"settings": settings}) + f"\n{line}\n{{}}\n")
-        with pytest.raises(InputError, match="line 2 is not a row"):
-            Records(path, settings)
-    later = ("measures", "classes", "picks", "weights")
-    older = {name: value for name, value in asdict(rows[0]).items() if name not in later}
-    path.write_text(json.dumps({"settings": settings}) + f"\n{json.dumps(older)}\n")
-    assert list(Records(path, settings).rows.values()) == rows[:1]
-    with pytest.raises(InputError, match="in a folder that exists"):
-        Records(tmp_path / "none" / "x.jsonl", settings)
-    (tmp_path / "other.jsonl").write_text("hello\n")
-    with pytest.raises(InputError, match="not a file of comparison records"):
-        Records(tmp_path / "other.jsonl", settings)
+    with pytest.raises(InputError, match="line 3"):
+        Records(path, SETTINGS)
     assert digest({"a": 1}) != digest({"a": 2})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"accuracy": None},
+        {"accuracy": "hi"},
+        {"measures": [1]},
+        {"measures": {"ridge": 1}},
+        {"measures": {"ridge": {"accuracy": "hi"}}},
+        {"picks": [-1]},
+        {"picks": [0.5]},
+        {"picks": 3},
+        {"weights": [1.0]},
+        {"classes": {"ridge": ["hi"]}},
+        {"classes": [1]},
+    ],
+    ids=str,
+)
+def test_a_damaged_row_is_refused_by_its_line(tmp_path, damage):
+    lines = [{"settings": SETTINGS}, asdict(ROW) | damage, {}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InputError, match="line 2"):
+        Records(tmp_path / "rows.jsonl", SETTINGS)
+
+
+def test_older_rows_are_read_and_other_files_refused(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    older = {"method": "a", "size": 10, "seed": 0, "accuracy": 0.5, "selection_seconds": 0.1}
+    path.write_text(json.dumps({"settings": SETTINGS}) + f"\n{json.dumps(older)}\n")
+    assert list(Records(path, SETTINGS).rows.values()) == [ROW]
+    (tmp_path / "other.jsonl").write_text("hello\n")
+    for place in (tmp_path / "none" / "x.jsonl", tmp_path / "other.jsonl"):
+        with pytest.raises(InputError, match=place.name):
+            Records(place, SETTINGS)
 
 
 # Pools and the grid.
@@ -468,7 +463,7 @@ def test_pools_and_test_data_never_overlap_and_scaling_sees_the_pool_alone():
     assert pools_of(source=marked).rows(3).tolist() == pool.x.ravel().tolist()
     sorted_pool, _ = pools_of(source=marked).of(3, in_order=True)
     assert pools_of(source=marked).rows(3, in_order=True).tolist() == sorted_pool.x.ravel().tolist()
-    own = make_pools(marked, Source("test", data[:30]), "auto", 60, 2000, 20)
+    own = make_pools(marked, Source("test", marked.data[:30]), "auto", 60, 2000, 20)
     assert own.rows(3).tolist() == own.of(3)[0].x.ravel().tolist()
     scaled_pool, scaled_test = pools_of(source=replace(marked, scale="standard")).of(3)
     assert scaled_pool.x.mean() == pytest.approx(0, abs=1e-12)
@@ -728,14 +723,3 @@ def test_digits_open_with_their_labels():
     source = open_source("digits", later=True)
     pools = make_pools(source, None, "auto", None, 500, None)
     assert (pools.size, pools.test_size, pools.outputs) == (500, 449, 10)
-
-
-def test_rows_have_the_published_keys():
-    assert set(asdict(Row("a", 1, 0, 0.5, 0.1))) >= {
-        "method",
-        "size",
-        "seed",
-        "accuracy",
-        "selection_seconds",
-    }
-    assert json.loads(json.dumps(asdict(Row("a", 1, 0, 0.5, 0.1))))["method"] == "a"

@@ -11,9 +11,10 @@ from benchmarks.common import write_record
 from benchmarks.comparison_embedding import PARTS, Part, run
 from benchmarks.comparison_embedding_page import complete
 from bicore import Linear
-from bicore.comparison.judges import RidgeJudge, Sample, as_sample
-from bicore.comparison.records import Row
 from bicore.errors import InputError
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.records import Row
+from bicore.evaluate.samples import Sample, as_sample
 from bicore.selectors.registry import METHODS
 
 

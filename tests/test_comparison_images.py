@@ -21,11 +21,11 @@ from benchmarks.comparison_images import Hurried, Job, Protocol, image_pools, mi
 from benchmarks.residual_judge import ResidualJudge
 from benchmarks.side_by_side import Until, shared
 from bicore import Runtime
-from bicore.comparison.grid import WHOLE, Grid
-from bicore.comparison.judges import Sample
-from bicore.comparison.pools import make_pools
-from bicore.comparison.records import Records, Row
 from bicore.errors import InputError, NumericalError
+from bicore.evaluate.comparison import WHOLE, Grid
+from bicore.evaluate.pools import make_pools
+from bicore.evaluate.records import Records, Row
+from bicore.evaluate.samples import Sample
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 from experiments.networks import ResNet18

@@ -28,9 +28,9 @@ NAMED = {page.name: page for page in PAGES}
 
 #: Examples that train networks or repeat selections for seconds.
 TRAINING = {
-    "bicore.comparison.judges.network",
-    "bicore.comparison.answer",
-    "bicore.comparison.worth",
+    "bicore.evaluate.networks",
+    "bicore.evaluate.equivalence",
+    "bicore.evaluate.worth",
     "bicore.memory.joint_replay",
 }
 MODULES = ["bicore", *(found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore."))]

@@ -15,20 +15,20 @@ import pytest
 from PIL import Image
 
 from bicore import Coreset, Dataset, InputError
-from bicore.comparison import Appraisal, Equivalent, Worth
 from bicore.data import read_targets
-from bicore.report import page
-from bicore.report.pages import plane
-from bicore.report.pages.document import document
-from bicore.report.pages.doubts import doubts_of
-from bicore.report.pages.judged import further_fits, judged, prefix_sizes
-from bicore.report.pages.pixels import data_address
-from bicore.report.pages.selection import answer
+from bicore.evaluate.equivalence import Equivalent, Worth
+from bicore.evaluate.worth import Appraisal
+from bicore.report import page, projection
+from bicore.report.document import document
+from bicore.report.evaluation import further_fits, judged, prefix_sizes
+from bicore.report.page_of_selection import answer
+from bicore.report.row_display import data_address
+from bicore.report.suspect_labels import doubts_of
 from tests.helpers import blobs
 from tests.pages import HOSTILE, Tags, facts_of, quiet
 
 ROOT = Path(__file__).parents[1]
-STATIC = ROOT / "src" / "bicore" / "report" / "pages" / "static"
+STATIC = ROOT / "src" / "bicore" / "report" / "static"
 
 
 def coreset(rows, objectives=(), **more):
@@ -147,9 +147,9 @@ def test_rows_without_labels_have_a_page(tmp_path):
 
 
 def test_a_coreset_of_other_data_is_refused(tmp_path):
-    with pytest.raises(InputError, match="beyond the 30 rows"):
+    with pytest.raises(InputError, match="40"):
         page(blobs(30), coreset([40]), tmp_path / "page.html")
-    with pytest.raises(InputError, match="no points"):
+    with pytest.raises(InputError, match="coreset"):
         page(blobs(30), coreset([]), tmp_path / "page.html")
     assert not list(tmp_path.iterdir())
 
@@ -169,10 +169,10 @@ def test_a_coreset_of_other_data_is_refused(tmp_path):
 def test_the_answer_is_plain(ends, headline):
     names = ("uniform", "class-balanced")
     curve = ((50, 800), (0.8, 0.95), (0.02, 0.01))
-    rivals = tuple(
+    baselines = tuple(
         Equivalent(name, 50, *one, *curve) for name, one in zip(names, ends, strict=False)
     )
-    found = answer(Worth(50, rivals, 0.93, 0.01, "accuracy", "ridge", 10, "on 10 cuts", 30))
+    found = answer(Worth(50, baselines, 0.93, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30))
     assert found["headline"] == headline
     assert found["sentence"].startswith("Your 50 rows are worth ")
 
@@ -217,8 +217,8 @@ def test_a_class_that_the_model_does_not_see_is_left_alone():
 def test_main_directions_are_those_of_the_whole_matrix(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 20)) * np.linspace(5, 0.5, 20)
-    monkeypatch.setattr(plane, "BLOCK", 400)  # twenty rows at a time
-    mean, directions, share = plane.main_directions(x)
+    monkeypatch.setattr(projection, "BLOCK", 400)  # twenty rows at a time
+    mean, directions, share = projection.main_directions(x)
     _, values, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
     np.testing.assert_allclose(mean, x.mean(0))
     np.testing.assert_allclose(np.abs(axes[:2] @ directions), np.eye(2), atol=0.02)
@@ -228,15 +228,15 @@ def test_main_directions_are_those_of_the_whole_matrix(monkeypatch):
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_plane_of_few_columns_or_no_spread(width):
     for x in (np.zeros((5, width)), np.arange(5.0 * width).reshape(5, width)):
-        found = plane.plane_of(x, np.array([0]))
+        found = projection.project(x, np.array([0]))
         assert found.places.min() >= 0
-        assert found.places.max() <= plane.GRID
+        assert found.places.max() <= projection.GRID
         assert 0 <= found.share <= 1
 
 
 def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
-    monkeypatch.setattr(plane, "MOST_POINTS", 10)
-    found = plane.plane_of(np.random.default_rng(0).normal(size=(100, 3)), np.array([33, 34]))
+    monkeypatch.setattr(projection, "MOST_POINTS", 10)
+    found = projection.project(np.random.default_rng(0).normal(size=(100, 3)), np.array([33, 34]))
     assert {33, 34} <= set(found.rows.tolist())
     assert len(found.rows) == 11  # of which 33 is among those evenly spaced
     facts = found.as_json(np.arange(100), 100)

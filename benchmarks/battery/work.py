@@ -19,8 +19,9 @@ from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
 from benchmarks.common import machine
 from bicore import Dataset, Runtime
-from bicore.comparison.judges import as_judge, as_sample
-from bicore.comparison.judges.tuning import drawn
+from bicore.evaluate.models import as_judge
+from bicore.evaluate.samples import as_sample
+from bicore.evaluate.samples import draw_tuning_rows as drawn
 from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised
 from bicore.runtime import Context

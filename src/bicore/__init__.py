@@ -14,8 +14,6 @@ from bicore._version import __version__
 if TYPE_CHECKING:
     from bicore.api import estimate, influence, reweight, select
     from bicore.bilevel.problem import PerPoint
-    from bicore.comparison.answer import Worth
-    from bicore.comparison.worth import worth
     from bicore.coreset import Coreset
     from bicore.data import Dataset
     from bicore.errors import (
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
         NumericalWarning,
         TimeLimitError,
     )
+    from bicore.evaluate.equivalence import Worth
+    from bicore.evaluate.worth import worth
     from bicore.kernels.base import Kernel
     from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
     from bicore.kernels.scaling import Normalised
@@ -86,8 +86,8 @@ __all__ = [
 _HOMES = {
     "api": ("estimate", "influence", "reweight", "select"),
     "bilevel.problem": ("PerPoint",),
-    "comparison.answer": ("Worth",),
-    "comparison.worth": ("worth",),
+    "evaluate.equivalence": ("Worth",),
+    "evaluate.worth": ("worth",),
     "coreset": ("Coreset",),
     "data": ("Dataset",),
     "errors": (

@@ -19,7 +19,7 @@ LAYERS = [
     ["bilevel"],
     ["selectors"],
     ["active", "api", "distributed", "memory"],
-    ["comparison"],
+    ["evaluate"],
     ["compat", "report"],
     ["cli"],
     ["__init__", "__main__"],

@@ -9,10 +9,10 @@ from typing import Any
 from bicore.cli.options import read_size
 from bicore.cli.progress import bar
 from bicore.cli.telling import tell
-from bicore.comparison.answer import Worth
-from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset
 from bicore.errors import InputError
+from bicore.evaluate.equivalence import Worth
+from bicore.evaluate.worth import Appraisal
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -50,7 +50,7 @@ def told(appraisal: Appraisal, quiet: bool) -> Worth | None:
     try:
         with bar("selecting", quiet) as progress:
             appraisal.runtime = replace(runtime, progress=progress)
-            price = appraisal.price()
+            price = appraisal.cost()
         if not quiet:
             tell(f"worth: {price}")
         with bar("judging", quiet) as progress:

@@ -201,8 +201,8 @@ def compare(
         from bicore.cli import comparing as ours
         from bicore.cli.compare_run import read_judges
         from bicore.cli.compare_stream import read_streams
-        from bicore.comparison.judges.measures import measure_by
-        from bicore.comparison.pools import make_pools
+        from bicore.evaluate.metrics import measure_by
+        from bicore.evaluate.pools import make_pools
         from bicore.runtime import Runtime
         from bicore.selectors.names import as_kernel
         from bicore.sources.opening import open_source, open_test

@@ -8,11 +8,12 @@ from typing import Any
 
 from bicore.cli.progress import bar
 from bicore.cli.telling import tell
-from bicore.comparison.findings import Findings
-from bicore.comparison.judges import Judge, as_judge
-from bicore.comparison.judging import Judging
-from bicore.comparison.statistics import Entry, finite
 from bicore.errors import InputError
+from bicore.evaluate.comparison import BaseComparison
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.model import Judge
+from bicore.evaluate.models import as_judge
+from bicore.evaluate.statistics import Entry, finite
 
 
 def read_judges(text: str, steps: int) -> list[Judge]:
@@ -24,7 +25,7 @@ def read_judges(text: str, steps: int) -> list[Judge]:
     return [as_judge(name, steps) for name in names]
 
 
-def work(run: Judging[Any], quiet: bool) -> bool:
+def work(run: BaseComparison[Any], quiet: bool) -> bool:
     """Run with a bar; whether it was interrupted."""
     # Its own line is the only one: selections inside it tell of nothing.
     run.runtime = replace(run.runtime, progress=False)
@@ -40,7 +41,7 @@ def work(run: Judging[Any], quiet: bool) -> bool:
     return False
 
 
-def _teller(run: Judging[Any], progress: Any) -> Callable[[int, str], None]:
+def _teller(run: BaseComparison[Any], progress: Any) -> Callable[[int, str], None]:
     """Rows done, and the time left by those that this run filled."""
     cells, before = run.grid.cells(), run.done()
 

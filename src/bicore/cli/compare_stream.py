@@ -13,16 +13,16 @@ from bicore.cli.compare_run import means_of, notes_of, view_of
 from bicore.cli.compare_table import STREAMS, table, tables
 from bicore.cli.names import BATCH, CAPACITY, DEFAULT_BUFFERS, POINTS
 from bicore.cli.telling import say, say_json, tell
-from bicore.comparison.findings import findings_of
-from bicore.comparison.judges import Judge
-from bicore.comparison.judges.measures import Measure
-from bicore.comparison.judging import Grid
-from bicore.comparison.pools import Pools
-from bicore.comparison.records import Records
-from bicore.comparison.streams import Order, StreamComparison, positions_of
 from bicore.errors import InputError, as_option
+from bicore.evaluate.comparison import Grid
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.model import Judge
+from bicore.evaluate.pools import Pools
+from bicore.evaluate.records import Records
+from bicore.evaluate.streams import Order, StreamComparison, positions_of
 from bicore.memory.buffer import Buffer
-from bicore.report.curves import draw_curves
+from bicore.report.figures import draw_curves
 from bicore.runtime import Runtime
 
 #: Those that need classes: left out by default where labels are targets.

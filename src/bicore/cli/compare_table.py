@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bicore.comparison.findings import Findings
-from bicore.comparison.judging import Judging
-from bicore.comparison.statistics import Entry, Summary
+from bicore.evaluate.comparison import BaseComparison
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.statistics import Entry, Summary
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ SELECTIONS = Words()
 STREAMS = Words("rows", "all updates; a column is judged after so many rows of the stream")
 
 
-def table(run: Judging[Any], found: Findings, words: Words = SELECTIONS) -> list[str]:
+def table(run: BaseComparison[Any], found: Findings, words: Words = SELECTIONS) -> list[str]:
     """The table in words, a line each: best first by the largest size, then what nobody chose."""
     summary = found.summary
     sizes = [size for size in run.grid.sizes if size in summary.detectable]
@@ -52,7 +52,7 @@ def tables(several: Iterable[list[str]]) -> list[str]:
     return lines
 
 
-def _references(run: Judging[Any], found: Findings) -> dict[str, Entry]:
+def _references(run: BaseComparison[Any], found: Findings) -> dict[str, Entry]:
     """Beside which the methods are read: all of the pool, and nothing of it but one number."""
     plain = "majority class" if run.pools.classification else "mean of the targets"
     entries = {f"all data ({run.pools.size})": found.whole, plain: found.majority}

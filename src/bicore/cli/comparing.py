@@ -17,15 +17,14 @@ from bicore.cli.names import DEFAULT_METHODS, MOST_WHOLE
 from bicore.cli.report import write_comparison
 from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.cli.telling import say, say_json, tell
-from bicore.comparison.findings import Findings, findings_of
-from bicore.comparison.grid import Comparison, Grid
-from bicore.comparison.judges import Judge
-from bicore.comparison.judges.measures import Measure
-from bicore.comparison.judging import Judging
-from bicore.comparison.pools import Pools
-from bicore.comparison.records import Records, digest
 from bicore.errors import InputError
-from bicore.report.curves import draw_curves
+from bicore.evaluate.comparison import BaseComparison, Comparison, Grid
+from bicore.evaluate.findings import Findings, findings_of
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.model import Judge
+from bicore.evaluate.pools import Pools
+from bicore.evaluate.records import Records, digest
+from bicore.report.figures import draw_curves
 from bicore.runtime import Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -114,7 +113,7 @@ def compare_streams(job: Job, asked: StreamRequest, shown: Shown) -> None:
     _end(run, stopped)
 
 
-def _end(run: Judging[Any], stopped: bool) -> None:
+def _end(run: BaseComparison[Any], stopped: bool) -> None:
     """How the command ends where something is missing."""
     if stopped:
         tell(

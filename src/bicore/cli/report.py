@@ -7,15 +7,15 @@ from typing import Any, Protocol, TypeVar
 
 from bicore.cli.answering import command
 from bicore.cli.telling import say, tell
-from bicore.comparison.appraisal import Appraisal
-from bicore.comparison.findings import findings_of
-from bicore.comparison.judges.measures import Measure
-from bicore.comparison.judging import Judging
 from bicore.coreset import Coreset
 from bicore.errors import InputError
-from bicore.report.pages.comparison import comparison_page
-from bicore.report.pages.judged import further_fits
-from bicore.report.pages.selection import page
+from bicore.evaluate.comparison import BaseComparison
+from bicore.evaluate.findings import findings_of
+from bicore.evaluate.metrics import Measure
+from bicore.evaluate.worth import Appraisal
+from bicore.report.evaluation import further_fits
+from bicore.report.page_of_comparison import comparison_page
+from bicore.report.page_of_selection import page
 from bicore.sources.base import Source
 
 
@@ -80,7 +80,7 @@ def write_selection(
 
 
 def write_comparison(
-    run: Judging[Any], measure: Measure, report: Path | None, silent: bool, along: str
+    run: BaseComparison[Any], measure: Measure, report: Path | None, silent: bool, along: str
 ) -> None:
     """The page of a comparison, where one is wanted and there is something to show."""
     found = findings_of(run, measure)

@@ -28,11 +28,11 @@ from bicore.cli.appraising import report as sentences
 from bicore.cli.report import say_price, write_selection
 from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.cli.telling import say, say_json, tell
-from bicore.comparison.appraisal import Appraisal
 from bicore.coreset import Coreset, Status
 from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, InputError, LargeDataWarning, unknown_name
-from bicore.report.pictures import draw
+from bicore.evaluate.worth import Appraisal
+from bicore.report.figures import draw
 from bicore.runtime import Context, Runtime, human_bytes
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector

@@ -99,7 +99,7 @@ def worth(
     """
     with starting():
         from bicore.cli import appraising as ours
-        from bicore.report.worth import draw_worth
+        from bicore.report.figures import draw_worth
         from bicore.runtime import Runtime
         from bicore.sources.opening import open_source, open_test
     check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")

@@ -1,11 +1,8 @@
-"""Pictures of what was chosen, and of how well it served; and a page of both."""
+"""Figures and HTML pages of selections and comparisons."""
 
-from bicore.report.curves import draw_curves
-from bicore.report.pages.comparison import comparison_page
-from bicore.report.pages.selection import page
-from bicore.report.pictures import draw, new_figure
-from bicore.report.rows import draw_rows
-from bicore.report.worth import draw_worth
+from bicore.report.figures import draw, draw_curves, draw_rows, draw_worth, new_figure
+from bicore.report.page_of_comparison import comparison_page
+from bicore.report.page_of_selection import page
 
 __all__ = [
     "comparison_page",

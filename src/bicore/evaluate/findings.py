@@ -1,0 +1,136 @@
+"""Results of a comparison by evaluation model, next to the majority class and to all data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bicore.evaluate.comparison import MAJORITY, WHOLE, BaseComparison
+from bicore.evaluate.equivalence import Equivalent, worth_of_rows
+from bicore.evaluate.metrics import Measure, measures_of
+from bicore.evaluate.model import Judge
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import Entry, Summary, scored, summarise
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The results of one evaluation model by one metric.
+
+    Parameters
+    ----------
+    judge : Judge
+        The evaluation model.
+    measure : Measure
+        The metric.
+    summary : Summary
+        Of all methods and sizes.
+    majority, whole : dict
+        Entries by the keys of all metrics: of the majority class or the mean of the pool, and of
+        the model trained on the whole pool. Empty without such rows.
+    note : str
+        A warning if the model is worse than the majority class; else empty.
+    worth : dict
+        By method and size the uniform rows with the same score; empty without a curve of them.
+
+    Examples
+    --------
+    See :func:`findings_of`.
+    """
+
+    judge: Judge
+    measure: Measure
+    summary: Summary
+    majority: dict[str, Entry]
+    whole: dict[str, Entry]
+    note: str
+    worth: dict[tuple[str, int], Equivalent]
+
+
+def findings_of(run: BaseComparison[Any], measure: Measure) -> list[Findings]:
+    """Summarise a comparison for each evaluation model.
+
+    Parameters
+    ----------
+    run : Comparison or StreamComparison
+        A comparison, complete or not.
+    measure : Measure
+        The metric.
+
+    Returns
+    -------
+    list of Findings
+        One per model, in their order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from bicore import Runtime
+    >>> from bicore.evaluate.comparison import Comparison, Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
+    >>> from bicore.selectors import Uniform
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
+    >>> grid = Grid({"uniform": Uniform()}, sizes=[10], seeds=range(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     records = Records(Path(folder) / "rows.jsonl", {})
+    ...     run = Comparison(
+    ...         pools, grid, RidgeJudge(), records, Runtime(device="cpu"), whole=True, majority=True
+    ...     )
+    ...     run.run()
+    >>> (found,) = findings_of(run, measures_of(classification=True)[0])
+    >>> scores = [found.majority["accuracy"], found.summary.of("uniform", 10)]
+    >>> scores[0].mean < scores[1].mean < found.whole["accuracy"].mean
+    True
+    """
+    return [_of_judge(run, judge, measure) for judge in run.judges]
+
+
+def _of_judge(run: BaseComparison[Any], judge: Judge, measure: Measure) -> Findings:
+    rows = _rows(run, judge, measure)
+    summary = summarise(rows, list(run.grid.methods), run.grid.sizes, measure.larger)
+    majority, whole = _reference(run, judge, MAJORITY), _reference(run, judge, WHOLE)
+    note = _note(run, judge, majority, whole)
+    # the curve of random scores must rise
+    rising = rows if measure.larger else [replace(row, accuracy=-row.accuracy) for row in rows]
+    worth = worth_of_rows(rising, list(run.grid.methods), run.grid.sizes)
+    return Findings(judge, measure, summary, majority, whole, note, worth)
+
+
+def _rows(run: BaseComparison[Any], judge: Judge, measure: Measure) -> list[Row]:
+    """The run's rows scored by a model and a metric."""
+    rows = [row for row in run.records.rows.values() if row.seed in run.grid.seeds]
+    if judge is run.judge and measure is measures_of(run.pools.classification)[0]:
+        return rows  # older files hold nothing else
+    return scored(rows, judge.name, measure.key)
+
+
+def _reference(run: BaseComparison[Any], judge: Judge, name: str) -> dict[str, Entry]:
+    """All metrics of the rows of a reference."""
+    size = run.pools.size
+    found: dict[str, Entry] = {}
+    for measure in measures_of(run.pools.classification):
+        entry = summarise(_rows(run, judge, measure), [name], [size]).of(name, size)
+        if entry is not None:
+            found[measure.key] = entry
+    return found
+
+
+def _note(
+    run: BaseComparison[Any], judge: Judge, majority: dict[str, Entry], whole: dict[str, Entry]
+) -> str:
+    main = measures_of(run.pools.classification)[0]
+    plain, trained = majority.get(main.key), whole.get(main.key)
+    if plain is None or trained is None or plain.seeds != trained.seeds:
+        return ""
+    if trained.mean >= plain.mean:
+        return ""
+    reference = "majority class" if run.pools.classification else "mean of the targets"
+    return (
+        f"the {judge.title(run.pools.classification)} judge does worse on all the data "
+        f"({main.title} {trained.mean:.4f}) than the {reference} ({plain.mean:.4f}); its scores "
+        "mean little here"
+    )

@@ -1,0 +1,278 @@
+"""For each seed a pool to select from, and test data that no method sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from bicore.data import Array, Dataset, Targets, read_targets
+from bicore.errors import InputError
+from bicore.evaluate.samples import Sample, as_sample
+from bicore.sources.base import Source, scaling
+
+TEST_SHARE = 0.25
+#: The default test set has at most this many rows.
+MOST_TESTED = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a data set, copied and scaled only when they are taken.
+
+    ``scale`` gives the scaling of the features; it reads a whole pool, so it waits until needed.
+    """
+
+    data: Dataset
+    places: Array
+    scale: Callable[[], Callable[[Array], Array]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, places: Any) -> Dataset:
+        taken = self.data[self.places[places]]
+        x = taken.x if self.scale is None else self.scale()(taken.x)
+        return Dataset(x, taken.y, taken.weight)  # ids are places among these rows
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One seed: rows to select from, and rows to test on."""
+
+    seed: int
+    pool: Rows
+    test: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """All the data, and how pools and test data are drawn from it; see :func:`make_pools`.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    size : int
+        The number of points in a pool.
+    test : Dataset, optional
+        A separate test set, its labels as codes.
+    test_size : int
+        The number of test points.
+    standardise : bool
+        Whether features are scaled by the mean and variance of each pool.
+    targets : Targets
+        The labels or targets of all the data.
+
+    Examples
+    --------
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits"), None, "auto", 100, 2000, 50)
+    >>> pool, test = pools.of(seed=0)
+    >>> len(pool), len(test), pools.outputs
+    (100, 50, 10)
+    """
+
+    source: Source
+    size: int
+    test: Dataset | None
+    test_size: int
+    standardise: bool
+    targets: Targets
+
+    @property
+    def outputs(self) -> int:
+        """Number of classes, or of targets."""
+        return self.targets.outputs
+
+    @property
+    def classification(self) -> bool:
+        """Whether the labels are classes."""
+        return self.targets.classes is not None
+
+    def rows(self, seed: int, in_order: bool = False) -> Array:
+        """The rows of the source that form the pool of one seed.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source instead of the order of the draw.
+
+        Returns
+        -------
+        array of int
+            For each place in the pool the row of the source.
+        """
+        first = 0 if self.test is not None else self.test_size
+        drawn = self._order(seed)[first : first + self.size]
+        return np.sort(drawn) if in_order else drawn
+
+    def _order(self, seed: int) -> Array:
+        """All rows in a random order; without a separate test set the first are tested on."""
+        return np.random.default_rng((seed, 0)).permutation(len(self.source.data))
+
+    def split(self, seed: int, in_order: bool = False, resample: bool = False) -> Split:
+        """The rows of one seed, not yet copied.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source instead of the order of the draw.
+        resample : bool
+            Whether the rows of a separate test set are drawn with replacement.
+
+        Returns
+        -------
+        Split
+            Pool and test rows; labels are codes, and scaling is fitted on the pool alone.
+        """
+        data = self.source.data.with_columns(y=self.targets.values)
+        pool = self.rows(seed, in_order)
+        scale = cache(lambda: scaling(data.x[pool], self.source.keep)) if self.standardise else None
+        tested = self._order(seed)[: self.test_size]
+        if self.test is not None:
+            rng = np.random.default_rng((seed, 1))
+            size = self.test_size
+            tested = rng.integers(len(self.test), size=size) if resample else np.arange(size)
+        test = Rows(data if self.test is None else self.test, tested, scale)
+        return Split(seed, Rows(data, pool, scale), test)
+
+    def of(self, seed: int, in_order: bool = False) -> tuple[Dataset, Dataset]:
+        """The pool and the test data of one seed.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the draw.
+        in_order : bool
+            Whether the pool keeps the order of the source instead of the order of the draw.
+
+        Returns
+        -------
+        pool, test : Dataset
+            They share no row; labels are codes 0 … C−1, and scaling is fitted on the pool alone.
+        """
+        split = self.split(seed, in_order)
+        return split.pool[:], split.test[:]
+
+    def sample(self, data: Dataset, device: torch.device) -> Sample:
+        """Rows as an evaluation model sees them.
+
+        Parameters
+        ----------
+        data : Dataset
+            Rows of a pool or of the test data.
+        device : torch.device
+            Device of the tensors.
+
+        Returns
+        -------
+        Sample
+            The same rows.
+        """
+        labels = labels_of(data, self.classification)
+        return as_sample(data.x, labels, data.weights, device, self.classification)
+
+
+def make_pools(
+    source: Source,
+    test: Source | None,
+    task: str,
+    pool: int | None,
+    most: int,
+    test_size: int | None,
+) -> Pools:
+    """Check the numbers asked for and make the pools of a source.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    test : Source, optional
+        A separate test set.
+    task : {"auto", "classification", "regression"}
+        How labels are read.
+    pool : int, optional
+        The number of points in a pool; by default all that are not tested on, at most ``most``.
+    most : int
+        See ``pool``.
+    test_size : int, optional
+        The number of test points; by default a quarter, or all of the separate test set.
+
+    Returns
+    -------
+    Pools
+        From which every seed draws its own.
+
+    Raises
+    ------
+    InputError
+        If the source has no labels or a single class, or a number is out of range.
+
+    Examples
+    --------
+    >>> from bicore.sources.opening import open_source
+    >>> make_pools(open_source("digits", limit=200), None, "auto", None, 2000, None).size
+    150
+    """
+    targets = read_labels(source, task)
+    rows = len(source.data)
+    own = None if test is None else code_labels(test.data, targets)
+    if test_size is None:
+        quarter = max(1, min(round(TEST_SHARE * rows), MOST_TESTED))
+        test_size = quarter if own is None else len(own)
+    bound = rows - 2 if own is None else len(own)
+    if not 1 <= test_size <= bound:
+        raise InputError(f"--test {test_size} must be between 1 and {bound}, the available rows.")
+    free = rows - test_size if own is None else rows
+    size = min(free, most) if pool is None else pool
+    if not 2 <= size <= free:
+        raise InputError(
+            f"--pool {size} must be between 2 and {free}, the rows left after {test_size} are held "
+            "out for the test."
+        )
+    return Pools(source, size, own, test_size, source.scale == "standard", targets)
+
+
+def read_labels(source: Source, task: str) -> Targets:
+    """The labels of a source, or InputError if a model could not be trained on them."""
+    if source.data.y is None:
+        raise InputError(f"{source.name} has no labels, which evaluation models need; give y.")
+    targets = read_targets(source.data.y, task)
+    if targets.classes is not None and len(targets.classes) < 2:
+        raise InputError(
+            f"{source.name} has a single class, {targets.classes[0]!r}; at least two are needed."
+        )
+    return targets
+
+
+def code_labels(test: Dataset, targets: Targets) -> Dataset:
+    """A test set with its labels read like those of the data."""
+    if test.y is None:
+        raise InputError("test has no labels; give a tuple (x, y), or a Dataset with both.")
+    values = read_targets(test.y, targets.task, targets.classes).values
+    check_shapes("targets", values, targets.values)
+    return test.with_columns(y=values)
+
+
+def check_shapes(what: str, test: Array, data: Array) -> None:
+    """InputError if the rows of a test set have another shape than the data."""
+    if test.shape[1:] != data.shape[1:]:
+        raise InputError(
+            f"test has {what} of shape {test.shape[1:]} per row, and the data have "
+            f"{data.shape[1:]}; give the same {what}."
+        )
+
+
+def labels_of(data: Dataset, classification: bool) -> Array:
+    """Codes (n,) or targets (n, outputs)."""
+    assert data.y is not None
+    return data.y.reshape(-1) if classification else data.y.reshape(len(data), -1)

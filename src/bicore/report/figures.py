@@ -1,0 +1,322 @@
+"""Figures: selected images or points, score curves, and rows of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore.coreset import Coreset
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.evaluate.equivalence import Equivalent, Worth
+from bicore.evaluate.statistics import Entry, Summary
+from bicore.files import replacing
+from bicore.report.projection import main_directions
+from bicore.sources.base import Source
+
+#: Limit of the images drawn; the first picks matter most.
+MOST_IMAGES = 100
+COLUMNS = 10
+#: Area of the mark of a point of mean weight, and the smallest relative weight that is visible.
+MARK = 40
+LEAST_WEIGHT = 1e-3
+STYLES = ("-", "--", "-.", ":")
+#: The number of colours in matplotlib's cycle.
+COLOURS = 10
+
+
+def new_figure() -> Any:
+    """Make an empty figure that needs no display.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With its own canvas.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> len(new_figure().axes)
+    0
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("pictures need matplotlib: pip install 'bicore[pictures]'.") from error
+    figure = Figure(layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: Path) -> None:
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120)
+
+
+def _band(
+    axis: Any, sizes: Sequence[int], means: Sequence[float], widths: Sequence[float], colour: str
+) -> None:
+    """A shaded band around a curve."""
+    middle, half = np.array(means), np.array(widths)
+    axis.fill_between(sizes, middle - half, middle + half, color=colour, alpha=0.15, linewidth=0)
+
+
+def draw(source: Source, coreset: Coreset, path: Path) -> None:
+    """Draw a selection: as images if the source has them, else as points in a plane.
+
+    Parameters
+    ----------
+    source : Source
+        The data.
+    coreset : Coreset
+        The selection.
+    path : Path
+        A PNG, PDF or SVG file, by its ending.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore import Dataset
+    >>> source = Source("a table", Dataset(np.random.default_rng(0).normal(size=(50, 3))))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw(source, Coreset(np.arange(5)), Path(folder) / "picks.png")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['picks.png']
+    """
+    figure = new_figure()
+    if source.images is not None:
+        _grid(figure, source.images, source.data.y, coreset)
+    else:
+        _plane(figure, source, coreset)
+    _save(figure, path)
+
+
+def _grid(figure: Any, images: Array, labels: Array | None, coreset: Coreset) -> None:
+    """The first picks as images, in order of selection."""
+    first = coreset.indices[:MOST_IMAGES]
+    lines = -(-len(first) // COLUMNS)
+    figure.set_size_inches(COLUMNS * 0.9, lines * 1.05 + 0.5)
+    axes = figure.subplots(lines, COLUMNS, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, row in zip(axes.flat, first, strict=False):  # the last line may be incomplete
+        image = np.clip(images[row], 0, 1)
+        colours = "gray_r" if image.ndim == 2 else None
+        axis.imshow(image, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+        axis.set_title("" if labels is None else str(labels[row]), fontsize=8, pad=2)
+    count = len(first)
+    words = f"the first {count} of {len(coreset)}" if count < len(coreset) else f"{count}"
+    total = coreset.provenance.rows or len(images)
+    figure.suptitle(f"{words} points chosen out of {total}, in order of selection", fontsize=10)
+
+
+def _plane(figure: Any, source: Source, coreset: Coreset) -> None:
+    """All points in the plane of their two main directions, the picks ringed."""
+    mean, directions, _ = main_directions(source.data.x)
+    x = source.data.x.reshape(len(source.data), -1)
+    flat = (x - mean) @ directions
+    codes = _colours(source.data.y, len(flat))
+    figure.set_size_inches(7, 5.5)
+    axis = figure.subplots()
+    axis.scatter(flat[:, 0], flat[:, 1], c=codes, cmap="tab10", s=8, alpha=0.35, linewidths=0)
+    picked = flat[coreset.indices]
+    # an area proportional to √weight keeps heavy points from covering their neighbours
+    size = MARK * np.sqrt(np.maximum(coreset.weights, LEAST_WEIGHT) / coreset.weights.mean())
+    colours = {"c": codes[coreset.indices], "cmap": "tab10", "vmin": 0, "vmax": max(codes.max(), 1)}
+    axis.scatter(picked[:, 0], picked[:, 1], s=size, edgecolors="black", linewidths=1.0, **colours)
+    axis.set(xlabel="first main direction", ylabel="second main direction")
+    words = f"{len(coreset)} points (ringed) chosen out of {len(flat)}; larger: more weight"
+    axis.set_title(words, fontsize=10)
+
+
+def _colours(labels: Array | None, count: int) -> Array:
+    """A number for each point by its label, or by its first target."""
+    if labels is None:
+        return np.zeros(count, int)
+    _, codes = np.unique(labels, return_inverse=True)
+    return np.asarray(codes.reshape(count, -1)[:, 0])
+
+
+def draw_curves(
+    summary: Summary,
+    methods: Sequence[str],
+    title: str,
+    score: str,
+    path: Path,
+    along: str = "points selected",
+) -> None:
+    """Draw scores against size, or along a stream, with bands of one standard error.
+
+    Parameters
+    ----------
+    summary : Summary
+        The entries to draw.
+    methods : sequence of str
+        The methods; the first has the thickest line.
+    title, score : str
+        Title of the figure, and of its vertical axis.
+    path : Path
+        A PNG, PDF or SVG file, by its ending.
+    along : str
+        Meaning of the sizes.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore.evaluate.records import Row
+    >>> from bicore.evaluate.statistics import summarise
+    >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
+    >>> summary = summarise(rows, ["uniform"], [5, 10])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_curves(summary, ["uniform"], "digits", "accuracy", Path(folder) / "curves.png")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['curves.png']
+    """
+    figure = new_figure()
+    figure.set_size_inches(9.5, 5.8)
+    axis = figure.subplots()
+    for number, method in enumerate(methods):
+        entries = [entry for entry in summary.entries if entry.method == method]
+        if entries:
+            _curve(axis, number, entries)
+    axis.set(xlabel=along, ylabel=score)
+    axis.set_title(title, fontsize=10)
+    axis.grid(alpha=0.25)
+    figure.legend(loc="outside right upper", fontsize=8)
+    _save(figure, path)
+
+
+def _curve(axis: Any, number: int, entries: list[Entry]) -> None:
+    """One method; the line style changes after ten colours."""
+    sizes, means = zip(*((entry.size, entry.mean) for entry in entries), strict=True)
+    style, colour = STYLES[number // COLOURS % len(STYLES)], f"C{number % COLOURS}"
+    width, label = 1.3 if number else 2.4, entries[0].method
+    axis.plot(sizes, means, style, c=colour, marker="o", markersize=3, linewidth=width, label=label)
+    _band(axis, sizes, means, np.nan_to_num([one.error for one in entries]).tolist(), colour)
+
+
+def draw_worth(worth: Worth, title: str, path: Path) -> None:
+    """Draw curves of random scores, and an arrow from the chosen rows to their equivalent.
+
+    Parameters
+    ----------
+    worth : Worth
+        The worth.
+    title : str
+        Title of the figure, before the sentence.
+    path : Path
+        A PNG, PDF or SVG file, by its ending.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> random = Equivalent("uniform", 50, 480, 410, 560, (50, 800), (0.8, 0.95), (0.02, 0.01))
+    >>> found = Worth(50, (random,), 0.93, 0.01, "accuracy", "ridge", 10, "on 10 splits", 30)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw_worth(found, "digits", Path(folder) / "worth.png")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['worth.png']
+    """
+    figure = new_figure()
+    figure.set_size_inches(7.5, 5.0)
+    axis = figure.subplots()
+    axis.set_xscale("log")
+    for number, baseline in enumerate(worth.baselines):
+        _baseline(axis, baseline, f"C{number}")
+    axis.plot([worth.size], [worth.score], "o", color="black", label="chosen rows")
+    first = worth.baselines[0]
+    if first.rows > 0 and not first.beyond:
+        start, end = ((rows, worth.score) for rows in (worth.size, first.rows))
+        axis.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": "C0"})
+    sizes = sorted({size for baseline in worth.baselines for size in baseline.sizes})
+    axis.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
+    axis.minorticks_off()
+    axis.set(xlabel="rows", ylabel=worth.metric)
+    axis.set_title(f"{title}\n{worth}", fontsize=9)
+    axis.grid(alpha=0.25)
+    axis.legend(loc="lower right", fontsize=8)
+    _save(figure, path)
+
+
+def _baseline(axis: Any, found: Equivalent, colour: str) -> None:
+    """Means over seeds in a band of one standard deviation, and the interval."""
+    label = f"{found.baseline} rows"
+    axis.plot(found.sizes, found.means, "-o", markersize=3, color=colour, label=label)
+    _band(axis, found.sizes, found.means, found.spreads, colour)
+    ends = (max(found.low, found.sizes[0]), min(found.high, found.sizes[-1]))
+    if ends[0] < ends[1] and math.isfinite(found.low):
+        axis.axvspan(*ends, color=colour, alpha=0.08, linewidth=0)
+
+
+def draw_rows(rows: Mapping[str, tuple[Array, Array]], path: Path, columns: int = 30) -> None:
+    """Draw rows of images, by label and evenly spaced.
+
+    Parameters
+    ----------
+    rows : mapping
+        For each name images (n, height, width) in 0 … 1, and their labels.
+    path : Path
+        A PNG, PDF or SVG file, by its ending.
+    columns : int
+        Limit of the images per row.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, or matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> images = np.zeros((6, 8, 8))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = {"the stream": (images, np.array([0, 0, 0, 1, 1, 2]))}
+    ...     draw_rows(kept, Path(folder) / "rows.png")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['rows.png']
+    """
+    if not rows:
+        raise InputError("rows is empty; give at least one name with images and labels.")
+    figure = new_figure()
+    figure.set_size_inches(0.42 * columns + 1.2, 0.8 * len(rows) + 0.2)
+    axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+    for axis, (name, (images, labels)) in zip(axes, rows.items(), strict=True):
+        chosen = np.argsort(labels, kind="stable")[_spaced(len(labels), columns)]
+        framed = [np.pad(np.clip(image, 0, 1), 1) for image in images[chosen]]
+        axis.imshow(
+            np.concatenate(framed, axis=1), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest"
+        )
+        axis.set_axis_off()
+        counts = zip(*np.unique(labels, return_counts=True), strict=True)
+        by_label = ", ".join(f"{label}: {count}" for label, count in counts)
+        axis.set_title(f"{name} ({len(labels)}): {by_label}", fontsize=8, loc="left", pad=3)
+    _save(figure, path)
+
+
+def _spaced(count: int, most: int) -> Array:
+    """At most ``most`` of the numbers 0 … count − 1, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))

@@ -1,0 +1,268 @@
+"""The page of a comparison: the best method at each size, and the picks of the first seed.
+
+All of it comes from the records: nothing is selected or trained again. Rows of older files, and
+those of streams, have no picks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore._version import __version__
+from bicore.data import Array
+from bicore.evaluate.comparison import BaseComparison
+from bicore.evaluate.findings import Findings
+from bicore.evaluate.records import Row
+from bicore.evaluate.statistics import Entry, finite
+from bicore.report.document import write_document
+from bicore.report.evaluation import class_scores
+from bicore.report.row_display import View, groups_of, shown_as
+
+#: The random baseline of the other methods.
+RANDOM = "uniform"
+#: Limits of the picks per selection, and of the rows of all selections, shown one by one: images of
+#: so many rows take a few megabytes.
+MOST_CARDS, MOST_ROWS = 500, 2000
+
+#: Rows with picks of the first seed, by method and size.
+Selections = dict[tuple[str, int], Row]
+
+
+def comparison_page(
+    run: BaseComparison[Any],
+    findings: Sequence[Findings],
+    path: str | os.PathLike[str],
+    *,
+    command: str = "",
+    along: str = "rows selected",
+) -> Path:
+    """Write a comparison as one HTML file that needs no network.
+
+    It begins with the best method and its worth. A slider over the size and a choice of the method
+    control the scores, the picks of the first seed, their balance, a map of its pool, and scores by
+    class. It ends with how to repeat the comparison. Streams have no picks.
+
+    Parameters
+    ----------
+    run : Comparison or StreamComparison
+        A comparison, complete or not.
+    findings : sequence of Findings
+        Results by evaluation model; see :func:`bicore.evaluate.findings.findings_of`.
+    path : path
+        The file.
+    command : str
+        The command that repeats the comparison.
+    along : str
+        Meaning of the sizes.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bicore import Runtime
+    >>> from bicore.evaluate.comparison import Comparison, Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
+    >>> from bicore.evaluate.findings import findings_of
+    >>> from bicore.evaluate.metrics import measure_by
+    >>> from bicore.selectors import Uniform
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
+    >>> grid = Grid({"uniform": Uniform()}, sizes=[10, 20], seeds=range(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     records = Records(Path(folder) / "rows.jsonl", {})
+    ...     run = Comparison(pools, grid, RidgeJudge(), records, Runtime(device="cpu"))
+    ...     run.run()
+    ...     found = findings_of(run, measure_by(None, classification=True))
+    ...     comparison_page(run, found, Path(folder) / "page.html").name
+    'page.html'
+    """
+    pools, known = run.pools, _known_selections(run)
+    facts: dict[str, Any] = {
+        "name": pools.source.name,
+        "version": __version__,
+        "along": along,
+        "random": RANDOM,
+        "sizes": [int(size) for size in run.grid.sizes],
+        "start": _start(findings[0], run.grid.sizes),
+        "methods": list(run.grid.methods),
+        "judges": [_results(run, one) for one in findings],
+        "parameters": _parameters(run),
+        "notes": [*pools.source.notes, *(one.note for one in findings if one.note)],
+        "unknown": _unknown(run, known),
+        "failed": [[name, why] for name, why in run.failed.items()],
+        "command": command,
+    }
+    if known:
+        facts |= _picks(run, known)
+    return write_document("comparison", facts, path)
+
+
+def _headline(found: Findings, size: int) -> str:
+    """The best method of one size and its worth, or that random is enough."""
+    best, random = _best(found, size), found.summary.of(RANDOM, size)
+    if best is None:
+        return "Nothing to compare yet"
+    if random is not None and (random.best or random.tied):
+        return "Random is enough here"
+    worth = found.worth.get((best.method, size))
+    if worth is None:
+        return f"{best.method} is best: {found.measure.title} {best.mean:.3f}"
+    # beyond the sizes compared nothing more is known
+    equal = f"more than {worth.sizes[-1]} random ones" if worth.beyond else str(worth)
+    return f"{size} rows by {best.method} are worth {equal}"
+
+
+def _start(found: Findings, sizes: Sequence[int]) -> int:
+    """The place of the size shown first: the largest one whose worth is a number."""
+    best = [_best(found, size) for size in sizes]
+    worths = [one and found.worth.get((one.method, one.size)) for one in best]
+    known = [place for place, one in enumerate(worths) if one and not one.beyond]
+    return known[-1] if known else len(sizes) - 1
+
+
+def _best(found: Findings, size: int) -> Entry | None:
+    return next((one for one in found.summary.entries if one.size == size and one.best), None)
+
+
+def _results(run: BaseComparison[Any], found: Findings) -> dict[str, Any]:
+    """The numbers of one evaluation model."""
+    key, detectable = found.measure.key, found.summary.detectable
+    references = {"all data": found.whole.get(key), "majority": found.majority.get(key)}
+    worths = {cell: one.short() for cell, one in found.worth.items()}
+    return {
+        "judge": found.judge.title(run.pools.classification),
+        "measure": found.measure.title,
+        "larger": found.measure.larger,
+        "headlines": [_headline(found, size) for size in run.grid.sizes],
+        "entries": [
+            {**one.as_json(), "worth": worths.get((one.method, one.size))}
+            for one in found.summary.entries
+        ],
+        "references": [
+            {"name": name, "mean": one.mean} for name, one in references.items() if one is not None
+        ],
+        "classes": [
+            [_class_scores(run, found.judge.name, method, size) for size in run.grid.sizes]
+            for method in run.grid.methods
+        ],
+        "detectable": [finite(detectable.get(size, math.nan)) for size in run.grid.sizes],
+    }
+
+
+def _class_scores(
+    run: BaseComparison[Any], judge: str, method: str, size: int
+) -> list[dict[str, Any]]:
+    """Scores by class next to random rows, over the seeds that both have; empty if unknown."""
+    pairs = []
+    for seed in run.grid.seeds:
+        rows = [run.records.rows.get((name, size, seed)) for name in (method, RANDOM)]
+        recalls = [[] if row is None else row.classes.get(judge, []) for row in rows]
+        if all(len(own) == run.pools.outputs for own in recalls):
+            pairs.append(recalls)
+    if method == RANDOM or not pairs:
+        return []
+    ours, theirs = np.array(pairs, dtype=np.float64).transpose(1, 0, 2)  # None becomes nan
+    return [one.as_json() for one in class_scores(ours, theirs)]
+
+
+def _unknown(run: BaseComparison[Any], known: Selections) -> str:
+    """The methods whose picks are unknown, and how to get them; empty if there are none."""
+    seed = run.grid.seeds[0]
+    evaluated = {row.method for row in run.records.rows.values() if row.seed == seed}
+    missing = [name for name in run.grid.methods if name in evaluated - {one for one, _ in known}]
+    if not missing or not run.keeps_picks:
+        return ""
+    return (
+        f"The picks of {', '.join(missing)} are not shown: {run.records.path.name} does not hold "
+        "them. Remove that file and run the same command again to record them."
+    )
+
+
+def _parameters(run: BaseComparison[Any]) -> list[list[str]]:
+    pools = run.pools
+    values = {
+        "rows of the data": len(pools.source.data),
+        "pool of each seed": pools.size,
+        "tested on": pools.test_size,
+        "test rows": "the source's own" if pools.test is not None else "held out for each seed",
+        "seeds": len(run.grid.seeds),
+        "task": pools.targets.task,
+        "records": run.records.path.name,
+        "bicore": __version__,
+    }
+    return [[name, str(value)] for name, value in values.items()]
+
+
+def _known_selections(run: BaseComparison[Any]) -> Selections:
+    """The recorded selections of the first seed."""
+    seed = run.grid.seeds[0]
+    pool = run.pools.rows(seed)
+    rows = [row for row in run.rows() if row.seed == seed and row.picks]
+    # rows written by hand may name any picks
+    return {(row.method, row.size): row for row in rows if np.isin(row.picks, pool).all()}
+
+
+def _picks(run: BaseComparison[Any], known: Selections) -> dict[str, Any]:
+    """The picks, the groups of the pool, its map, and how rows are shown."""
+    pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
+    numbers = pools.rows(seed)
+    view = _view(run, numbers, seed)
+    order = np.argsort(numbers)
+    picked = np.unique([pick for row in known.values() for pick in row.picks])
+    rows = order[np.searchsorted(numbers[order], picked)]
+    plane, places = view.map(rows)
+    depth = _depth([row.picks for row in known.values()])
+    cards = {pick for row in known.values() for pick in row.picks[:depth]}
+    picks = {
+        **view.of(rows),
+        "places": places,
+        "cards": [view.card(row) if view.number(row) in cards else None for row in rows],
+        "depth": depth,
+        "seed": seed,
+        "pool": len(numbers),
+        "of": len(pools.source.data),
+        "selections": [
+            [_selection(known.get((method, size)), picked) for size in grid.sizes]
+            for method in grid.methods
+        ],
+    }
+    return {**view.as_json(), "plane": plane, "picks": picks}
+
+
+def _view(run: BaseComparison[Any], numbers: Array, seed: int) -> View:
+    """The pool of a seed as the methods saw it."""
+    pools, source = run.pools, run.pools.source
+    targets = replace(pools.targets, values=pools.targets.values[numbers])
+    columns = None if source.table is None else source.table.cells()
+    shown = shown_as(source.data.x, source.images, columns)
+    return View(pools.of(seed)[0], groups_of(targets, len(numbers)), shown, numbers)
+
+
+def _selection(row: Row | None, picked: Array) -> dict[str, Any] | None:
+    """The places of a selection's picks among all picks."""
+    if row is None:
+        return None
+    return {"at": np.searchsorted(picked, row.picks).tolist(), "weights": row.weights or None}
+
+
+def _depth(selections: Sequence[Sequence[int]]) -> int:
+    """How many of the first picks of every selection are shown one by one."""
+    seen: set[int] = set()
+    for depth in range(MOST_CARDS):
+        seen |= {picks[depth] for picks in selections if depth < len(picks)}
+        if len(seen) > MOST_ROWS:
+            return depth
+    return MOST_CARDS

@@ -1,0 +1,195 @@
+"""The page of a selection: its worth, the picks, and the data around them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bicore._version import __version__
+from bicore.coreset import Coreset
+from bicore.data import Array, Dataset, Targets, Task, read_targets
+from bicore.errors import InputError
+from bicore.evaluate.equivalence import Verdict, Worth
+from bicore.evaluate.statistics import finite
+from bicore.evaluate.worth import Appraisal
+from bicore.report.document import write_document
+from bicore.report.evaluation import Judged, judged
+from bicore.report.row_display import View, groups_of, shown_as
+from bicore.report.suspect_labels import doubts_of
+
+#: Limits of the picks, and of the suspect labels, that are shown one by one.
+MOST_CARDS, MOST_DOUBTS = 500, 24
+#: Headlines of verdicts; a worth above random is given in numbers.
+PLAIN = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
+
+
+def page(
+    data: Dataset,
+    coreset: Coreset,
+    path: str | os.PathLike[str],
+    *,
+    appraisal: Appraisal | None = None,
+    name: str = "data",
+    images: Array | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    command: str = "",
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write a selection as one HTML file that needs no network.
+
+    It begins with the worth of the rows, if an appraisal is given. It shows the picks in order
+    under a slider over the size, the balance of classes, a map of the data, the gain of each pick,
+    scores by class, suspect labels, and how to repeat the selection.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data selected from.
+    coreset : Coreset
+        The selection.
+    path : path
+        The file.
+    appraisal : Appraisal, optional
+        An appraisal of the same coreset. The evaluation model is trained as often as for
+        :func:`bicore.worth`, and a few times more on the first picks.
+    name : str
+        The name of the data on the page.
+    images : array (n, height, width[, 3]), optional
+        Images of the rows, in 0 … 1.
+    columns : mapping of name to sequence, optional
+        Columns of the rows, a cell for each row.
+    command : str
+        The command that repeats the selection.
+    notes : sequence of str
+        Sentences for the list of parameters.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If the coreset is empty, or belongs to other data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from bicore import select
+    >>> rng = np.random.default_rng(0)
+    >>> data = Dataset(rng.normal(size=(60, 2)), rng.integers(2, size=60))
+    >>> picks = select(data, size=5, kernel="rbf")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page(data, picks, folder + "/page.html", name="noise").name
+    'page.html'
+    """
+    _check(data, coreset)
+    known = coreset.provenance
+    targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
+    groups = groups_of(targets, len(data))
+    shown = shown_as(data.x, images, columns)
+    view = View(data, groups, shown)
+    plane, places = view.map(coreset.indices)
+    found = None if appraisal is None else judged(appraisal)
+    facts = {
+        "name": name,
+        "version": __version__,
+        "rows": len(data),
+        "answer": None if found is None else answer(found.worth),
+        "curve": None if found is None else _curve(found),
+        "classes": [] if found is None else [one.as_json() for one in found.by_class],
+        **view.as_json(),
+        "plane": plane,
+        "picks": _picks(view, coreset, places),
+        "doubts": _doubts(view, targets),
+        "parameters": _parameters(coreset),
+        "notes": [*notes, *known.notes],
+        "command": command,
+    }
+    return write_document("selection", facts, path)
+
+
+def answer(worth: Worth) -> dict[str, Any]:
+    """The headline, and the sentences below it."""
+    sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
+    headline = PLAIN.get(worth.verdict, sentence)
+    evenly = ", drawn evenly from the classes" if worth.only_balanced_is_enough else ""
+    return {
+        **worth.as_dict(),
+        "headline": headline + evenly,
+        "sentence": sentence,
+        "how": worth.how(),
+        "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
+    }
+
+
+def _check(data: Dataset, coreset: Coreset) -> None:
+    if not len(coreset):
+        raise InputError("coreset is empty; give one with at least one point.")
+    if coreset.indices.max() >= len(data):
+        raise InputError(
+            f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
+            "it was made from."
+        )
+
+
+def _picks(view: View, coreset: Coreset, places: list[list[int]]) -> dict[str, Any]:
+    """Columns of all picks in order, and the first ones as they are shown."""
+    rows = coreset.indices
+    return {
+        **view.of(rows),
+        "places": places,
+        "cards": [view.card(row) for row in rows[:MOST_CARDS].tolist()],
+        "weights": None if coreset.binary else coreset.weights.tolist(),
+        "gains": [finite(value) for value in coreset.gains.tolist()],
+        "objectives": [finite(value) for value in coreset.objectives.tolist()],
+        "empty": coreset.provenance.empty_objective,
+    }
+
+
+def _doubts(view: View, targets: Targets | None) -> dict[str, Any] | None:
+    """Suspect labels as they are shown; None without labels, or with a single class."""
+    if targets is None or (targets.classes is not None and len(targets.classes) < 2):
+        return None
+    facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
+    for one in facts["first"]:
+        one |= {"label": view.label(one["row"]), "shown": view.card(one["row"])}
+    return facts
+
+
+def _curve(found: Judged) -> dict[str, Any]:
+    """Scores of the first picks and of the whole selection."""
+    worth = found.worth
+    return {
+        "metric": worth.metric,
+        "prefixes": [one.as_json() for one in found.prefixes],
+        "whole": {"size": worth.size, "score": worth.score, "spread": worth.spread},
+    }
+
+
+def _parameters(coreset: Coreset) -> list[list[str]]:
+    """Names and values, in words."""
+    known = coreset.provenance
+    regulariser = None
+    if known.inner_reg is not None:
+        form = " a point" if known.per_point else ""
+        regulariser = f"{known.inner_reg:.4g}{form}{' (automatic)' if known.automatic else ''}"
+    values = {
+        "method": known.method,
+        "task": known.task,
+        "kernel": known.kernel,
+        "loss": known.loss,
+        "regulariser": regulariser,
+        "weights": "1 each" if coreset.binary else "learnt",
+        "objective": None if coreset.objective is None else f"{coreset.objective:.6g}",
+        "seed": known.seed,
+        "seconds": f"{known.seconds:.2f}",
+        "status": coreset.message or coreset.status.value,
+        "fingerprint of the data": known.fingerprint,
+        "bicore": __version__,
+    }
+    return [[name, str(value)] for name, value in values.items() if value not in (None, "")]
