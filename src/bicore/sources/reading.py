@@ -1,10 +1,12 @@
-"""How a source is read: what is said beside its name, and how much memory it may take."""
+"""How a source is read: options next to its name, and how much memory it may take."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -16,6 +18,8 @@ from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
 NUMBER = 8
 #: A matrix of features and the scaled one beside it.
 COPIES = 2
+#: Columns that a message names.
+MOST_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,11 @@ class Reading:
     drop_missing_target : bool
         Rows without a target are left out.
     decimal : "comma" or "point", optional
-        How fractions are written where a table does not tell.
+        Decimal separator, if a table does not show it.
+    missing : str, optional
+        Further words for a missing value, separated by commas.
+    encoding : str, optional
+        Encoding of a text file, if it is not detected.
     """
 
     target: str | None = None
@@ -76,12 +84,19 @@ class Reading:
     drop: str | None = None
     drop_missing_target: bool = False
     decimal: str | None = None
+    missing: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise InputError(f"limit={self.limit} is below 1; give a number of rows.")
         if self.decimal not in (None, "comma", "point"):
             raise unknown_name("decimal", self.decimal, ("comma", "point"))
+
+    @property
+    def missing_words(self) -> tuple[str, ...]:
+        """Further words for a missing value."""
+        return () if self.missing is None else tuple(_split(self.missing))
 
     def whole(self) -> Reading:
         """The same for all rows."""
@@ -98,6 +113,8 @@ class Reading:
             "drop": self.drop,
             "drop-missing-target": "" if self.drop_missing_target else None,
             "decimal": self.decimal,
+            "missing": self.missing,
+            "encoding": self.encoding,
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -114,19 +131,19 @@ class Roles:
     dropped: tuple[str, ...]
 
 
-def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
-    """What columns are for, once all that are named are there."""
+def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool = True) -> Roles:
+    """Give each column its role; every named column must exist."""
     targets = listed("target", reading.target, names)
     dropped = listed("drop", reading.drop, names)
     wanted = listed("features", reading.features, names)
     if reading.weight is not None and reading.weight not in names:
-        raise unknown_name("data-weights", reading.weight, names)
+        raise unknown_column("data-weights", reading.weight, names)
     if reading.weight in targets:
         raise InputError(
             f"--data-weights {reading.weight} is the target column itself; name another column."
         )
-    if not targets:
-        raise InputError(f"a table needs --target COLUMN; {where} holds {', '.join(names)}.")
+    if needs_target and not targets:
+        raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
     _refuse_double(where, names)
     for option, other in (("drop", dropped), ("features", wanted)):
         both = next((name for name in other if name in targets), None)
@@ -140,16 +157,51 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
 
 
 def listed(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
-    """Columns as people write them: one, or several with commas between (quoted as in CSV)."""
+    """Columns named by an option: one, or several separated by commas (quoted as in CSV)."""
     if text is None:
         return ()
     if text in names:
         return (text,)
-    found = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    found = _split(text)
     for name in found:
         if name not in names:
-            raise unknown_name(option, text if len(found) == 1 else name, names)
+            raise unknown_column(option, text if len(found) == 1 else name, names)
     return tuple(dict.fromkeys(found))
+
+
+def _split(text: str) -> list[str]:
+    return [one.strip() for one in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def name_list(names: Sequence[str]) -> str:
+    """Ten names of columns, and how many there are in all."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown}, … ({len(names)} columns)"
+
+
+def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
+    """The error for a column that a table does not have; it suggests the nearest name."""
+    close = difflib.get_close_matches(value, names, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(f"{option}={value!r} is not known; the columns are {name_list(names)}.{hint}")
+
+
+def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
+    """Batches of pyarrow until there are enough rows; memory is counted as they come.
+
+    Offsets and letters of a damaged file may be anything, so each batch is validated first.
+    """
+    held = rows = 0
+    for batch in batches:
+        batch.validate(full=True)
+        part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
+        held += batch.nbytes
+        rows += len(part)
+        reading.allowance.need(held, f"the cells of the first {rows} rows")
+        if len(part):
+            yield part
+        if rows == reading.limit:
+            return
 
 
 def _refuse_double(where: str, names: Iterable[str]) -> None:
