@@ -294,8 +294,11 @@ def read_times(column: Any, form: str | None) -> Array | None:
 
 def infer_times(column: Any) -> tuple[Array, times.Sort, str | None] | None:
     """Cells as times, what they are and the form of text; None if they are no times."""
-    form = times.find_form(column) if kind_of(column) == "text" else None
-    found = read_times(column, form)
+    form = None
+    if kind_of(column) == "text":
+        found, form = times.infer_times(column) or (None, None)
+    else:
+        found = read_times(column, None)
     if found is None:
         return None
     clock = kind_of(column) == "times" or form == "clock"

@@ -48,12 +48,13 @@ CYCLES = {
 }
 
 
-def find_form(text: Any) -> str | None:
-    """The form in which all text is a date or time; None if there is none, or more than one."""
+def infer_times(text: Any) -> tuple[Array, str] | None:
+    """Text as times, and the form it is in; None if there is no such form, or more than one."""
     some = sample(text)
     forms = [form for form in _FORMS if len(some) and parse_times(some, form) is not None]
-    forms = [form for form in forms if parse_times(text, form) is not None]
-    return forms[0] if len(forms) == 1 else None
+    parsed = {form: parse_times(text, form) for form in forms}
+    found = [(times, form) for form, times in parsed.items() if times is not None]
+    return found[0] if len(found) == 1 else None
 
 
 def parse_times(text: Any, form: str) -> Array | None:
