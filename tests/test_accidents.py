@@ -185,6 +185,74 @@ def test_a_file_beside_is_new_whatever_lies_in_wait(tmp_path, monkeypatch):
     assert precious.read_bytes() == b"precious"
 
 
+def test_m8_a_file_that_another_process_wrote_meanwhile_is_kept(command, folder, monkeypatch):
+    from bicore.cli import selecting
+
+    keep = selecting._keep
+    out = folder / "picks.npz"
+
+    def keep_second(source, coreset, path):
+        out.write_bytes(b"first")
+        keep(source, coreset, path)
+
+    monkeypatch.setattr(selecting, "_keep", keep_second)
+    assert command(*SELECT, "--out", out).returncode == 1
+    assert out.read_bytes() == b"first"
+    assert len(Coreset.load(folder / "bicore-selection.npz")) == 5
+    assert command(*SELECT, "--out", out, "--force").returncode == 0
+    assert len(Coreset.load(out)) == 5
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_m8_a_new_file_takes_no_name_that_exists(tmp_path, monkeypatch, links):
+    from bicore.files import replacing
+
+    def refuse(*paths):
+        raise PermissionError(1, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    out = tmp_path / "a.txt"
+    with replacing(out, overwrite=False) as beside:
+        beside.write_text("first")
+    with pytest.raises(FileExistsError) as raised, replacing(out, overwrite=False) as beside:
+        beside.write_text("second")
+    assert raised.value.filename == str(out)
+    assert out.read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_l2_force_keeps_the_mode_of_a_file(command, folder):
+    commands = {"picks.npz": SELECT, "K.npy": ["kernel", "data.npz", "--kernel", "rbf"]}
+    for name, words in commands.items():
+        out = folder / name
+        for mode in (0o600, 0o444, 0o664):
+            out.write_bytes(b"old")
+            out.chmod(mode)
+            assert command(*words, "--out", out, "--force").returncode == 0
+            assert out.read_bytes() != b"old"
+            assert out.stat().st_mode & 0o777 == mode
+            out.unlink()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "0"),
+        ({"ONEDNN_JIT_PROFILE": "1"}, "1"),
+        ({"DNNL_JIT_PROFILE": "2"}, None),
+    ],
+)
+def test_m12_torch_leaves_no_map_for_profilers_unless_asked_to(given, expected):
+    code = "import bicore, os, json; print(json.dumps(os.environ.get('ONEDNN_JIT_PROFILE')))"
+    plain = {name: value for name, value in PLACE.items() if "JIT_PROFILE" not in name}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={**plain, **given}, capture_output=True, check=True
+    )
+    assert json.loads(result.stdout) == expected
+
+
 # ---- 3: a finished selection is never lost
 
 

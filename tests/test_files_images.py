@@ -1,5 +1,6 @@
 """Folders of images as cameras, archives and enemies leave them, through the command."""
 
+import json
 import os
 import struct
 import zlib
@@ -99,3 +100,12 @@ def test_8_other_files_called_images_start_no_other_program(command, folder):
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n%%EndComments\n"
     )
     refused(command(*WORDS), "0.png cannot be decoded as an image (cannot identify")
+
+
+def test_m7_a_fifo_and_a_device_in_an_image_folder_are_skipped(command, folder):
+    os.mkfifo(folder / "a" / "pipe.png")
+    (folder / "b" / "zeros.png").symlink_to("/dev/zero")
+    os.mkfifo(folder / "outside.png")
+    result = command(*WORDS)
+    told(result, "2 entries named like images")
+    assert json.loads(result.stdout)["n"] == 4

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import pickle
 import tracemalloc
+import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pyarrow
@@ -498,6 +500,50 @@ def test_npz_shards_that_are_wrong(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match=r"part-1\.npz is not a readable \.npz"):
         NpzShards(tmp_path)
+
+
+def header_of(text):
+    """An .npy file of 24 bytes with this header."""
+    line = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + bytes(24)
+
+
+HEADERS = {
+    "open bracket": "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 1",
+    "open text": "{'descr': '<f8', 'fortran_order': False, 'shape': '''(3, 1)}",
+    "unknown type": "{'descr': '<q9', 'fortran_order': False, 'shape': (3, 1)}",
+    "nested type": "{'descr': [('a',)], 'fortran_order': False, 'shape': (3, 1)}",
+    "deep": "{'descr': " + "[" * 90,
+    "wrong keys": "{3: 1}",
+    "huge shape": "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 1000000000)}",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_m1_damaged_headers_give_one_line(tmp_path, header):
+    (tmp_path / "x.npy").write_bytes(header_of(header))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header_of(header))
+    for name, kind in (("x.npy", NpyShards), ("x.npz", NpzShards)):
+        with pytest.raises(InputError) as raised:
+            kind(tmp_path / name)
+        assert len(str(raised.value).splitlines()) == 1
+
+
+def test_m1_damaged_bytes_give_an_input_error(tmp_path):
+    """Each byte of the three formats in turn, as far as their headers go."""
+    np.save(tmp_path / "x.npy", X)
+    np.savez_compressed(tmp_path / "x.npz", x=X)
+    write(tmp_path / "x.parquet", pyarrow.table({"embedding": list(X)}))
+    for name, kind in (("x.npy", NpyShards), ("x.npz", NpzShards), ("x.parquet", ParquetShards)):
+        content = (tmp_path / name).read_bytes()
+        for place in [*range(140), *range(-140, 0)]:
+            spoilt = bytearray(content)
+            spoilt[place] ^= 0x55
+            (tmp_path / name).write_bytes(spoilt)
+            with suppress(InputError):  # some bytes are values or padding
+                source = kind(tmp_path / name)
+                [source.read(part) for part in source.parts]
 
 
 def test_a_damaged_member_is_found_when_it_is_read(tmp_path):

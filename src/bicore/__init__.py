@@ -5,6 +5,7 @@ Pick the few points of a data set which train a model almost as well as all of i
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from bicore.runtime import Context, Runtime
     from bicore.selectors.base import Selector
     from bicore.selectors.bilevel import BilevelSelector
+
+# oneDNN, which torch loads, can leave a perf-PID.map for profilers in the temporary folder.
+if "DNNL_JIT_PROFILE" not in os.environ:  # its earlier name
+    os.environ.setdefault("ONEDNN_JIT_PROFILE", "0")
 
 __all__ = [
     "RBF",

@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bicore.errors import InputError
@@ -24,22 +24,54 @@ TRIES = 100
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path beside ``path`` to write to: a new file of a name that nobody can lie in wait for.
+def replacing(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
+    """Yield a new file next to ``path`` to write to, and rename it if the block succeeds.
 
-    It is synced and renamed when the block ends well, and removed when it does not.
+    Nobody can guess its name. Without ``overwrite`` a file that exists by then is an error.
     """
     target = Path(path)
     name = f".{target.stem[:MOST_STEM]}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}"
     beside = target.with_name(name)
-    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    mode = _mode_of(target)
+    mode = 0o666 if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
+    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     try:
         yield beside
         with open(beside, "rb") as written:
             os.fsync(written.fileno())
-        os.replace(beside, target)
+        if overwrite:
+            replace_keeping_mode(beside, target)
+        else:
+            _name_new(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def replace_keeping_mode(finished: Path, target: Path) -> None:
+    """Rename a finished file to ``target``; the mode of a file that it replaces is kept."""
+    mode = _mode_of(target)
+    if mode is not None:
+        finished.chmod(mode)
+    os.replace(finished, target)
+
+
+def _mode_of(path: Path) -> int | None:
+    """The permissions of a regular file; None for links and if there is no file."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(path).st_mode
+        return found & 0o777 if stat.S_ISREG(found) else None
+    return None
+
+
+def _name_new(finished: Path, target: Path) -> None:
+    """Give a finished file the name ``target``, which nobody else may have taken meanwhile."""
+    try:
+        os.link(finished, target)
+    except FileExistsError as error:
+        raise FileExistsError(error.errno, error.strerror, str(target)) from None
+    except OSError:  # the file system has no hard links: take the name first
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(finished, target)
 
 
 def open_own(path: Path) -> int:

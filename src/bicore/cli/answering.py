@@ -18,6 +18,7 @@ from bicore.cli.options import check_output
 from bicore.cli.telling import say, tell
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.errors import InputError
+from bicore.files import replacing
 from bicore.sources.base import Source
 
 #: How many rows a report lists.
@@ -33,12 +34,14 @@ class Outputs:
     as_json: bool
     quiet: bool
     report: Path | None = None
+    #: Whether existing files are overwritten.
+    force: bool = False
 
-    def check(self, force: bool) -> None:
+    def check(self) -> None:
         """Before any work: files can be written, and nothing would be lost."""
-        check_output(self.out, force, (".npz", ".csv", ".parquet"), "--out")
-        check_output(self.picture, force, (".png", ".pdf", ".svg"), "--picture")
-        check_output(self.report, force, (".html", ".htm"), "--report")
+        check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
+        check_output(self.picture, self.force, (".png", ".pdf", ".svg"), "--picture")
+        check_output(self.report, self.force, (".html", ".htm"), "--report")
 
     def check_rows(self, source: Source) -> None:
         """Rows of a table can be written only where there is one."""
@@ -68,6 +71,8 @@ class Written:
     """Files of an answer that stand, and what became of the others: points are never lost."""
 
     coreset: Coreset
+    #: Whether existing files are overwritten, also those that another process has just written.
+    force: bool
     paths: list[Path] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     #: Whether a file holds the points.
@@ -78,7 +83,8 @@ class Written:
         if path is None:
             return
         try:
-            how(path)
+            with replacing(path, overwrite=self.force) as beside:
+                how(beside)
         except (Exception, KeyboardInterrupt) as error:  # hours may stand behind these points
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             place = f" The points are printed, and {self._rescue()}." if holds else ""
@@ -103,7 +109,9 @@ class Written:
         """Keep the points in the first place that takes them; where they are, in words."""
         for folder in (Path(), Path(tempfile.gettempdir()), Path.home()):
             with suppress(Exception):
-                kept = self.coreset.save(free_name(folder / RESCUE))
+                kept = free_name(folder / RESCUE)
+                with replacing(kept, overwrite=False) as beside:
+                    self.coreset.save(beside)
                 self.held = True
                 return f"are kept in {kept}"
         return "could not be kept in any file"

@@ -25,7 +25,7 @@ import torch
 
 from bicore.cli.telling import tell
 from bicore.data import Array, as_tensor
-from bicore.files import hold, open_own, replacing, sync_folder
+from bicore.files import hold, open_own, replace_keeping_mode, replacing, sync_folder
 from bicore.kernels.base import Kernel
 from bicore.runtime import Clock, Runtime, Step, human_bytes, wide
 
@@ -74,7 +74,7 @@ def compute(
         for top in matrix.starts():
             for left in matrix.starts(top + ROWS):
                 matrix.write(left, top, matrix.read(top, left).T)
-    os.replace(part_of(out), out)
+    replace_keeping_mode(part_of(out), out)
     sync_folder(out.parent)
     note.place.unlink(missing_ok=True)
     return clock.seconds

@@ -216,8 +216,8 @@ def select(
     ours.check_options(method, given)
     judging = worth_wanted(worth, report, initial)
     ours.check_worth(judging, judge, initial)
-    outputs = Outputs(out, picture, as_json, quiet, report)
-    outputs.check(force)
+    outputs = Outputs(out, picture, as_json, quiet, report, force)
+    outputs.check()
     count = read_size(size)
     if tolerance is not None and count != "auto":
         raise InputError(

@@ -201,7 +201,7 @@ class InParts:
         coreset = coreset.annotated({"notes": notes})
         again = (*notes, f"To make it again: {command()}")
         story = coreset.annotated({"notes": again}, source=source.name)
-        written = Written(story)
+        written = Written(story, self.outputs.force)
         written.write(kept, story.save, holds=True)
         with written.or_rescued():
             if self.outputs.as_json:

@@ -264,7 +264,7 @@ def finish(
     if kept is None and stopped:
         kept = free_name(Path("bicore-partial.npz"))
     story = _with_story(source, coreset, notes)
-    written = Written(story)
+    written = Written(story, outputs.force)
     written.write(kept, lambda path: _keep(source, story, path), holds=True)
     written.write(outputs.picture, lambda path: draw(source, coreset, path))
     with written.or_rescued():

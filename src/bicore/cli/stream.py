@@ -192,7 +192,7 @@ def stream(
         run.recognise(fresh, append)
         ours.tell_of_damage(run)
         stopped = run.consume(every, quiet)
-        ours.finish(run, None if stopped else out, as_json, quiet)
+        ours.finish(run, None if stopped else out, force, as_json, quiet)
     if stopped:
         tell(
             f"bicore: interrupted after {held.position} rows; the same command goes on from there."

@@ -195,14 +195,15 @@ def _trail(before: str, rows: Dataset) -> str:
     return before
 
 
-def finish(run: Run, out: Path | None, as_json: bool, quiet: bool) -> None:
+def finish(run: Run, out: Path | None, force: bool, as_json: bool, quiet: bool) -> None:
+    """Write the kept rows, then print them."""
     if not len(run.buffer):
         return
     kept = run.buffer.snapshot()
     counts = _class_counts(kept)
     seconds = run.clock.seconds
     coreset = _as_coreset(run, kept, seconds)
-    written = Written(coreset)
+    written = Written(coreset, force)
     written.write(out, coreset.save, holds=True)
     for note in () if quiet else run.flow.later:
         tell(f"  {note}")

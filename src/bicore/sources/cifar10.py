@@ -1,13 +1,12 @@
 """CIFAR-10 in torchvision's layout: DIR/cifar-10-batches-py/{data_batch_1 … 5, test_batch}.
 
-Its official files are pickles. They are read by an unpickler that admits arrays, dicts, lists,
-numbers and strings only: anything else in a file is refused, and no code of a hostile file runs.
+Its official files are pickles. `bicore.sources.pickles` reads them without Python's unpickler: a
+file can hold arrays, dicts, lists, numbers and text, and no code of a hostile file runs.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,22 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
+from bicore.sources.failures import foreign
+from bicore.sources.pickles import Call, as_array, as_whole_number, load_plain
+from bicore.sources.reading import Allowance
 
 #: The constants by which the paper standardises the three channels.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 _SPLITS = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
-#: What NumPy's arrays ask for, under its old and its new name.
-_ADMITTED = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
+CLASSES = 10
+PIXELS = 3 * 32 * 32
+#: Bytes of a pixel: as stored, as a standardised float32, and as a float64 for display.
+_PIXEL = 1 + 4 + 8
+#: Copies of a file while it is read: its content, a text (up to 4 bytes a character), its bytes.
+_COPIES = 1 + 4 + 1
+#: Pickle operations of an empty file, and of one image: its label and its name take up to 20.
+_OPERATIONS = (1000, 32)
 
 
 def cifar10(
@@ -54,7 +54,9 @@ def cifar10(
     Raises
     ------
     InputError
-        Where a file is missing, damaged, or holds anything but plain data.
+        If a file is missing, damaged, or holds anything but plain data.
+    MemoryLimitError
+        If the images do not fit into half of the free memory.
 
     Examples
     --------
@@ -81,50 +83,62 @@ def standard_cifar10(pixels: Array) -> Array:
 
 
 def cifar10_pixels(
-    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
+    folder: str | os.PathLike[str],
+    split: str = "train",
+    limit: int | None = None,
+    allowance: Allowance | None = None,
 ) -> tuple[Array, Array]:
-    """Bytes (n, 3, 32, 32) and labels."""
+    """Read bytes (n, 3, 32, 32) and labels; file sizes are checked against the allowance first."""
     if split not in _SPLITS:
         raise InputError(f"split={split!r} is not known; it is 'train' or 'test'.")
-    place = Path(folder) / "cifar-10-batches-py"
+    paths = [Path(folder) / "cifar-10-batches-py" / name for name in _SPLITS[split]]
+    _need_memory(paths, limit, allowance or Allowance.of(None))
     images: list[Array] = []
-    labels: list[int] = []
-    for name in _SPLITS[split]:
-        if limit is not None and len(labels) >= limit:
+    labels: list[Array] = []
+    rows = 0
+    for path in paths:
+        if limit is not None and rows >= limit:
             break
-        batch = _batch(place / name)
+        batch = _read_batch(path)
         images.append(batch[0])
-        labels += batch[1]
-    return np.concatenate(images)[:limit], np.array(labels, dtype=np.int64)[:limit]
+        labels.append(batch[1])
+        rows += len(batch[1])
+    return np.concatenate(images)[:limit], np.concatenate(labels)[:limit]
 
 
-def _batch(path: Path) -> tuple[Array, list[int]]:
-    if not path.exists():
+def _need_memory(paths: list[Path], limit: int | None, allowance: Allowance) -> None:
+    """Refuse files whose images do not fit; missing ones are reported when they are read."""
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    rows = sum(sizes) // PIXELS
+    rows = rows if limit is None else min(rows, limit)
+    size = rows * PIXELS * _PIXEL + _COPIES * max(sizes, default=0)
+    allowance.need(size, f"{rows} images of CIFAR-10")
+
+
+def _read_batch(path: Path) -> tuple[Array, Array]:
+    """Read the images and labels of one file."""
+    if not path.is_file():  # a FIFO would never end
         raise InputError(
-            f"{path} does not exist; put CIFAR-10's data_batch_1 … data_batch_5 and test_batch "
-            "there, as torchvision lays them out."
+            f"{path} does not exist as a regular file; put CIFAR-10's data_batch_1 … "
+            "data_batch_5 and test_batch there, as torchvision lays them out."
         )
-    try:
-        with open(path, "rb") as file:
-            stored = _Careful(file, encoding="latin1").load()
-        data = np.asarray(stored["data"], dtype=np.uint8)
-        labels = [int(label) for label in stored["labels"]]
-        return data.reshape(-1, 3, 32, 32), labels
-    except InputError:
-        raise
-    except Exception as error:  # a damaged pickle fails in any number of ways
-        raise InputError(
-            f"{path} is not one of CIFAR-10's files ({error}); it may be truncated: fetch it again."
-        ) from error
+    with foreign(path, "CIFAR-10 file"):
+        content = path.read_bytes()
+        first, each = _OPERATIONS
+        stored = load_plain(content, first + each * (len(content) // PIXELS))
+        images = as_array(stored["data"])
+        labels = _read_labels(stored["labels"])
+        if images.dtype != np.uint8 or images[:1].size != PIXELS:
+            raise ValueError(f"its images are not {PIXELS} bytes each")
+        if len(images) != len(labels):
+            raise ValueError(f"it has {len(images)} images and {len(labels)} labels")
+        return images.reshape(-1, 3, 32, 32), labels
 
 
-class _Careful(pickle.Unpickler):
-    """Loads plain data and arrays; any other name in a file is refused before it is imported."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ADMITTED:
-            raise InputError(
-                f"the file asks for {module}.{name}, which plain data has no use for: it is "
-                "refused, and nothing of it was run."
-            )
-        return super().find_class(module, name)
+def _read_labels(stored: Any) -> Array:
+    """Read labels from a list or an array."""
+    values = as_array(stored).tolist() if isinstance(stored, Call) else stored
+    labels = np.array([as_whole_number(value) for value in values], dtype=np.int64)
+    if not ((labels >= 0) & (labels < CLASSES)).all():
+        raise ValueError(f"a label is not in 0 … {CLASSES - 1}")
+    return labels

@@ -32,11 +32,12 @@ _PASSED_OVER = (".", "__MACOSX")
 
 @dataclass(frozen=True)
 class _Layout:
-    """Images in class folders, and how many lie where none are looked for."""
+    """Images in class folders, and counts of the entries that are not read."""
 
     files: list[Path]
     deeper: int
     outside: int
+    special: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ def _notes(
             layout.deeper
         ),
         f"{layout.outside} images lie in no class folder and are left out": layout.outside,
+        f"{layout.special} entries named like images are not regular files and are skipped": (
+            layout.special
+        ),
     }
     first = (
         f"{len(headings)} {'colour' if colour else 'grey'} images of {width}×{height} in "
@@ -173,7 +177,8 @@ def _pixels(image: Any, colour: bool) -> Array:
 def _layout(folder: Path) -> _Layout:
     try:
         classes = [place for place in _inside(folder) if place.is_dir()]
-        files = [path for place in classes for path in _inside(place) if _is_image(path)]
+        named = [path for place in classes for path in _inside(place) if _has_image_name(path)]
+        files = [path for path in named if path.is_file()]
         deeper = sum(
             _is_image(path)
             for place in classes
@@ -198,7 +203,7 @@ def _layout(folder: Path) -> _Layout:
         )
     for path in files:
         _refuse_other_letters(path)
-    return _Layout(files, deeper, outside)
+    return _Layout(files, deeper, outside, len(named) - len(files))
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -207,6 +212,11 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _is_image(path: Path) -> bool:
+    """Whether an entry is a regular file with the name of an image; a FIFO would block."""
+    return _has_image_name(path) and path.is_file()
+
+
+def _has_image_name(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS and not path.name.startswith(_PASSED_OVER)
 
 

@@ -224,7 +224,7 @@ def _named(word: str, reading: Reading, split: str = "train") -> Source:
     if word == "mnist":
         x, y = mnist_within(place, split, reading.limit, reading.allowance)
         return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
-    pixels, y = cifar10_pixels(place, split, reading.limit)
+    pixels, y = cifar10_pixels(place, split, reading.limit, reading.allowance)
     x = standard_cifar10(pixels)
     return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
 

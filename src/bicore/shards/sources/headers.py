@@ -13,10 +13,8 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import DamagedFileError, InputError
-from bicore.sources.failures import unreadable
+from bicore.sources.failures import foreign
 from bicore.sources.stored import stored
-
-_FAILURES = (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -56,49 +54,37 @@ class ArrayHeader:
     def mapped(self, path: Path) -> Array:
         """The values as a map of the file: read when they are touched."""
         order = "F" if self.fortran else "C"
-        try:
+        with foreign(path, ".npy file"):
             values = np.memmap(path, self.dtype, "r", self.begin, self.shape, order)  # type: ignore[call-overload]
-        except _FAILURES as error:
-            raise unreadable(path, ".npy file", error) from error
-        return np.asarray(values)
+            return np.asarray(values)
 
 
 def npy_header(path: Path) -> ArrayHeader:
-    """Of an .npy file; one cut short is refused here already."""
-    try:
-        with open(path, "rb") as file:
-            header = _header(file, str(path))
-            size = os.fstat(file.fileno()).st_size
-    except InputError:
-        raise
-    except _FAILURES as error:
-        raise unreadable(path, ".npy file", error) from error
-    if size < header.begin + header.bytes:
-        raise DamagedFileError(
-            f"{path} is cut short: {size} of {header.begin + header.bytes} bytes are there; copy "
-            "or make it again."
-        )
-    return header
+    """Read the header of an .npy file."""
+    with foreign(path, ".npy file"), open(path, "rb") as file:
+        return _header(file, str(path), os.fstat(file.fileno()).st_size)
 
 
 def npz_headers(path: Path) -> dict[str, ArrayHeader]:
-    """Of all arrays in an .npz file, by name."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = {}
-            for member in archive.namelist():
-                with archive.open(member) as file:
-                    name = member.removesuffix(".npy")
-                    found[name] = _header(file, f"{path}, array {name!r}")
-            return found
-    except InputError:
-        raise
-    except _FAILURES as error:
-        raise unreadable(path, ".npz file", error) from error
+    """Read the headers of all arrays in an .npz file, by name."""
+    found = {}
+    with foreign(path, ".npz file"), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            with archive.open(member) as file:
+                found[name] = _header(file, f"{path}, array {name!r}", member.file_size)
+    return found
 
 
-def _header(file: IO[bytes], place: str) -> ArrayHeader:
+def _header(file: IO[bytes], place: str, size: int) -> ArrayHeader:
+    """Read the header of a stored array of ``size`` bytes; refuse one that is cut short."""
     found = stored(file, place)
     if not found.shape:
         raise InputError(f"{place} is a single value; give an array with one row a point.")
-    return ArrayHeader(place, found.shape, found.dtype, found.fortran, file.tell())
+    header = ArrayHeader(place, found.shape, found.dtype, found.fortran, file.tell())
+    if size < header.begin + header.bytes:
+        raise DamagedFileError(
+            f"{place} is cut short: {size} of {header.begin + header.bytes} bytes are there; copy "
+            "or make it again."
+        )
+    return header

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from bicore.shards.sources.values import (
     need_labels,
     need_numbers,
 )
-from bicore.sources.failures import unreadable
+from bicore.sources.failures import foreign
 
 _ENDINGS = (".npz",)
 
@@ -105,8 +104,5 @@ def _shard(path: Path, headers: dict[str, ArrayHeader], weight: str) -> Shard:
 
 
 def _members(path: Path, names: list[str]) -> list[Array]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return [stored[name] for name in names]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.error) as error:
-        raise unreadable(path, ".npz file", error) from error
+    with foreign(path, ".npz file"), np.load(path, allow_pickle=False) as stored:
+        return [stored[name] for name in names]

@@ -15,7 +15,7 @@ from bicore.shards.source import Chunk, Part
 from bicore.shards.sources.columns import FIRST_ROWS, Columns, choose
 from bicore.shards.sources.files import Files, find_files
 from bicore.shards.sources.gathered import FileShards, Shard
-from bicore.sources.failures import unreadable
+from bicore.sources.failures import foreign
 
 _ENDINGS = (".parquet", ".pq")
 #: Numbers of the rows that are decoded together, 4 MB of float32.
@@ -131,16 +131,10 @@ def _first_rows(table: Any, group: int, columns: Columns) -> Any:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A file whose parts are read when asked for; what goes wrong in it bears its name."""
-    pyarrow = arrow()
+    """Open a file whose parts are read on demand; a failure in it names the file."""
+    arrow()
     from pyarrow import parquet
 
-    try:
-        with parquet.ParquetFile(
-            path, memory_map=True, pre_buffer=False, page_checksum_verification=True
-        ) as file:
-            yield file
-    except InputError:
-        raise
-    except (OSError, EOFError, pyarrow.ArrowException) as error:
-        raise unreadable(path, "Parquet file", error) from error
+    options = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
+    with foreign(path, "Parquet file"), parquet.ParquetFile(path, **options) as file:
+        yield file
