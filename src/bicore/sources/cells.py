@@ -18,8 +18,6 @@ from bicore.frames import arrow, dense, is_list, plain
 
 #: Words for a missing value, in lower case.
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
-#: Columns of a table that was made in memory are lists.
-ListCells = list
 #: Cells that are tried before all cells of a column are.
 TRIED = 100
 
