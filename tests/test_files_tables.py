@@ -93,7 +93,7 @@ def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
     from bicore.sources import open_source, reading, text_tables
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
-    monkeypatch.setattr(text_tables, "LONGEST", 2**12)
+    monkeypatch.setattr(text_tables, "BLOCK", 2**12)
     plain = reading.limited
     seen = []
     monkeypatch.setattr(

@@ -155,6 +155,17 @@ def test_m11_encodings_are_detected_or_named(tmp_path, encoding, ending):
         open_source(str(path), target="label", encoding="no such")
 
 
+def test_m11_a_long_file_of_another_encoding_loses_no_row(tmp_path, monkeypatch):
+    from bicore.sources import streams, text_tables
+
+    monkeypatch.setattr(streams, "LONGEST", 1000)
+    monkeypatch.setattr(text_tables, "BLOCK", 700)
+    columns = {"a": range(ROWS), "city": ["Zürich", "Orléans"] * (ROWS // 2), "label": LABELS}
+    (tmp_path / "t.csv").write_bytes(csv_of(columns).encode("utf-16"))
+    source = open_source(str(tmp_path / "t.csv"), target="label", scale="none")
+    assert source.data.x[:, 0].tolist() == list(range(ROWS))
+
+
 def test_l9_a_first_line_names_the_delimiter(tmp_path):
     columns = {"a, b, c, d": SPEND, "label": LABELS}
     (tmp_path / "t.csv").write_text("sep=;\n" + csv_of(columns, ";"))

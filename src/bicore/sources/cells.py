@@ -20,6 +20,8 @@ from bicore.frames import arrow, dense, is_list, plain
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
 #: Cells that are tried before all cells of a column are.
 TRIED = 100
+#: Cells whose values are counted at a time.
+_COUNTED = 4096
 
 
 class Cells(Sequence[Any]):
@@ -91,15 +93,24 @@ def clean(column: Any, words: Sequence[str] = ()) -> Any:
     if not hasattr(column, "chunks"):
         column = pyarrow.chunked_array([typed(column)])
     column = _simplified(column)
-    compute, types = pyarrow.compute, pyarrow.types
-    if types.is_floating(column.type):
+    compute = pyarrow.compute
+    if pyarrow.types.is_floating(column.type):
         return compute.if_else(compute.is_nan(column), pyarrow.scalar(None, column.type), column)
     if kind_of(column) != "text":
         return column
-    column = compute.utf8_trim_whitespace(column)
     known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
-    gone = compute.is_in(compute.utf8_lower(column), value_set=known)
-    return compute.if_else(gone, pyarrow.scalar(None, column.type), column)
+    return pyarrow.chunked_array([_clean_text(one, known) for one in column.chunks], column.type)
+
+
+def _clean_text(chunk: Any, known: Any) -> Any:
+    """Text without spaces around it and words for missing; not copied if it has none of them."""
+    pyarrow = arrow()
+    compute = pyarrow.compute
+    trimmed = compute.utf8_trim_whitespace(chunk)
+    gone = compute.is_in(compute.utf8_lower(trimmed), value_set=known)
+    if compute.any(gone).as_py():
+        return compute.if_else(gone, pyarrow.scalar(None, chunk.type), trimmed)
+    return chunk if trimmed.equals(chunk) else trimmed
 
 
 def _simplified(column: Any) -> Any:
@@ -194,9 +205,14 @@ class Texts:
         return np.append(values, np.array([missing], dtype=values.dtype))[self.codes]
 
 
-def count_values(column: Any) -> int:
-    """How many different values there are."""
-    return int(arrow().compute.count_distinct(_as_words(column)).as_py())
+def count_values(column: Any, most: int) -> int:
+    """How many different values there are; counting ends above ``most``."""
+    seen: set[str] = set()
+    for start in range(0, len(column), _COUNTED):
+        seen.update(_as_words(column.slice(start, _COUNTED)).unique().drop_null().to_pylist())
+        if len(seen) > most:
+            break
+    return len(seen)
 
 
 def texts(column: Any) -> Texts:

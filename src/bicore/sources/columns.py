@@ -381,9 +381,10 @@ class _Fit:
         kind, rows = kind_of(column), len(column)
         if kind not in ("text", "booleans"):
             return "left out", f" ({kind})"
-        count = count_values(column)
-        if count > max(FEW_VALUES, FEW_SHARE * rows):
-            return "left out", f" ({kind}, {count} values)"
+        most = max(FEW_VALUES, int(FEW_SHARE * rows))
+        count = count_values(column, most)
+        if count > most:
+            return "left out", f" ({kind}, more than {most} values)"
         if not self.named and _UNNAMED.fullmatch(name) and count == rows:
             return "left out", " (names of rows)"
         known = texts(column)

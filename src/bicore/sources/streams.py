@@ -90,8 +90,11 @@ def find_encoding(head: bytes, where: str, encoding: str | None = None) -> str:
 
 def _decodes(head: bytes, name: str) -> bool:
     """Whether text begins with these bytes, which may end within a character."""
+    decoder = codecs.getincrementaldecoder(name)()
     try:
-        codecs.getincrementaldecoder(name)().decode(head, final=len(head) < LONGEST)
+        for start in range(0, len(head), _LOOKED_AT):
+            decoder.decode(head[start : start + _LOOKED_AT])
+        decoder.decode(b"", final=len(head) < LONGEST)
     except UnicodeDecodeError:
         return False
     return True

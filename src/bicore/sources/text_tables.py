@@ -30,6 +30,8 @@ _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*')
 #: A header has no more columns than these.
 MOST_COLUMNS = 100_000
+#: Bytes that are parsed at a time; a row, or a header, is no longer.
+BLOCK = 2**22
 #: Rows that are held as Python values before pyarrow holds them.
 _ROWS = 8192
 _GAP = re.compile(r"[\s,]*")
@@ -40,10 +42,11 @@ def delimited(path: Path | None, reading: Reading, delimiter: str | None = None)
     pyarrow = arrow("a table")
     where = str(path or "standard input")
     with foreign(Path(where), "CSV file"), open_text(path, reading.encoding) as text:
-        head = io.BufferedReader(text.stream, LONGEST).read(LONGEST)  # type: ignore[type-var]
+        stream = io.BufferedReader(text.stream)  # type: ignore[type-var]
+        head = stream.read(BLOCK)
         names, delimiter, length, lines = _header(head, where, delimiter)
         roles_of(where, names, reading)  # before all of it is read
-        body = Unread(head[length:], text.stream)
+        body = Unread(head[length:], stream)
         batches = list(limited(_batches(body, delimiter, len(names), lines, where), reading))
     if not batches:
         raise _no_rows(where)
@@ -92,7 +95,7 @@ def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -
     try:
         yield from parsing.open_csv(
             pyarrow.PythonFile(body, mode="r"),
-            parsing.ReadOptions(use_threads=False, block_size=LONGEST, column_names=names),
+            parsing.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
             parsing.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             parsing.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
         )
@@ -116,7 +119,7 @@ def _in_words(error: Exception, lines: int, where: str) -> Exception:
         )
     if "straddling" in text:
         return InputError(
-            f"{where} has a row of more than {LONGEST >> 20} MB; a quote may not be closed."
+            f"{where} has a row of more than {BLOCK >> 20} MB; a quote may not be closed."
         )
     return _no_rows(where) if "Empty CSV" in text else error
 
