@@ -219,11 +219,6 @@ def test_8_a_feature_that_is_infinite_is_named(read, tmp_path):
 # 9. Words that misled.
 
 
-def test_9_a_tsv_has_a_target(read, tmp_path):
-    table(tmp_path, "t.tsv", {"a, b and c": numbers(), "label": labels()}, "\t")
-    told(read("t.tsv", "--target", "label"), "numeric columns: a, b and c")
-
-
 def comma(values):
     return [str(value).replace(".", ",") for value in values]
 
@@ -335,7 +330,6 @@ WRITERS = {
     "t.jsonl.gz": lambda path: path.write_bytes(gzip.compress(json_text().encode())),
     "t.parquet": lambda path: pyarrow.parquet.write_table(typed(), path),
     "t.feather": lambda path: pyarrow.feather.write_feather(typed(), path),
-    "old.feather": lambda path: pyarrow.feather.write_feather(typed(), path, version=1),
     "t.arrow": arrow_stream,
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,8 @@ from bicore.sources.tables import Table, table_source
 
 #: Rows that are read at a time.
 _ROWS = 65_536
-#: How a file begins, which a stream does not; and Feather's first version.
+#: How a file begins, which a stream does not.
 _FILE = b"ARROW1"
-_FIRST_VERSION = b"FEA1"
 
 
 @contextmanager
@@ -60,16 +58,10 @@ def _table(path: Path, schema: Any, batches: Iterator[Any], reading: Reading) ->
 
 
 def _batches(stream: IO[bytes]) -> tuple[Any, Iterator[Any]]:
-    import pyarrow.feather as old
     import pyarrow.ipc as files
 
     begin = stream.read(len(_FILE))
     stream.seek(0)
-    if begin.startswith(_FIRST_VERSION):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            table = old.read_table(stream)
-        return table.schema, iter(table.to_batches())
     if begin != _FILE:
         reader = files.open_stream(stream)
         return reader.schema, iter(reader)

@@ -46,26 +46,26 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a command says of the data beside their name.
+    """Options for reading a source.
 
     Parameters
     ----------
     target : str, optional
-        The column to predict; several have commas between them.
+        The column to predict; several are separated by commas.
     labels : str, optional
         The file of labels.
     weight : str, optional
         The column, or the array, of weights.
     folder : str, optional
-        Where named data lie.
+        The folder of built-in data sets.
     limit : int, optional
-        The first so many rows.
+        Read only the first ``limit`` rows.
     allowance : Allowance
-        Memory.
+        Memory limit.
     features, drop : str, optional
-        Columns that serve as features, and columns that do not.
+        Columns to use as features, and columns to exclude, separated by commas.
     drop_missing_target : bool
-        Rows without a target are left out.
+        Leave out rows without a target.
     decimal : "comma" or "point", optional
         Decimal separator, if a table does not show it.
     missing : str, optional
@@ -103,20 +103,17 @@ class Reading:
         return replace(self, limit=None)
 
     def given(self) -> dict[str, str]:
-        """The options that stand in the command and mean something for some sources only."""
-        options = {
-            "target": self.target,
-            "labels": self.labels,
-            "data-weights": self.weight,
-            "data": self.folder,
-            "features": self.features,
-            "drop": self.drop,
-            "drop-missing-target": "" if self.drop_missing_target else None,
-            "decimal": self.decimal,
-            "missing": self.missing,
-            "encoding": self.encoding,
-        }
-        return {name: value for name, value in options.items() if value is not None}
+        """The given options that belong to some sources only, as the command names them."""
+        found = {}
+        for name, value in vars(self).items():
+            if value not in (None, False) and name not in ("limit", "allowance"):
+                option = _OPTIONS.get(name, name.replace("_", "-"))
+                found[option] = "" if value is True else str(value)
+        return found
+
+
+#: Options whose names differ from the fields of a reading.
+_OPTIONS = {"weight": "data-weights", "folder": "data"}
 
 
 @dataclass(frozen=True)
