@@ -398,7 +398,6 @@ REFUSED = {
         ["table.csv", "--target", "label", "--data-weights", "label", "--size", "5"],
         "is the target column itself",
     ),
-    "latin csv": (["latin.csv", "--target", "label", "--size", "1"], "save it as UTF-8"),
     "float image": (["floats", "--size", "1"], "floating-point pixels"),
     "hostile pickle": (["cifar10", "--data", "hostile", "--size", "5"], "asks for posix.system"),
 }
@@ -412,7 +411,6 @@ def damaged(folder):
     (folder / "binary.csv").write_bytes(b"PAR1\0\0\0")
     np.save(folder / "pickled.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
     (folder / "ragged.csv").write_text("a,label\n1,2\n3\n")
-    (folder / "latin.csv").write_bytes("a,label\n1,é\n".encode("latin-1"))
     (folder / "floats" / "cat").mkdir(parents=True)
     Image.fromarray(np.zeros((5, 5), np.float32), mode="F").save(
         folder / "floats" / "cat" / "a.tif"

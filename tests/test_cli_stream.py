@@ -541,7 +541,7 @@ BROKEN = {
     "a target for a class": ("a,y\n" + "1.5,0\n" * 130 + "1,.5\n", "is '.5' in row 130"),
     "no value": ("a,y\n" + "1.5,0\n" * 130 + "1,\n", "has no value in row 130"),
     "no JSON": ('{"a": 1, "y": 0}\n' * 130 + "1,0\n", "line 131 is no JSON object"),
-    "nested JSON": ('{"a": 1, "y": 0}\n' * 130 + '{"a": [1], "y": 0}\n', "line 131 is no JSON"),
+    "nested JSON": ('{"a": 1, "y": 0}\n' * 130 + '{"a": [1], "y": 0}\n', "now holds [1]"),
     "another column": ('{"a": 1, "y": 0}\n' * 130 + '{"b": 1, "y": 0}\n', "a column 'b'"),
     "a column less": ('{"a": 1, "y": 0}\n' * 130 + '{"y": 0}\n', "row 130 has no column 'a'"),
     "no text": ("a,y\n1,\0\n", "line 2 is no line of a table"),

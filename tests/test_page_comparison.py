@@ -22,7 +22,6 @@ from bicore.report.projection import main_directions
 from bicore.selectors import KCenter, Uniform
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source
-from bicore.sources.cells import ListCells
 from bicore.sources.tables import Table
 from tests.helpers import blobs, line
 from tests.pages import HOSTILE, Tags, facts_of, quiet
@@ -56,7 +55,7 @@ def run(folder):
     """Of a table, each name of which is an attack."""
     data = blobs(90)
     text = [HOSTILE[row % 3] for row in range(90)]
-    table = Table([HOSTILE[0], "x"], [ListCells(text), ListCells(list(range(90)))])
+    table = Table([HOSTILE[0], "x"], [text, list(range(90))])
     named = Dataset(data.x, np.array(HOSTILE)[data.y])
     methods = {"uniform": Uniform(), HOSTILE[1]: KCenter(), HOSTILE[2]: Uniform()}
     source = Source(HOSTILE[0], named, scale="standard", notes=tuple(HOSTILE), table=table)

@@ -561,7 +561,7 @@ def test_parquet_shards_that_are_wrong(tmp_path):
     path = tmp_path / "part-1.parquet"
     lists = [[1.0, 2.0, 3.0]] * 2
     for columns, words in (
-        ({"embedding": lists}, r"part-1\.parquet has no column for target='label'"),
+        ({"embedding": lists}, r"part-1\.parquet: target='label' is not known"),
         ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
         ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
         ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet holds whole numbers"),

@@ -25,6 +25,7 @@ def arrow(needs: str = "Parquet") -> Any:
     """pyarrow, or how to get it."""
     try:
         import pyarrow
+        import pyarrow.compute
     except ImportError as error:
         raise InputError(f"{needs} needs pyarrow: pip install 'bicore[tables]'.") from error
     return pyarrow

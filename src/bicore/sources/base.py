@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, unknown_name
+from bicore.errors import unknown_name
 
 SCALES = ("standard", "none")
 #: Numbers whose squares are still numbers.
@@ -153,9 +153,3 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
 def standardised(x: Array, keep: Array | None = None) -> Array:
     """x under its own :func:`scaling`."""
     return scaling(x, keep)(x)
-
-
-def need_labels(y: Any, what: str) -> None:
-    """Refuse data without labels."""
-    if y is None:
-        raise InputError(f"{what} holds no labels; selection needs them.")

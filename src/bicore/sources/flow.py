@@ -1,7 +1,7 @@
-"""A source as a stream: some rows at a time, of data that lie there whole or that come in a pipe.
+"""A source as a stream: some rows at a time, of loaded data or of a table that comes in a pipe.
 
-What comes in a pipe is a table, CSV with a header or a JSON object a line. Never more of it is held
-than the rows asked for: what its columns become is settled on its first rows and kept.
+A pipe holds CSV with a header, or one JSON object for each line. No more of it is held than the
+rows asked for: columns are fitted on its first rows, and the fit is stored.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -17,16 +18,16 @@ import numpy as np
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.sources.base import SCALES, Scaling, Source, scaling
-from bicore.sources.cells import ListCells, missing
-from bicore.sources.columns import Columns, settled_columns
-from bicore.sources.lines import lines_of, rows_of
+from bicore.sources.cells import MISSING
+from bicore.sources.columns import Columns, fit_columns
 from bicore.sources.numerals import Numerals
-from bicore.sources.reading import Reading, roles_of
-from bicore.sources.target import Target, TargetKind, settled_target
+from bicore.sources.reading import Reading, name_list, roles_of
+from bicore.sources.target import Target, TargetKind, fit_target
+from bicore.sources.text_tables import lines_of, piped_rows
 
-#: Rows, at the least, on which it is settled what columns become: fewer say little about means.
-SETTLED_ON = 125
-#: What messages call it.
+#: Columns are fitted on at least so many rows: fewer say little about means.
+FITTED_ON = 125
+#: Its name in messages.
 PIPE = "standard input"
 
 
@@ -34,40 +35,40 @@ class Flow(ABC):
     """Rows one after the other."""
 
     name: str
-    #: How many there are; None where nobody knows.
+    #: How many there are, if that is known.
     rows: int | None = None
 
     @property
     @abstractmethod
     def notes(self) -> list[str]:
-        """What is done to columns and values, once rows were taken."""
+        """What happens to columns and values, once rows were taken."""
 
     @property
     def later(self) -> list[str]:
-        """What came that nobody could know of when the notes were made."""
+        """What came after the notes were made."""
         return []
 
     @abstractmethod
     def take(self, count: int) -> Dataset | None:
-        """The next rows, fewer than asked for at the end only; None after it."""
+        """The next rows, fewer than asked for only at the end; None after it."""
 
     def stored(self) -> dict[str, Any]:
-        """What another process needs to read further rows alike, as JSON holds it."""
+        """What another process needs to read further rows in the same way, as JSON."""
         return {}
 
-    def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:  # noqa: B027 (data that lie there whole need nothing)
-        """Read as before, before any row is taken.
+    def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:  # noqa: B027 (loaded data need nothing)
+        """Read as before; called before any row is taken.
 
-        Where ``goes_on``, the rows before ``position`` do not come again.
+        If ``goes_on``, the rows before ``position`` do not come again.
         """
 
     def fingerprint(self) -> str | None:
-        """Of the data, where they lie there whole."""
+        """Of loaded data; None for a pipe."""
         return None
 
 
 class WholeFlow(Flow):
-    """A source that was read, in its order."""
+    """A loaded source, in its order."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -103,7 +104,7 @@ class PipedFlow(Flow):
         target: str | None,
         scale: str | None = None,
         limit: int | None = None,
-        batch: int = SETTLED_ON,
+        batch: int = FITTED_ON,
         **options: Any,
     ) -> None:
         if scale is not None and scale not in SCALES:
@@ -112,11 +113,13 @@ class PipedFlow(Flow):
         self.target = target
         self.standardise = scale != "none"
         self.limit = limit
-        self.settled_on = max(SETTLED_ON, batch)
+        self.fitted_on = max(FITTED_ON, batch)
         self.position = 0
-        self._rows = rows_of(lines_of(pipe, PIPE), PIPE)
+        lines = lines_of(pipe, PIPE, self.reading.encoding or "utf-8-sig")
+        self._rows = piped_rows(lines, PIPE)
         if self.reading.drop_missing_target:
-            self._rows = (row for row in self._rows if not missing(row.get(target or "")))
+            words = {*MISSING, *map(str.lower, self.reading.missing_words)}
+            self._rows = (row for row in self._rows if _has_value(row.get(target or ""), words))
         self._table: _Encoding | None = None
 
     @property
@@ -133,31 +136,32 @@ class PipedFlow(Flow):
         if count < 1:
             return None
         if self._table is None:
-            first = list(itertools.islice(self._rows, self.settled_on))
+            first = list(itertools.islice(self._rows, self.fitted_on))
             if not first:
                 raise InputError(
-                    f"{PIPE} holds no rows; send CSV with a header, or a JSON object a line."
+                    f"{PIPE} holds no rows; send CSV with a header, or one JSON object for each "
+                    "line."
                 )
             self._rows = itertools.chain(first, self._rows)
-            self._table = _settled(first, self.reading, self.standardise)
+            self._table = _fit(first, self.reading, self.standardise)
         rows = list(itertools.islice(self._rows, count))
         if not rows:
             return None
         assert self._table is not None
-        encoded = self._table.encoded(rows, self.position)
+        encoded = self._table.encode(rows, self.position)
         self.position += len(rows)
         return encoded
 
     def stored(self) -> dict[str, Any]:
-        return {} if self._table is None else self._table.stored()
+        return {} if self._table is None else self._table.to_json()
 
     def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:
         if not values:
             raise InputError(
-                f"the state is of a source that was read whole, and {PIPE} is read as it comes; "
+                f"the state is of a source that was loaded, and {PIPE} is read as it comes; "
                 "give that source, or another --state folder."
             )
-        self._table = _Encoding.restored(values)
+        self._table = _Encoding.from_json(values, self.reading.missing_words)
         if self._table.target.name != self.target:
             raise InputError(
                 f"--target {self.target}: the state holds a stream whose target was "
@@ -175,48 +179,39 @@ class PipedFlow(Flow):
             self._table.columns.unknown.clear()
 
 
+@dataclass(frozen=True, eq=False)
 class _Encoding:
-    """What was settled about a table: its columns, its target, and how it is scaled."""
+    """The fit of a piped table: its columns, its target and its scaling."""
 
-    def __init__(
-        self,
-        names: list[str],
-        complete: bool,
-        columns: Columns,
-        target: Target,
-        scaling: Scaling | None,
-        settled_on: int,
-    ) -> None:
-        self.names = names
-        #: Whether every one of the first rows had all columns.
-        self.complete = complete
-        self.columns = columns
-        self.target = target
-        self.scaling = scaling
-        self.settled_on = settled_on
+    names: list[str]
+    #: Whether every one of the first rows had all columns.
+    complete: bool
+    columns: Columns
+    target: Target
+    scaling: Scaling | None
+    fitted_on: int
+    words: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
         how = "each numeric column scaled" if self.scaling is not None else "as they are"
-        return [
-            *self.columns.notes,
-            f"features: {how}; settled by the first {self.settled_on} rows",
-        ]
+        return [*self.columns.notes, f"features: {how}; fitted on the first {self.fitted_on} rows"]
 
     @property
     def later(self) -> list[str]:
         return [
             f"column {name}: {count} cells of values that did not occur in the first "
-            f"{self.settled_on} rows; no indicator is set for them"
+            f"{self.fitted_on} rows; no indicator is set for them"
             for name, count in sorted(self.columns.unknown.items())
+            if count
         ]
 
-    def encoded(self, rows: list[dict[str, Any]], start: int) -> Dataset:
+    def encode(self, rows: list[dict[str, Any]], start: int) -> Dataset:
         for number, row in enumerate(rows, start):
             self._check(row, number)
-        cells = _cells(rows, self.names)
-        y = self.target.encoded(cells[self.target.name], start)
-        x = self.columns.encoded(cells)
+        columns = _columns(rows, self.names)
+        y = self.target.encode(columns[self.target.name], start, words=self.words)
+        x = self.columns.encode(columns, words=self.words, strict=True)
         return Dataset(x if self.scaling is None else self.scaling(x), y)
 
     def _check(self, row: dict[str, Any], number: int) -> None:
@@ -224,23 +219,24 @@ class _Encoding:
         if strange:
             raise InputError(
                 f"{PIPE}: row {number} has a column {strange[0]!r}, which the first rows did not "
-                f"have; the columns are {', '.join(self.names)}."
+                f"have; the columns are {name_list(self.names)}."
             )
         if self.complete and len(row) < len(self.names):
             lost = next(name for name in self.names if name not in row)
             raise InputError(
                 f"{PIPE}: row {number} has no column {lost!r}, which all of the first rows had; "
-                "send it empty, or as null, where there is no value."
+                "send it empty, or as null, if there is no value."
             )
 
-    def stored(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        unknown = {name: count for name, count in self.columns.unknown.items() if count}
         values = {
             "names": self.names,
             "complete": self.complete,
-            "columns": self.columns.stored(),
+            "columns": self.columns.to_json(),
             "target": [self.target.name, self.target.kind.name, self.target.written.value],
-            "settled_on": self.settled_on,
-            "unknown": dict(sorted(self.columns.unknown.items())),
+            "settled_on": self.fitted_on,
+            "unknown": dict(sorted(unknown.items())),
         }
         if self.scaling is not None:
             values["mean"] = self.scaling.mean.ravel().tolist()
@@ -248,8 +244,8 @@ class _Encoding:
         return values
 
     @classmethod
-    def restored(cls, values: Mapping[str, Any]) -> _Encoding:
-        columns = Columns.restored(values["columns"])
+    def from_json(cls, values: Mapping[str, Any], words: tuple[str, ...]) -> _Encoding:
+        columns = Columns.from_json(values["columns"])
         columns.unknown.update(Counter(values["unknown"]))
         name, kind, *written = values["target"]
         scaled = None
@@ -258,11 +254,11 @@ class _Encoding:
             scaled = Scaling(mean, spread, columns.kept)
         target = Target(name, TargetKind[kind], *map(Numerals, written))
         names, complete = list(values["names"]), bool(values["complete"])
-        return cls(names, complete, columns, target, scaled, values["settled_on"])
+        return cls(names, complete, columns, target, scaled, values["settled_on"], words)
 
 
-def _settled(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _Encoding:
-    """What a table is by its first rows."""
+def _fit(rows: list[dict[str, Any]], reading: Reading, standardise: bool) -> _Encoding:
+    """Fit a table on its first rows."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     roles = roles_of(PIPE, names, reading)
     if len(roles.targets) > 1:
@@ -270,15 +266,20 @@ def _settled(rows: list[dict[str, Any]], reading: Reading, standardise: bool) ->
             f"--target {reading.target} names several columns, and a pipe has one target; write "
             "the rows to a file."
         )
-    cells = _cells(rows, names)
-    goal = settled_target(roles.targets[0], cells[roles.targets[0]], reading.decimal)
-    columns = settled_columns({name: cells[name] for name in roles.features}, reading.decimal)
+    columns, words = _columns(rows, names), reading.missing_words
+    target = fit_target(roles.targets[0], columns[roles.targets[0]], reading.decimal, words)
+    features = {name: columns[name] for name in roles.features}
+    fitted = fit_columns(features, reading.decimal, words=words, tolerant=False)
     if roles.dropped:
-        columns.notes.append(f"dropped columns: {', '.join(roles.dropped)}")
-    scaled = scaling(columns.encoded(cells), columns.kept) if standardise else None
+        fitted.notes.append(f"dropped columns: {', '.join(roles.dropped)}")
+    scaled = scaling(fitted.encode(features, words=words), fitted.kept) if standardise else None
     complete = all(len(row) == len(names) for row in rows)
-    return _Encoding(names, complete, columns, goal, scaled, len(rows))
+    return _Encoding(names, complete, fitted, target, scaled, len(rows), words)
 
 
-def _cells(rows: list[dict[str, Any]], names: list[str]) -> dict[str, ListCells]:
-    return {name: ListCells([row.get(name) for row in rows]) for name in names}
+def _columns(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _has_value(cell: Any, words: set[str]) -> bool:
+    return cell is not None and str(cell).strip().lower() not in words

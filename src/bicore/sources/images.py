@@ -14,7 +14,6 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.sources.base import Source
-from bicore.sources.cells import ListCells
 from bicore.sources.reading import COPIES, NUMBER, Reading
 from bicore.sources.tables import Table
 
@@ -66,7 +65,7 @@ def image_folder(folder: Path, reading: Reading | None = None) -> Source:
     labels = [path.relative_to(folder).parts[0] for path in files]
     data = Dataset(np.ascontiguousarray(x), np.array(labels))
     names = [str(path.relative_to(folder)) for path in files]
-    table = Table(["file", "label"], [ListCells(names), ListCells(labels)])
+    table = Table(["file", "label"], [names, labels])
     notes = _notes(layout, headings, colour, len(set(labels)))
     return Source(folder.name, data, "standard", notes, images=pixels, table=table)
 

@@ -1,14 +1,12 @@
-"""Numbers as people write them: with a decimal point, a decimal comma, or commas at thousands."""
+"""Numbers in text: with a decimal point, a decimal comma or commas at thousands, and with units."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
-import numpy as np
-
-from bicore.data import Array
+from bicore.frames import arrow
+from bicore.sources.cells import sample
 
 
 class Numerals(StrEnum):
@@ -20,42 +18,82 @@ class Numerals(StrEnum):
 
 
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
-#: 3,14 and 1.234,5; beside them whole numbers, with or without points at thousands.
-_DECIMAL_COMMA = re.compile(rf"[+-]?(?:\d{{1,3}}(?:\.\d{{3}})+|\d+)(?:,\d+)?{_EXPONENT}")
-#: 1,001 and 12,345.6; beside them numbers without commas.
-_AT_THOUSANDS = re.compile(rf"[+-]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d*)?{_EXPONENT}")
-_PATTERNS = {Numerals.COMMA: _DECIMAL_COMMA, Numerals.THOUSANDS: _AT_THOUSANDS}
+_PATTERNS = {
+    Numerals.POINT: rf"^[+-]?(?:(?:\d[\d_]*\.?\d*|\.\d+){_EXPONENT}|(?i:inf|infinity))$",
+    # 3,14 and 1.234,5
+    Numerals.COMMA: rf"^[+-]?(?:\d{{1,3}}(?:\.\d{{3}})+|\d+)(?:,\d+)?{_EXPONENT}$",
+    # 1,001 and 12,345.6
+    Numerals.THOUSANDS: rf"^[+-]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d*)?{_EXPONENT}$",
+}
+#: Currencies and the percent sign: before or after a number, they are left out.
+_UNITS = ((r"^([+-]?)[$€£¥] ?([+-]?)", r"\1\2"), (r" ?[%$€£¥]$", ""))
+#: Characters of a number that pyarrow does not read.
+_PLAIN = ((r"^\+", ""), ("_", ""))
+_REWRITES = {
+    Numerals.POINT: _PLAIN,
+    Numerals.COMMA: ((r"\.", ""), (",", "."), *_PLAIN),
+    Numerals.THOUSANDS: ((",", ""), *_PLAIN),
+}
+#: In a column of numbers one cell in so many may be something else.
+STRAY = 100
 
 
-def ways_of(values: Sequence[str]) -> list[Numerals]:
-    """How texts with commas in them can be read as numbers: none, one or either way."""
-    texts = [value.strip() for value in values]
-    if not any("," in text for text in texts):
+def find_ways(text: Any, decimal: str | None, tolerant: bool) -> list[Numerals]:
+    """The ways in which text can be read as numbers: none, one, or two if commas are ambiguous.
+
+    ``tolerant`` allows one stray cell in a hundred.
+    """
+    some = sample(text)
+    if not len(some) or 2 * max(_count(some).values()) < len(some):
         return []
-    return [
-        way for way, pattern in _PATTERNS.items() if all(pattern.fullmatch(one) for one in texts)
-    ]
+    if _cast(text) is not None:
+        return [Numerals.POINT]
+    there = len(text) - text.null_count
+    counts = _count(text)
+    most = max(counts.values())
+    if most < there - (there // STRAY if tolerant else 0):
+        return []
+    ways = [way for way, count in counts.items() if count == most]
+    if Numerals.POINT in ways:
+        return [Numerals.POINT]
+    wanted = {"comma": Numerals.COMMA, "point": Numerals.THOUSANDS}.get(decimal or "")
+    return [wanted] if wanted in ways else ways
 
 
-def possible(values: Sequence[str]) -> bool:
-    """Whether some texts leave open that a column holds numbers with commas."""
-    texts = [value.strip() for value in values]
-    return any(all(one.fullmatch(text) for text in texts) for one in _PATTERNS.values())
+def parse_numbers(text: Any, way: Numerals) -> Any:
+    """Text as float64; null where a cell is no number."""
+    found = _cast(text) if way == Numerals.POINT else None
+    if found is not None:
+        return found
+    bare = _matching(_without_units(text), way)
+    return _rewrite(bare, _REWRITES[way]).cast("float64")
 
 
-def read(values: Sequence[str], way: Numerals) -> Array | None:
-    """Texts as numbers; None where one of them is none."""
+def _cast(text: Any) -> Any:
+    """Text as float64 if every cell is a plain number, else None; faster than a pattern."""
     try:
-        return np.array([_float(value.strip(), way) for value in values], dtype=np.float64)
-    except ValueError:
+        return text.cast("float64")
+    except arrow().ArrowInvalid:
         return None
 
 
-def _float(text: str, way: Numerals) -> float:
-    if way is Numerals.POINT:
-        return float(text)
-    if not _PATTERNS[way].fullmatch(text):
-        raise ValueError(text)
-    if way is Numerals.COMMA:
-        text = text.replace(".", "").replace(",", ".")
-    return float(text.replace(",", ""))
+def _count(text: Any) -> dict[Numerals, int]:
+    """How many cells each way reads."""
+    bare = _without_units(text)
+    return {way: len(text) - _matching(bare, way).null_count for way in Numerals}
+
+
+def _matching(bare: Any, way: Numerals) -> Any:
+    pyarrow = arrow()
+    fits = pyarrow.compute.match_substring_regex(bare, _PATTERNS[way])
+    return pyarrow.compute.if_else(fits, bare, pyarrow.scalar(None, bare.type))
+
+
+def _without_units(text: Any) -> Any:
+    return _rewrite(text, _UNITS)
+
+
+def _rewrite(text: Any, rules: tuple[tuple[str, str], ...]) -> Any:
+    for pattern, new in rules:
+        text = arrow().compute.replace_substring_regex(text, pattern=pattern, replacement=new)
+    return text

@@ -10,20 +10,27 @@ from pathlib import Path
 from bicore.data import Dataset
 from bicore.errors import InputError
 from bicore.sources.arrays import npy, npz
+from bicore.sources.arrow_files import feather, parquet
 from bicore.sources.base import Source
 from bicore.sources.builtin import digits
 from bicore.sources.cifar10 import cifar10_pixels, standard_cifar10
-from bicore.sources.delimited import delimited, tabbed
-from bicore.sources.feather import feather
 from bicore.sources.images import image_folder
-from bicore.sources.json_lines import json_lines
 from bicore.sources.mnist import MEAN, STD, mnist_within
-from bicore.sources.parquet import parquet
 from bicore.sources.reading import Allowance, Reading
 from bicore.sources.streams import PACKED
+from bicore.sources.text_tables import delimited, json_table, tabbed
 
 #: Options that tables read.
-_OF_TABLES = ("target", "data-weights", "features", "drop", "drop-missing-target", "decimal")
+_OF_TABLES = (
+    "target",
+    "data-weights",
+    "features",
+    "drop",
+    "drop-missing-target",
+    "decimal",
+    "missing",
+)
+_OF_TEXT = (*_OF_TABLES, "encoding")
 
 
 @dataclass(frozen=True)
@@ -36,12 +43,13 @@ class Format:
 
 #: A new format is a file and a line here.
 FORMATS: dict[str, Format] = {
-    ".csv": Format(delimited),
-    ".txt": Format(delimited),
-    ".tsv": Format(tabbed),
-    ".tab": Format(tabbed),
-    ".jsonl": Format(json_lines),
-    ".ndjson": Format(json_lines),
+    ".csv": Format(delimited, _OF_TEXT),
+    ".txt": Format(delimited, _OF_TEXT),
+    ".tsv": Format(tabbed, _OF_TEXT),
+    ".tab": Format(tabbed, _OF_TEXT),
+    ".json": Format(json_table, _OF_TEXT),
+    ".jsonl": Format(json_table, _OF_TEXT),
+    ".ndjson": Format(json_table, _OF_TEXT),
     ".parquet": Format(parquet),
     ".pq": Format(parquet),
     ".feather": Format(feather),
@@ -50,18 +58,19 @@ FORMATS: dict[str, Format] = {
     ".npy": Format(npy, ("labels",)),
 }
 #: Text that is read also where it is packed, as in .csv.gz.
-_TEXT = (".csv", ".txt", ".tsv", ".tab", ".jsonl", ".ndjson")
+_TEXT = [ending for ending, one in FORMATS.items() if one.options == _OF_TEXT]
 FORMATS |= {ending + packed: FORMATS[ending] for ending in _TEXT for packed in PACKED}
 #: Options of what is no file.
 _READS: dict[str, tuple[str, ...]] = {
     "digits": (),
     "mnist": ("data",),
     "cifar10": ("data",),
-    "-": _OF_TABLES,
+    "-": _OF_TEXT,
 }
 KINDS = (
-    "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .jsonl .parquet .feather "
-    ".arrow, text also .gz .bz2 .zst), a folder of images, or - for CSV on standard input"
+    "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
+    ".feather .arrow, text also .gz .bz2 .zst .zip), a folder of images, or - for CSV on standard "
+    "input"
 )
 
 
@@ -87,6 +96,8 @@ def open_source(
     drop: str | None = None,
     drop_missing_target: bool = False,
     decimal: str | None = None,
+    missing: str | None = None,
+    encoding: str | None = None,
 ) -> Source:
     """Read data by a word, as the command line does.
 
@@ -94,8 +105,8 @@ def open_source(
     ----------
     word : str
         A built-in name (digits, mnist, cifar10), a file (.npz, .npy, or a table: .csv, .tsv, .txt,
-        .jsonl, each also .gz, .bz2 or .zst, .parquet, .feather, .arrow), a folder of images with a
-        subfolder a class, or ``-`` for CSV on standard input.
+        .json, .jsonl, each also .gz, .bz2, .zst or .zip, .parquet, .feather, .arrow), a folder of
+        images with a subfolder for each class, or ``-`` for CSV on standard input.
     target : str, optional
         The column of a table that holds labels or targets; several columns of numbers have commas
         between them.
@@ -118,7 +129,11 @@ def open_source(
     drop_missing_target : bool
         Leaves out the rows of a table that have no target.
     decimal : "comma" or "point", optional
-        What stands before a fraction, where a table does not tell.
+        Decimal separator, if a table does not show it.
+    missing : str, optional
+        Further words for a missing value, separated by commas, such as "n.a.".
+    encoding : str, optional
+        Encoding of a text file (default: by its byte order mark, UTF-8, or else Latin-1).
 
     Returns
     -------
@@ -149,6 +164,8 @@ def open_source(
         drop,
         drop_missing_target,
         decimal,
+        missing,
+        encoding,
     )
     source = _open(word, reading)
     if limit is not None and len(source.data) > limit:

@@ -1,10 +1,12 @@
-"""How a source is read: what is said beside its name, and how much memory it may take."""
+"""How a source is read: options next to its name, and how much memory it may take."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bicore.errors import InputError, MemoryLimitError, unknown_name
 from bicore.runtime.context import DEFAULT_MEMORY
@@ -14,6 +16,8 @@ from bicore.runtime.limits import human_bytes, parse_bytes
 NUMBER = 8
 #: A matrix of features and the scaled one beside it.
 COPIES = 2
+#: Columns that a message names.
+MOST_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -38,28 +42,32 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a command says of the data beside their name.
+    """Options for reading a source.
 
     Parameters
     ----------
     target : str, optional
-        The column to predict; several have commas between them.
+        The column to predict; several are separated by commas.
     labels : str, optional
         The file of labels.
     weight : str, optional
         The column, or the array, of weights.
     folder : str, optional
-        Where named data lie.
+        The folder of built-in data sets.
     limit : int, optional
-        The first so many rows.
+        Read only the first ``limit`` rows.
     allowance : Allowance
-        Memory.
+        Memory limit.
     features, drop : str, optional
-        Columns that serve as features, and columns that do not.
+        Columns to use as features, and columns to exclude, separated by commas.
     drop_missing_target : bool
-        Rows without a target are left out.
+        Leave out rows without a target.
     decimal : "comma" or "point", optional
-        How fractions are written where a table does not tell.
+        Decimal separator, if a table does not show it.
+    missing : str, optional
+        Further words for a missing value, separated by commas.
+    encoding : str, optional
+        Encoding of a text file, if it is not detected.
     """
 
     target: str | None = None
@@ -72,6 +80,8 @@ class Reading:
     drop: str | None = None
     drop_missing_target: bool = False
     decimal: str | None = None
+    missing: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -79,23 +89,27 @@ class Reading:
         if self.decimal not in (None, "comma", "point"):
             raise unknown_name("decimal", self.decimal, ("comma", "point"))
 
+    @property
+    def missing_words(self) -> tuple[str, ...]:
+        """Further words for a missing value."""
+        return () if self.missing is None else tuple(_split(self.missing))
+
     def whole(self) -> Reading:
         """The same for all rows."""
         return replace(self, limit=None)
 
     def given(self) -> dict[str, str]:
-        """The options that stand in the command and mean something for some sources only."""
-        options = {
-            "target": self.target,
-            "labels": self.labels,
-            "data-weights": self.weight,
-            "data": self.folder,
-            "features": self.features,
-            "drop": self.drop,
-            "drop-missing-target": "" if self.drop_missing_target else None,
-            "decimal": self.decimal,
-        }
-        return {name: value for name, value in options.items() if value is not None}
+        """The given options that belong to some sources only, as the command names them."""
+        found = {}
+        for name, value in vars(self).items():
+            if value not in (None, False) and name not in ("limit", "allowance"):
+                option = _OPTIONS.get(name, name.replace("_", "-"))
+                found[option] = "" if value is True else str(value)
+        return found
+
+
+#: Options whose names differ from the fields of a reading.
+_OPTIONS = {"weight": "data-weights", "folder": "data"}
 
 
 @dataclass(frozen=True)
@@ -110,19 +124,19 @@ class Roles:
     dropped: tuple[str, ...]
 
 
-def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
-    """What columns are for, once all that are named are there."""
+def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool = True) -> Roles:
+    """Give each column its role; every named column must exist."""
     targets = listed("target", reading.target, names)
     dropped = listed("drop", reading.drop, names)
     wanted = listed("features", reading.features, names)
     if reading.weight is not None and reading.weight not in names:
-        raise unknown_name("data-weights", reading.weight, names)
+        raise unknown_column("data-weights", reading.weight, names)
     if reading.weight in targets:
         raise InputError(
             f"--data-weights {reading.weight} is the target column itself; name another column."
         )
-    if not targets:
-        raise InputError(f"a table needs --target COLUMN; {where} holds {', '.join(names)}.")
+    if needs_target and not targets:
+        raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
     _refuse_double(where, names)
     for option, other in (("drop", dropped), ("features", wanted)):
         both = next((name for name in other if name in targets), None)
@@ -136,16 +150,51 @@ def roles_of(where: str, names: list[str], reading: Reading) -> Roles:
 
 
 def listed(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
-    """Columns as people write them: one, or several with commas between (quoted as in CSV)."""
+    """Columns named by an option: one, or several separated by commas (quoted as in CSV)."""
     if text is None:
         return ()
     if text in names:
         return (text,)
-    found = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    found = _split(text)
     for name in found:
         if name not in names:
-            raise unknown_name(option, text if len(found) == 1 else name, names)
+            raise unknown_column(option, text if len(found) == 1 else name, names)
     return tuple(dict.fromkeys(found))
+
+
+def _split(text: str) -> list[str]:
+    return [one.strip() for one in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def name_list(names: Sequence[str]) -> str:
+    """Ten names of columns, and how many there are in all."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown}, … ({len(names)} columns)"
+
+
+def unknown_column(option: str, value: str, names: Sequence[str]) -> InputError:
+    """The error for a column that a table does not have; it suggests the nearest name."""
+    close = difflib.get_close_matches(value, names, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return InputError(f"{option}={value!r} is not known; the columns are {name_list(names)}.{hint}")
+
+
+def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
+    """Batches of pyarrow until there are enough rows; memory is counted as they come.
+
+    Offsets and letters of a damaged file may be anything, so each batch is validated first.
+    """
+    held = rows = 0
+    for batch in batches:
+        batch.validate(full=True)
+        part = batch if reading.limit is None else batch.slice(0, reading.limit - rows)
+        held += batch.nbytes
+        rows += len(part)
+        reading.allowance.need(held, f"the cells of the first {rows} rows")
+        if len(part):
+            yield part
+        if rows == reading.limit:
+            return
 
 
 def _refuse_double(where: str, names: Iterable[str]) -> None:

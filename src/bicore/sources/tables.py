@@ -1,15 +1,16 @@
-"""Tables with a header, whatever file they come from.
+"""Tables with a header, from any file or data frame.
 
-Columns become features by these rules, and the notes name what each column became:
+The rules for columns, which the notes apply to each:
 
-* numbers, with decimal points or commas: as they are; a missing one becomes the column's median.
+* numbers, also in text with decimal points or commas, a currency or a percent sign: as they are; a
+  missing one becomes the column's median, and so do up to 1% of cells that are no numbers.
 * dates and times: days since 1970, and the places in the year, the week and the day as points of
   circles.
 * lists of numbers of one length: as they are.
-* text or booleans with few distinct values (at most 20, or 5% of the rows): an indicator a value; a
-  missing one has none set. Where that would be more than ten million numbers: how often the value
+* text or booleans of few distinct values (at most 20, or 5% of the rows): one indicator for each; a
+  missing one has none set. If that would be more than ten million numbers: how often the value
   occurs.
-* any other text, columns without a single value, and columns that number the rows: left out.
+* other text, columns without a value, and columns that number the rows: left out.
 
 The target must have a value in every row. Integers, text and booleans are classes, other numbers
 are targets; several targets are numbers.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ import numpy as np
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.files import replacing
-from bicore.sources.arrow import arrow, cells_of
+from bicore.frames import arrow
 from bicore.sources.base import Source
-from bicore.sources.cells import Cells
-from bicore.sources.columns import numbers_of, settled_columns
-from bicore.sources.reading import Reading, Roles, roles_of
-from bicore.sources.target import settled_target
+from bicore.sources.cells import Cells, clean, join, missing, take, typed
+from bicore.sources.cells import listed as as_list
+from bicore.sources.columns import fit_columns, number_ways, read_numbers
+from bicore.sources.reading import Allowance, Reading, Roles, roles_of
+from bicore.sources.target import fit_target
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
 MANY_CLASSES = 50
@@ -42,82 +44,147 @@ MANY_CLASSES = 50
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows as they were written: names, and the cells of each column."""
+    """Rows as they were written: names, and each column as pyarrow's or as a list."""
 
     names: list[str]
-    columns: Sequence[Cells]
+    columns: Sequence[Any]
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def rows(self, indices: Array) -> Iterable[tuple[Any, ...]]:
-        """The cells of some rows."""
-        return zip(*(column.at(indices).listed() for column in self.columns), strict=True)
-
     def at(self, indices: Array) -> Table:
         """The table of some rows."""
-        return Table(self.names, [column.at(indices) for column in self.columns])
+        return Table(self.names, [take(column, indices) for column in self.columns])
 
-    def cells(self) -> dict[str, Cells]:
+    def by_name(self) -> dict[str, Any]:
         """Columns by their names."""
         return dict(zip(self.names, self.columns, strict=True))
 
+    def cells(self) -> dict[str, Cells]:
+        """Columns by their names, for display."""
+        return {name: Cells(column) for name, column in self.by_name().items()}
+
     def joined(self, other: Table) -> Table:
-        """The rows of both; the other one has these columns, in any order."""
-        cells = other.cells()
-        both = [
-            column.followed(cells[name])
-            for name, column in zip(self.names, self.columns, strict=True)
-        ]
+        """The rows of both; the other table has these columns, in any order."""
+        columns = other.by_name()
+        both = [join([one, columns[name]]) for name, one in self.by_name().items()]
         return Table(self.names, both)
 
 
-def table_of(read: Any, names: list[str] | None = None) -> Table:
-    """A table of pyarrow's."""
-    columns = [cells_of(column) for column in read.columns]
-    return Table([str(name) for name in names or read.column_names], columns)
+def encode_table(
+    frame: Any,
+    y: Any = None,
+    *,
+    weight: Any = None,
+    memory: int | str | None = None,
+    **options: Any,
+) -> Source:
+    """Encode a data frame as the command encodes the same table in a file.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame, polars.DataFrame or pyarrow.Table
+        Columns of any kind.
+    y : str or array, optional
+        The target column, or labels or targets row by row.
+    weight : str or array, optional
+        The column of weights, or weights row by row.
+    memory : int or str, optional
+        Memory limit, in bytes or as in "4GB" (default: half of the free memory).
+    **options
+        ``features``, ``drop``, ``decimal``, ``missing`` and ``drop_missing_target``, as in
+        :func:`open_source`.
+
+    Returns
+    -------
+    Source
+        ``data`` is the encoded :class:`~bicore.Dataset`, not scaled; ``scaled(None)`` standardises
+        it as the command does; ``notes`` say what each column became.
+
+    Raises
+    ------
+    InputError
+        If no column can serve as a feature, or an option names no column.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"size": [1.5, None, 2.5], "colour": ["red", "blue", "red"]})
+    >>> encode_table(frame, [0, 1, 0]).data.x.tolist()
+    [[1.5, 0.0, 1.0], [2.0, 1.0, 0.0], [2.5, 0.0, 1.0]]
+    """
+    names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
+    places = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
+    table = Table(names, [_arrow_column(one) for one in places])
+    named: dict[str, Any] = {
+        key: one for key, one in (("target", y), ("weight", weight)) if type(one) is str
+    }
+    given = {"y": y, "weight": weight}
+    given = {key: one for key, one in given.items() if one is not None and type(one) is not str}
+    reading = Reading(allowance=Allowance.of(memory), **named, **options)
+    found = table_source(type(frame).__name__, table, reading, needs_target=False)
+    return replace(found, data=replace(found.data, **given)) if given else found
 
 
-def table_source(name: str, table: Table, reading: Reading) -> Source:
+def _arrow_column(column: Any) -> Any:
+    """A column of a data frame as pyarrow's; as text if its cells have several types."""
+    pyarrow = arrow("a data frame")
+    if hasattr(column, "chunks") or hasattr(column, "to_arrow"):
+        found = column.to_arrow() if hasattr(column, "to_arrow") else column
+    else:
+        found = typed(column)
+    return found if hasattr(found, "chunks") else pyarrow.chunked_array([found])
+
+
+def table_source(
+    name: str,
+    table: Table,
+    reading: Reading,
+    notes: Iterable[str] = (),
+    needs_target: bool = True,
+) -> Source:
     """Features, target and weights from a table."""
-    roles = roles_of(name, table.names, reading)
-    notes: list[str] = []
+    roles = roles_of(name, table.names, reading, needs_target)
+    told = list(notes)
     rows = None
     if reading.drop_missing_target:
-        rows = _with_targets(table, roles)
-        notes = _left_out(len(table) - len(rows))
+        rows = _rows_with_targets(table, roles, reading)
+        told += _count_left_out(len(table) - len(rows))
         table = table.at(rows)
-    cells = table.cells()
-    y = _targets(roles, cells, reading)
-    weights = None if roles.weight is None else _weights(roles.weight, cells[roles.weight])
-    columns = settled_columns(
-        {one: cells[one] for one in roles.features}, reading.decimal, roles.named
-    )
-    x = columns.encoded(cells, reading.allowance)
-    notes += [*columns.notes, *_asked(roles), *_many_classes(roles.targets[0], y)]
+    columns = table.by_name()
+    words = reading.missing_words
+    y = _targets(roles, columns, reading) if roles.targets else None
+    weights = None if roles.weight is None else _weights(roles.weight, columns[roles.weight])
+    features = {one: columns[one] for one in roles.features}
+    fitted = fit_columns(features, reading.decimal, roles.named, words)
+    x = fitted.encode(features, reading.allowance, words)
+    told += [*fitted.notes, *_asked(roles)]
+    told += [] if y is None else _many_classes(roles.targets[0], y)
     data = Dataset(x, y, weights) if rows is None else Dataset(x, y, weights, rows)
-    return Source(name, data, "standard", tuple(notes), table=table, keep=columns.kept)
+    return Source(name, data, "standard", tuple(told), table=table, keep=fitted.kept)
 
 
-def _with_targets(table: Table, roles: Roles) -> Array:
+def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
     """The rows that have all targets, by their numbers in the file."""
-    cells = table.cells()
-    lost = np.any([cells[name].missing() for name in roles.targets], axis=0)
+    columns, words = table.by_name(), reading.missing_words
+    gone = [missing(clean(columns[name], words)) for name in roles.targets]
+    lost = np.any(gone, axis=0)
     if lost.all():
         raise InputError(f"no row has a value of --target {roles.targets[0]}; name another column.")
     return np.flatnonzero(~lost)
 
 
-def _left_out(count: int) -> list[str]:
+def _count_left_out(count: int) -> list[str]:
     if not count:
         return []
     return [f"{count} rows without a target are left out; rows are counted without them"]
 
 
-def _targets(roles: Roles, cells: dict[str, Cells], reading: Reading) -> Array:
-    """Labels or numbers of the one target; of several, a column of numbers each."""
-    settled = [settled_target(name, cells[name], reading.decimal) for name in roles.targets]
-    found = [one.encoded(cells[one.name], 0, reading.allowance) for one in settled]
+def _targets(roles: Roles, columns: dict[str, Any], reading: Reading) -> Array:
+    """Labels or numbers of one target; several targets are columns of numbers."""
+    words = reading.missing_words
+    fitted = [fit_target(name, columns[name], reading.decimal, words) for name in roles.targets]
+    found = [one.encode(columns[one.name], 0, reading.allowance, words) for one in fitted]
     if len(found) == 1:
         return found[0]
     for name, column in zip(roles.targets, found, strict=True):
@@ -129,10 +196,12 @@ def _targets(roles: Roles, cells: dict[str, Cells], reading: Reading) -> Array:
     return np.stack([column.astype(np.float64) for column in found], axis=1)
 
 
-def _weights(name: str, cells: Cells) -> Array:
-    values, _ = numbers_of(cells)
-    if values is None:
+def _weights(name: str, column: Any) -> Array:
+    column = clean(column)
+    ways = number_ways(column, None)
+    if len(ways) != 1:
         raise InputError(f"the weight column {name!r} holds values that are not numbers.")
+    values = read_numbers(column, ways[0])
     if np.isnan(values).any():
         raise InputError(
             f"the weight column {name!r} has no value in row {int(np.isnan(values).argmax())}; "
@@ -142,7 +211,7 @@ def _weights(name: str, cells: Cells) -> Array:
 
 
 def _asked(roles: Roles) -> list[str]:
-    """What was left out because somebody said so."""
+    """Notes on columns that an option names."""
     notes = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
     return [*notes, f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else notes
 
@@ -160,9 +229,9 @@ def _many_classes(target: str, y: Array) -> list[str]:
 
 
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
-    """The chosen rows with a weight column, as .csv or .parquet; written beside and renamed."""
+    """Write the chosen rows with a weight column as .csv or .parquet, all or nothing."""
     names = [*table.names, _free_name(table.names)]
-    columns = [*(column.at(indices).listed() for column in table.columns), weights.tolist()]
+    columns = [*(as_list(take(one, indices)) for one in table.columns), weights.tolist()]
     with replacing(path) as beside:
         if path.suffix.lower() == ".parquet":
             pyarrow = arrow()

@@ -10,7 +10,7 @@ from bicore.data import Array, as_labels
 from bicore.errors import InputError
 from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources import sampling
-from bicore.shards.sources.gathered import need_part_rows
+from bicore.shards.sources.gathered import equal_parts, need_part_rows
 from bicore.shards.sources.maps import followed, recipe
 from bicore.shards.sources.values import as_floats, as_stored_labels, need_labels, need_numbers
 
@@ -78,12 +78,7 @@ class ArrayShards(ShardSource):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        rows = len(self.x)
-        starts = range(0, rows, self.part_rows)
-        return tuple(
-            Part(number, start, min(self.part_rows, rows - start), self._name, start)
-            for number, start in enumerate(starts)
-        )
+        return equal_parts(len(self.x), self.part_rows, self._name)
 
     @property
     def shape(self) -> tuple[int, ...]:

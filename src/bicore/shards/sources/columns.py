@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from bicore.data import Array
-from bicore.errors import InputError, unknown_name
+from bicore.errors import InputError
 from bicore.frames import arrow, dense, is_list, plain
 from bicore.shards.source import Chunk, Part
 from bicore.shards.sources.gathered import changed
 from bicore.shards.sources.values import as_floats, family
+from bicore.sources.cells import texts
+from bicore.sources.reading import name_list, unknown_column
 
 #: Rows among which one is sought that shows how long the lists of a column are.
 FIRST_ROWS = 64
@@ -58,7 +61,7 @@ class Columns:
         """In words, what was taken as features."""
         if self.nested:
             return f"features: the lists of column {self.features[0]!r}"
-        return f"features: {len(self.features)} columns of numbers: {', '.join(self.features)}"
+        return f"features: {len(self.features)} columns of numbers: {name_list(self.features)}"
 
     def shape(self, table: Any, place: str) -> tuple[int, ...]:
         """The shape of a row, as the first rows show it."""
@@ -76,25 +79,23 @@ class Columns:
 
     def gathered(self, tables: Iterable[Any], shape: tuple[int, ...], part: Part) -> Chunk:
         """The rows of a part from tables of some of them each, written to one array."""
-        x = np.empty((part.count, *shape), dtype=np.float16)
-        y: list[Array] = []
-        weights: list[Array] = []
+        pieces: list[Chunk] = []
+        x: Array | None = None
         done = 0
         for table in tables:
             count = table.num_rows
             if done + count > part.count:
                 raise changed(part.place, f"{part.count} rows", "longer")
             some = self.chunk(table, shape, replace(part, offset=part.offset + done, count=count))
-            if some.x.dtype != x.dtype:
-                wide = some.x.dtype if not done else np.result_type(x, some.x)
-                x = x.astype(wide) if done else np.empty(x.shape, dtype=wide)
+            if x is None:
+                x = np.empty((part.count, *shape), dtype=some.x.dtype)
             x[done : done + count] = some.x
-            y += [] if some.y is None else [some.y]
-            weights += [] if some.weight is None else [some.weight]
+            pieces.append(replace(some, x=some.x[:0]))
             done += count
-        if done != part.count:
+        if x is None or done != part.count:
             raise changed(part.place, f"{part.count} rows", f"{done} rows")
-        return Chunk(x, _joined(y), _joined(weights))
+        y, weight = (_joined([getattr(one, name) for one in pieces]) for name in ("y", "weight"))
+        return Chunk(x, y, weight)
 
     def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
         """The rows of a part from its table."""
@@ -111,9 +112,9 @@ class Columns:
         )
 
 
-def _joined(pieces: list[Array]) -> Array | None:
-    """Pieces of a column end to end; masked where one is."""
-    if not pieces:
+def _joined(pieces: list[Array | None]) -> Array | None:
+    """Pieces of a column below each other; masked if one is."""
+    if pieces[0] is None:
         return None
     masked = any(np.ma.is_masked(piece) for piece in pieces)
     join: Any = np.ma.concatenate if masked else np.concatenate
@@ -172,18 +173,14 @@ def _named(
     if not names:
         raise InputError(
             f"{place} holds no column of numbers or lists besides target and weight (columns: "
-            f"{', '.join(schema.names)}); name the features."
+            f"{name_list(schema.names)}); name the features."
         )
     return names
 
 
 def _need(schema: Any, name: str, argument: str, place: str) -> None:
     if schema.names.count(name) != 1:
-        raise _lacking(schema, name, argument, place)
-
-
-def _lacking(schema: Any, name: Any, argument: str, place: str) -> InputError:
-    return InputError(f"{place} has no column for {unknown_name(argument, name, schema.names)}")
+        raise InputError(f"{place}: {unknown_column(argument, str(name), schema.names)}")
 
 
 def _innermost(kind: Any) -> Any:
@@ -204,20 +201,20 @@ def _is_text(kind: Any) -> bool:
 
 
 def _dtype(kind: Any) -> np.dtype[np.generic]:
-    """NumPy's for a type of numbers, or for those in lists."""
+    """NumPy's dtype for a type of numbers, or of numbers in lists."""
     dtype: np.dtype[np.generic] = np.dtype(_innermost(kind).to_pandas_dtype())
     return dtype
 
 
 def _label_kind(kind: Any, name: str) -> str:
-    inner = kind.value_type if arrow().types.is_dictionary(kind) else _innermost(kind)
-    if _is_text(inner) and not is_list(kind):
+    if _is_text(kind):
         return family(np.dtype(np.str_))
+    inner = kind.value_type if arrow().types.is_dictionary(kind) else _innermost(kind)
     if not _is_number(inner):
         raise InputError(
             f"target={name!r} is a column of {kind}; give integers, text, booleans or floats."
         )
-    return family(np.dtype(inner.to_pandas_dtype()))
+    return family(_dtype(inner))
 
 
 def _numbers(column: Any) -> Array:
@@ -237,25 +234,24 @@ def _side_by_side(columns: Sequence[Any]) -> Array:
 
 def _matrix(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
     """Lists of equal length as rows; NaN where a list or a value is missing."""
-    pieces = []
-    before = 0
-    for chunk in column.chunks:
-        pieces.append(as_floats(dense(chunk, shape, part.offset + before, part.place)))
-        before += len(chunk)
+    starts = accumulate(map(len, column.chunks), initial=part.offset)
+    pieces = [
+        as_floats(dense(chunk, shape, start, part.place))
+        for chunk, start in zip(column.chunks, starts, strict=False)
+    ]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _labels(column: Any, part: Part) -> Array:
-    """As stored; text as NumPy's, and masked where they are missing."""
+    """Labels as stored, text as NumPy's; masked where they are missing."""
     if is_list(column.type):
         return _matrix(column, None, part)
-    text = _is_text(column.type)
-    missing = column.is_null().to_numpy() if column.null_count else None
-    if arrow().types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if missing is not None:
-        column = column.fill_null(arrow().scalar("" if text else 0).cast(column.type))
-    values = np.asarray(column.to_numpy())
-    if text:
-        values = values.astype(np.str_)
-    return values if missing is None else np.ma.MaskedArray(values, missing)
+    missing = column.is_null().to_numpy()
+    if _is_text(column.type):
+        known = texts(column.cast("string"))
+        values = np.array([*known.values, ""], dtype=np.str_)[known.codes]
+    else:
+        if arrow().types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        values = np.asarray(column.fill_null(arrow().scalar(0).cast(column.type)).to_numpy())
+    return np.ma.MaskedArray(values, missing) if missing.any() else values

@@ -156,6 +156,15 @@ def _cut(
     return tuple(parts), tuple(homes)
 
 
+def equal_parts(rows: int, part_rows: int, place: str) -> tuple[Part, ...]:
+    """Parts of ``part_rows`` rows each, the last one shorter."""
+    starts = range(0, rows, part_rows)
+    return tuple(
+        Part(number, start, min(part_rows, rows - start), place, start)
+        for number, start in enumerate(starts)
+    )
+
+
 def need_part_rows(part_rows: int) -> int:
     """How many rows a part has, refused below 1."""
     if part_rows < 1:

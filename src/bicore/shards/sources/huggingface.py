@@ -11,7 +11,7 @@ from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources import sampling
 from bicore.shards.sources.arrays import PART_ROWS
 from bicore.shards.sources.columns import FIRST_ROWS, choose
-from bicore.shards.sources.gathered import need_part_rows
+from bicore.shards.sources.gathered import equal_parts, need_part_rows
 
 
 class HuggingFaceShards(ShardSource):
@@ -78,11 +78,7 @@ class HuggingFaceShards(ShardSource):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        rows = len(self.dataset)
-        return tuple(
-            Part(number, start, min(self.part_rows, rows - start), self.name, start)
-            for number, start in enumerate(range(0, rows, self.part_rows))
-        )
+        return equal_parts(len(self.dataset), self.part_rows, self.name)
 
     @property
     def shape(self) -> tuple[int, ...]:

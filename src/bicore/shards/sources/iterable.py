@@ -90,7 +90,7 @@ class IterableShards(ShardSource):
     def read(self, part: Part) -> Chunk:
         digests = self._counted().digests
         chunk = self._run_to(part.number)
-        if chunk is None or _digest(chunk) != digests[part.number]:
+        if chunk is None or digest_of(chunk) != digests[part.number]:
             found = "not there" if chunk is None else f"{len(chunk)} rows, some of other values"
             raise self._unlike(part.place, f"{part.count} rows", found)
         if self._next == len(digests):
@@ -144,11 +144,11 @@ def _count(make: Made, name: str) -> _Known:
         if not len(chunk):
             empty += 1
             continue
-        shard = _shard(chunk, name, number)
+        shard = shard_of(chunk, name, f"chunk {number}")
         first = first or shard
         refuse_unlike((first, shard))
         parts.append(Part(len(parts), start, len(chunk), shard.place))
-        digests.append(_digest(chunk))
+        digests.append(digest_of(chunk))
         start += len(chunk)
     if first is None:
         raise InputError(
@@ -162,13 +162,15 @@ def _run(make: Made, name: str) -> Iterator[tuple[int, Chunk]]:
     made = make() if callable(make) else make
     for number, given in enumerate(made):
         try:
-            chunk = _chunk(*_columns(given))
+            chunk = chunk_of(given)
         except InputError as error:
             raise InputError(f"{name}, chunk {number}: {error}") from error
         yield number, chunk
 
 
-def _chunk(x: Any, y: Any, weight: Any) -> Chunk:
+def chunk_of(given: Any) -> Chunk:
+    """Rows that an iterable or a cluster gave: x, (x, y) or (x, y, weight)."""
+    x, y, weight = _columns(given)
     if not len(x):
         return Chunk(np.empty((0, 1)))
     whole = ArrayShards(x, y, weight, part_rows=len(x))
@@ -197,11 +199,13 @@ def _(given: Any) -> tuple[Any, Any, Any]:
     return x, y, weight
 
 
-def _shard(chunk: Chunk, name: str, number: int) -> Shard:
+def shard_of(chunk: Chunk, name: str, inside: str) -> Shard:
+    """Kind, shape and number of the rows of a chunk."""
     label = None if chunk.y is None else (family(chunk.y.dtype), chunk.y.shape[1:])
     kind = family(chunk.x.dtype)
-    return Shard(Path(name), len(chunk), chunk.x.shape[1:], kind, label, inside=f"chunk {number}")
+    return Shard(Path(name), len(chunk), chunk.x.shape[1:], kind, label, inside=inside)
 
 
-def _digest(chunk: Chunk) -> str:
+def digest_of(chunk: Chunk) -> str:
+    """A digest of a sample of the rows of a chunk."""
     return sampling.of_columns("", (chunk.x, chunk.y, chunk.weight))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.shards.source import Chunk, Part, ShardSource
 from bicore.shards.sources import sampling
-from bicore.shards.sources.arrays import ArrayShards
 from bicore.shards.sources.gathered import Shard, changed, refuse_unlike
-from bicore.shards.sources.values import family
+from bicore.shards.sources.iterable import chunk_of, digest_of, shard_of
 
 
 class DaskShards(ShardSource):
@@ -134,8 +132,8 @@ class Given:
         Chunk
             Checked.
         """
-        found = _chunk(rows)
-        if _digest(found) != self.digest:
+        found = chunk_of(rows)
+        if digest_of(found) != self.digest:
             raise changed(part.place, f"{part.count} rows", f"{len(found)} rows of other values")
         return found
 
@@ -150,28 +148,12 @@ class _Seen:
 
 
 def _seen(rows: Any, name: str, number: int) -> _Seen:
-    try:
-        chunk = _chunk(rows)
-    except InputError as error:
-        raise InputError(f"{name}, partition {number}: {error}") from error
-    label = None if chunk.y is None else (family(chunk.y.dtype), chunk.y.shape[1:])
-    kind, shape = family(chunk.x.dtype), chunk.x.shape[1:]
     place = f"partition {number}"
-    return _Seen(
-        number, Shard(Path(name), len(chunk), shape, kind, label, inside=place), _digest(chunk)
-    )
-
-
-def _chunk(rows: Any) -> Chunk:
-    x, y, weight = (*(rows if type(rows) in (tuple, list) else (rows,)), None, None)[:3]
-    if not len(x):
-        return Chunk(np.empty((0, 1)))
-    whole = ArrayShards(x, y, weight, part_rows=len(x))
-    return whole.read(whole.parts[0])
-
-
-def _digest(chunk: Chunk) -> str:
-    return sampling.of_columns("", (chunk.x, chunk.y, chunk.weight))
+    try:
+        chunk = chunk_of(rows)
+    except InputError as error:
+        raise InputError(f"{name}, {place}: {error}") from error
+    return _Seen(number, shard_of(chunk, name, place), digest_of(chunk))
 
 
 # From collections to delayed chunks.

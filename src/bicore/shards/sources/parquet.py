@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -15,7 +14,7 @@ from bicore.shards.source import Chunk, Part
 from bicore.shards.sources.columns import FIRST_ROWS, Columns, choose
 from bicore.shards.sources.files import Files, find_files
 from bicore.shards.sources.gathered import FileShards, Shard
-from bicore.sources.failures import foreign
+from bicore.sources.arrow_files import open_parquet
 
 _ENDINGS = (".parquet", ".pq")
 #: Numbers of the rows that are decoded together, 4 MB of float32.
@@ -60,7 +59,7 @@ class ParquetShards(FileShards):
         shards: list[Shard] = []
         columns: dict[Path, Columns] = {}
         for path in find_files(files, _ENDINGS):
-            with _opened(path) as table:
+            with open_parquet(path) as table:
                 if not table.metadata.num_rows:
                     # What wrote it may have known no types; nothing of it is read.
                     shards.append(Shard(path, 0, (), ""))
@@ -74,7 +73,7 @@ class ParquetShards(FileShards):
 
     def read(self, part: Part) -> Chunk:
         shard = self.home(part)
-        with _opened(shard.path) as table:
+        with open_parquet(shard.path) as table:
             # One thread: whoever reads many parts has a process for each. Some rows at a time: a
             # whole row group is held as an array, not as pages, a table and an array.
             batches = table.iter_batches(
@@ -127,14 +126,3 @@ def _first_rows(table: Any, group: int, columns: Columns) -> Any:
     names = list(columns.features)
     batches = table.iter_batches(FIRST_ROWS, row_groups=[group], columns=names, use_threads=False)
     return arrow().Table.from_batches([next(batches)])
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Open a file whose parts are read on demand; a failure in it names the file."""
-    arrow()
-    from pyarrow import parquet
-
-    options = {"memory_map": True, "pre_buffer": False, "page_checksum_verification": True}
-    with foreign(path, "Parquet file"), parquet.ParquetFile(path, **options) as file:
-        yield file
