@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from bicore.cli.telling import say, tell
 from bicore.coreset import Coreset, Provenance, Status
 from bicore.errors import InputError
 from bicore.files import replacing
+from bicore.runtime import human_bytes
+from bicore.selectors.large import Estimate, human_seconds
 from bicore.sources.base import Source
 
 #: How many rows a report lists.
@@ -188,3 +191,13 @@ def first_rows(coreset: Coreset) -> str:
     first = ", ".join(map(str, coreset.indices[:MOST_ROWS].tolist()))
     more = " …" if len(coreset) > MOST_ROWS else ""
     return f"rows, best first: {first}{more}"
+
+
+def expected(estimate: Estimate, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(asdict(estimate))
+    if estimate.seconds is None:
+        return "no estimate for this method: nothing in it grows with the square of the rows"
+    room = "" if estimate.bytes is None else f", {human_bytes(estimate.bytes)} beside the data"
+    held = "" if estimate.operator is None else f" ({estimate.operator})"
+    return f"about {human_seconds(estimate.seconds)}{room}{held}"

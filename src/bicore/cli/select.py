@@ -189,10 +189,11 @@ def select(
     """
     with starting():
         from bicore.cli import selecting as ours
-        from bicore.cli.answering import Outputs
+        from bicore.cli.answering import Outputs, expected
         from bicore.cli.report import if_it_can_be, worth_wanted
         from bicore.cli.select_shards import InParts, Opening, reason_for_parts
         from bicore.runtime import Context, Runtime
+        from bicore.selectors.from_shards import Asked
         from bicore.selectors.large import Large, estimate_selection
         from bicore.selectors.quality_curve import check_tolerance
         from bicore.selectors.registry import as_selector
@@ -237,10 +238,21 @@ def select(
             Opening(source, features, target, labels, data_weights, outer),
             reason,
             count,
-            ours.asked_of_parts(given | alone, regulariser, method, count, wanted, seed),
+            ours.asked_of_parts(given | alone, regulariser, method, count, wanted, seed)
+            if set(alone) - {"outer"}
+            else Asked(None, {}),
             initial,
             runtime,
             outputs,
+            None
+            if set(alone) - {"outer"}
+            else {
+                **{name: value for name, value in given.items() if name != "inner_reg"},
+                **({} if inner_reg is None else {"inner_reg": regulariser}),
+                "method": method,
+                "large": wanted.value,
+                "seed": seed,
+            },
         )
         in_parts.check(
             ours.given(
@@ -283,7 +295,7 @@ def select(
     if dry_run:
         context = Context(runtime=runtime)
         found = estimate_selection(plain, opened.data, count, None, context, wanted)
-        say(ours.expected(found, as_json))
+        say(expected(found, as_json))
         return
     appraiser = None
     if judging:

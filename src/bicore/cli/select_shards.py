@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import glob
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from bicore.api import estimate as estimate_whole
+from bicore.api import select
 from bicore.cli.answering import (
     Outputs,
     Written,
     answer,
     command,
     continuation,
+    expected,
     first_rows,
     free_name,
     outcome,
@@ -24,7 +28,7 @@ from bicore.cli.progress import bar
 from bicore.cli.starting import EXIT_INTERRUPTED
 from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Status
-from bicore.errors import InputError
+from bicore.errors import InputError, LargeDataWarning
 from bicore.runtime import Runtime, Step, human_bytes
 from bicore.selectors.from_shards import Asked, opened_outer
 from bicore.selectors.large import human_seconds
@@ -111,6 +115,8 @@ class InParts:
     initial: Path | None
     runtime: Runtime
     outputs: Outputs
+    #: Arguments of :func:`bicore.select`; None for a selection in passes over all rows.
+    call: dict[str, Any] | None = None
 
     def check(self, whole: dict[str, Any]) -> None:
         """Refuse what needs all rows in memory."""
@@ -130,6 +136,11 @@ class InParts:
     def expect(self) -> None:
         """Say what it would take."""
         source = self._opened()
+        if self.call is not None:
+            call = {name: value for name, value in self.call.items() if name != "seed"}
+            whole = estimate_whole(source, size=self.size, runtime=self.runtime, **call)
+            say(expected(whole, self.outputs.as_json))
+            return
         found = estimate(
             source, self.size, features=self.asked.features, runtime=self.runtime, **self._options()
         )
@@ -145,14 +156,8 @@ class InParts:
         begun = self._begun()
         with bar("selecting", self.outputs.quiet, _words, own_time=True) as progress:
             try:
-                coreset = select_from_shards(
-                    source,
-                    self.size,
-                    outer=judge,
-                    initial=begun,
-                    features=self.asked.features,
-                    runtime=replace(self.runtime, progress=progress),
-                    **self.asked.options,
+                coreset = self._select(
+                    source, judge, begun, replace(self.runtime, progress=progress)
                 )
             except KeyboardInterrupt:
                 kept = self._state()
@@ -162,6 +167,18 @@ class InParts:
                 tell(f"bicore: interrupted before the first point; {words}.")
                 raise typer.Exit(EXIT_INTERRUPTED) from None
         self._finish(source, coreset)
+
+    def _select(
+        self, source: ShardSource, judge: ShardSource | None, begun: Any, runtime: Runtime
+    ) -> Coreset:
+        given = {"outer": judge, "initial": begun, "runtime": runtime}
+        if self.call is None:
+            return select_from_shards(
+                source, self.size, features=self.asked.features, **given, **self.asked.options
+            )
+        with warnings.catch_warnings():  # the notes of the answer say the same
+            warnings.simplefilter("ignore", LargeDataWarning)
+            return select(source, size=self.size, **given, **self.call)
 
     def _opened(self) -> ShardSource:
         source = self.opening.source()

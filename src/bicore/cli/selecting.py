@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,11 @@ from bicore.data import Array, Dataset
 from bicore.errors import BicoreError, InputError, LargeDataWarning, unknown_name
 from bicore.evaluate.worth import Appraisal
 from bicore.report.figures import draw
-from bicore.runtime import Context, Runtime, human_bytes
+from bicore.runtime import Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.from_shards import Asked, asked
-from bicore.selectors.large import Decision, Estimate, Large, decided, human_seconds
+from bicore.selectors.large import Decision, Large, decided
 from bicore.selectors.names import as_kernel
 from bicore.selectors.quality_curve import select_sized
 from bicore.selectors.reconstruction import Reconstruction
@@ -187,16 +186,6 @@ def decision_for(selector: Selector, source: Source, large: Large) -> Decision:
     found = decided(selector, source.data, large)
     note = None if found.note is None else found.note.replace("exact=True", "--exact")
     return replace(found, note=note)
-
-
-def expected(estimate: Estimate, as_json: bool) -> str:
-    if as_json:
-        return json.dumps(asdict(estimate))
-    if estimate.seconds is None:
-        return "no estimate for this method: nothing in it grows with the square of the rows"
-    room = "" if estimate.bytes is None else f", {human_bytes(estimate.bytes)} beside the data"
-    held = "" if estimate.operator is None else f" ({estimate.operator})"
-    return f"about {human_seconds(estimate.seconds)}{room}{held}"
 
 
 def initial(path: Path | None, source: Source) -> Coreset | tuple[int, ...]:
