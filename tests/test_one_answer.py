@@ -1,0 +1,197 @@
+"""The same request gives the same answer, or the same error, whatever form the rows come in."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_wine
+
+import bicore
+from bicore import BicoreError, Dataset
+from bicore.compat.sklearn import CoresetSampler
+
+pytestmark = pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
+
+
+def _wine():
+    x, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))[:120]
+    return x[order], y[order]
+
+
+def from_array(x, y, folder, request):
+    return bicore.select(x, y, **request)
+
+
+def from_dataset(x, y, folder, request):
+    weight = request.pop("weight", None)
+    return bicore.select(Dataset(x, y, weight), **request)
+
+
+def from_frame(x, y, folder, request):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(x, columns=[f"column {k}" for k in range(x.shape[1])])
+    return bicore.select(frame, y, **request)
+
+
+def from_polars(x, y, folder, request):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({f"column {k}": x[:, k] for k in range(x.shape[1])})
+    return bicore.select(frame, y, **request)
+
+
+def from_npy(x, y, folder, request):
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    if "weight" in request:
+        np.save(folder / "w.npy", request["weight"])
+        request["weight"] = str(folder / "w.npy")
+    return bicore.select(folder / "x.npy", labels=folder / "y.npy", **request)
+
+
+def from_npz(x, y, folder, request):
+    weight = {"weight": request.pop("weight")} if "weight" in request else {}
+    np.savez(folder / "rows.npz", x=x, y=y, **weight)
+    return bicore.select(folder / "rows.npz", **request)
+
+
+def from_shards(x, y, folder, request):
+    weight = request.pop("weight", None)
+    cuts = [0, 17, 60, len(x)]
+    for number, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        extra = {} if weight is None else {"weight": weight[low:high]}
+        np.savez(folder / f"part-{number}.npz", x=x[low:high], y=y[low:high], **extra)
+    return bicore.select(str(folder / "part-*.npz"), **request)
+
+
+def from_parquet(x, y, folder, request):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {f"c{k:02d}": x[:, k] for k in range(x.shape[1])} | {"y": y}
+    if "weight" in request:
+        columns["w"] = request["weight"]
+        request["weight"] = "w"
+    parquet.write_table(arrow.table(columns), folder / "rows.parquet")
+    names = [f"c{k:02d}" for k in range(x.shape[1])]
+    return bicore.select(folder / "rows.parquet", features=names, target="y", **request)
+
+
+def from_dask(x, y, folder, request):
+    array = pytest.importorskip("dask.array")
+    return bicore.select(array.from_array(x, chunks=(50, -1)), y, **request)
+
+
+def from_sampler(x, y, folder, request):
+    if set(request) & {"quotas", "initial", "weight"}:
+        pytest.skip("the sampler has no such argument")
+    request["random_state"] = request.pop("seed", 0)
+    return CoresetSampler(**request).fit(x, y).coreset_
+
+
+ROUTES = [
+    from_dataset,
+    from_frame,
+    from_polars,
+    from_npy,
+    from_npz,
+    from_shards,
+    from_parquet,
+    from_dask,
+    from_sampler,
+]
+REQUESTS = {
+    "count": {"size": 8},
+    "fraction": {"size": 0.1},
+    "tiny fraction": {"size": 0.001},
+    "all rows": {"size": 1.0},
+    "too many": {"size": 500},
+    "true": {"size": True},
+    "zero": {"size": 0},
+    "automatic size": {"size": "auto"},
+    "seed": {"size": 8, "seed": 3},
+    "balanced": {"size": 9, "quotas": "balanced"},
+    "quotas": {"size": 8, "quotas": {0: 2, 1: 4, 2: 4}},
+    "short quotas": {"size": 8, "quotas": {0: 2, 1: 1, 2: 1}},
+    "unknown class": {"size": 8, "quotas": {7: 2}},
+    "prior": {"size": 8, "prior": "equal"},
+    "initial": {"size": 8, "initial": [3, 50]},
+    "initial outside": {"size": 8, "initial": [3, 500]},
+    "weights": {"size": 8, "weight": np.linspace(0.0, 2.0, 120)},
+    "absolute ρ": {"size": 8, "inner_reg": 0.5},
+    "kernel": {"size": 8, "kernel": "linear"},
+    "loss": {"size": 8, "loss": "cross-entropy"},
+    "method": {"size": 8, "method": "class-balanced"},
+}
+
+
+def _answer(route, x, y, folder, request):
+    try:
+        found = route(x, y, folder, dict(request))
+    except BicoreError as error:
+        return type(error).__name__, str(error)
+    return found.indices.tolist(), found.weights.tolist(), found.objectives.tolist(), found.status
+
+
+def _assert_same(route, x, y, folder, request):
+    expected = _answer(from_array, x, y, folder, request)
+    found = _answer(route, x, y, folder, request)
+    assert found[:2] == expected[:2]
+    if len(expected) == 4:
+        assert found[3] == expected[3]
+        np.testing.assert_allclose(found[2], expected[2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__[5:])
+def test_a_request_means_the_same_everywhere(route, name, tmp_path):
+    _assert_same(route, *_wine(), tmp_path, REQUESTS[name])
+
+
+LABELS = {
+    "text": lambda y: np.array(["red", "green", "blue"])[y],
+    "negative": lambda y: y - 5,
+    "boolean": lambda y: y > 0,
+    "targets": lambda y: y * 0.5 + 1e6,
+    "one class": lambda y: y * 0,
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("route", ROUTES[:-1], ids=lambda route: route.__name__[5:])
+def test_labels_of_any_kind_mean_the_same_everywhere(route, kind, tmp_path):
+    x, y = _wine()
+    _assert_same(route, x, LABELS[kind](y), tmp_path, {"size": 6})
+
+
+@pytest.mark.parametrize("route", ROUTES[:-1], ids=lambda route: route.__name__[5:])
+def test_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
+    x, y = load_diabetes(return_X_y=True)
+    x, y = np.concatenate([x[:60], x[:60]]), np.concatenate([y[:60], y[:60]])
+    _assert_same(route, x, y, tmp_path, {"size": 10})
+
+
+def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monkeypatch):
+    from bicore.shards import rows
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 6000)
+    x = rng.normal(size=(6000, 5)) + y[:, None]
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    expected = bicore.select(x, y, 10)
+    monkeypatch.setattr(rows, "COPIES", 10**9)  # no row fits
+    found = bicore.select(tmp_path / "rows.npz", size=10)
+    assert found.indices.tolist() == expected.indices.tolist()
+    assert found.objective == expected.objective
+    assert any("large data" in note for note in found.provenance.notes)
+
+
+@pytest.mark.parametrize("name", ["count", "fraction", "seed", "balanced", "prior"])
+def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
+    x, y = _wine()
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    request = REQUESTS[name]
+    words = [part for key, value in request.items() for part in (f"--{key}", value)]
+    found = command("select", tmp_path / "rows.npz", *words, "--json", "--quiet")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["indices"] == bicore.select(x, y, **request).indices.tolist()
