@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ import numpy as np
 import torch
 
 import bicore
+from benchmarks.pages import RECORDS, read_record, table
+from benchmarks.pages import describe_run as told
+from benchmarks.pages import format_count as spaced
 from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.sources import mnist
 
-RECORDS = Path(__file__).parent / "records"
+__all__ = ["RECORDS", "read_record", "spaced", "table", "told"]  # the names of battery pages
 
 
 def data_folder(given: str | None) -> str:
@@ -102,29 +105,3 @@ def slim(row: Any) -> dict[str, Any]:
         for name, value in asdict(row).items()
         if name not in ("picks", "weights", "classes")
     }
-
-
-def read_record(name: str) -> dict[str, Any]:
-    return json.loads((RECORDS / f"{name}.json").read_text())
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown."""
-    head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
-def spaced(number: int) -> str:
-    """A whole number with its thousands apart."""
-    return f"{number:,}".replace(",", " ")
-
-
-def told(record: dict[str, Any]) -> str:
-    """By which command and on which machine."""
-    machine = record["machine"]
-    card = f", {machine['gpu']}" if machine["gpu"] else ""
-    return (
-        f"`{record['command']}` on {machine['processor']} ({machine['cores']} cores{card}), torch "
-        f"{machine['torch']}."
-    )
