@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors
 from bicore import Dataset, PerPoint, Runtime, select
 from bicore.comparison.judges import Judge, RidgeJudge, Sample, as_judge
 from bicore.kernels import fully_connected
@@ -86,13 +86,7 @@ def run(arguments: Any) -> dict[str, Any]:
             for size in SIZES:
                 rows += _judged(name, network, pool, test, picked, size, seed)
             print(name, "seed", seed, "done", flush=True)
-    return {
-        "benchmark": "ablation",
-        "machine": machine(),
-        "pool": POOL,
-        "seeds": arguments.seeds,
-        "rows": rows,
-    }
+    return {"pool": POOL, "seeds": arguments.seeds, "rows": rows}
 
 
 def _selections(

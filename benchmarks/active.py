@@ -12,7 +12,6 @@ of a seed.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
@@ -67,9 +66,9 @@ def run(arguments: Any) -> dict[str, Any]:
             )
             with kept.open("a") as out:
                 out.write(json.dumps(rows[-1]) + "\n")
-            print(seed, method, rows[-1]["accuracy"], file=sys.stderr, flush=True)
+            report(seed, method, rows[-1]["accuracy"])
     sizes = {"pool": POOL, "test": TEST, "labels": list(range(FIRST, LAST + 1, BATCH))}
-    return {"benchmark": "active", "machine": machine(), **sizes, "rows": rows}
+    return {**sizes, "rows": rows}
 
 
 def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> dict[str, Any]:

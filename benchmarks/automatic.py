@@ -11,13 +11,12 @@ automatic regulariser.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.kernels import fully_connected
 from bicore.sources import digits, mnist
@@ -42,20 +41,8 @@ def run(arguments: Any) -> dict[str, Any]:
             }
         )
         best = np.array([max(one["grid"]) for one in found])
-        print(
-            name,
-            np.mean([one["auto"] for one in found]).round(4),
-            best.mean().round(4),
-            file=sys.stderr,
-            flush=True,
-        )
-    return {
-        "benchmark": "automatic",
-        "machine": machine(),
-        "size": SIZE,
-        "grid": list(GRID),
-        "rows": rows,
-    }
+        report(name, np.mean([one["auto"] for one in found]).round(4), best.mean().round(4))
+    return {"size": SIZE, "grid": list(GRID), "rows": rows}
 
 
 def _sources(arguments: Any) -> dict[str, tuple[Any, Any]]:

@@ -9,13 +9,12 @@ seeds give the split.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore import RBF, BilevelSelector, Context, Dataset, Kernel, Laplace, Polynomial, Runtime
 from bicore.kernels import fully_connected
 from bicore.selectors import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
@@ -32,7 +31,7 @@ def run(arguments: Any) -> dict[str, Any]:
         "unlabelled": _unlabelled(arguments.seeds),
         "regression": _regression(arguments.seeds),
     }
-    return {"benchmark": "beyond", "machine": machine(), "pool": POOL, "joint_size": JOINT, **rows}
+    return {"pool": POOL, "joint_size": JOINT, **rows}
 
 
 def _context() -> Context:
@@ -73,12 +72,7 @@ def _joint(seeds: int) -> list[dict[str, Any]]:
                     float(np.mean(judge.predict(pool, test.x, picks, context=_context()) == test.y))
                 )
         rows.append({"chosen_for": name, "accuracy": scores})
-        print(
-            name,
-            {model: round(float(np.mean(found)), 4) for model, found in scores.items()},
-            file=sys.stderr,
-            flush=True,
-        )
+        report(name, {model: round(float(np.mean(found)), 4) for model, found in scores.items()})
     return rows
 
 
@@ -151,7 +145,7 @@ def _by_size(
                 for size in SIZES
             ]
         )
-    print(name, np.mean(scores, 0).round(4).tolist(), file=sys.stderr, flush=True)
+    report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}
 
 

@@ -14,13 +14,12 @@ The rows of our own methods are those of ``bicore compare mnist --data DIR --poo
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, slim
+from benchmarks.common import data_folder, report, slim
 from bicore.comparison.grid import Comparison, Grid, Stage
 from bicore.comparison.judges import as_judge
 from bicore.comparison.pools import Pools, make_pools
@@ -92,15 +91,7 @@ def run(arguments: Any) -> dict[str, Any]:
         for row in picked["rows"]
     }
     rows = [slim(row) for row in store.rows.values()]
-    return {
-        "benchmark": "comparison",
-        **settings,
-        "sizes": SIZES,
-        "machine": machine(),
-        "failed": comparison.failed,
-        "peers": peers,
-        "rows": rows,
-    }
+    return {**settings, "sizes": SIZES, "failed": comparison.failed, "peers": peers, "rows": rows}
 
 
 def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:
@@ -124,4 +115,4 @@ def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) 
 
 def _tell(done: int, words: str) -> None:
     if words:
-        print(f"{done} rows; {words}", file=sys.stderr, flush=True)
+        report(f"{done} rows; {words}")

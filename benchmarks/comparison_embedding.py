@@ -13,7 +13,6 @@ from the file of rows, and where there is no file, from the record.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
+from benchmarks.common import RECORDS, data_folder, read_record, report, slim
 from benchmarks.worth import embedding
 from bicore import Dataset, Linear, Runtime
 from bicore.comparison.grid import Comparison, Grid
@@ -111,20 +110,12 @@ def run(arguments: Any) -> dict[str, Any]:
             for comparison in comparisons(name, folder, arguments, wanted, _teller(until)):
                 comparison.run()
     except TimeUp:
-        print("the time is up; the same command goes on", file=sys.stderr)
-    return {
-        "benchmark": RECORD,
-        "machine": machine(),
-        "parts": {name: kept(name, folder, arguments) for name in PARTS},
-    }
+        report("the time is up; the same command goes on")
+    return {"parts": {name: kept(name, folder, arguments) for name in PARTS}}
 
 
 def comparisons(
-    name: str,
-    folder: Path,
-    arguments: Any,
-    wanted: Sequence[str],
-    tell: Callable[[int, str], None],
+    name: str, folder: Path, arguments: Any, wanted: Sequence[str], tell: Callable[[int, str], None]
 ) -> Iterator[Comparison]:
     """A part in pieces, one seed after the other: what is done at any moment is whole seeds, but
     for the last. Sizes with the same methods share the network that some of them look at."""
@@ -173,11 +164,7 @@ def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
     rows = sorted(
         store.rows.values(), key=lambda row: (order.index(row.method), row.size, row.seed)
     )
-    return {
-        **store.settings,
-        "sizes": list(PARTS[name].sizes),
-        "rows": [slim(row) for row in rows],
-    }
+    return {**store.settings, "sizes": list(PARTS[name].sizes), "rows": [slim(row) for row in rows]}
 
 
 def _teller(until: float) -> Callable[[int, str], None]:
@@ -186,6 +173,6 @@ def _teller(until: float) -> Callable[[int, str], None]:
             return
         if time.monotonic() > until:
             raise TimeUp
-        print(f"{words}", file=sys.stderr, flush=True)
+        report(f"{words}")
 
     return tell

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
+from benchmarks.common import RECORDS, data_folder, read_record, report, slim
 from benchmarks.residual_judge import ResidualJudge
 from benchmarks.side_by_side import Until, shared
 from bicore import Dataset, Runtime
@@ -121,8 +120,8 @@ def run(arguments: Any) -> dict[str, Any]:
     jobs = missing(order.protocol, gathered(order).rows, arguments.seeds, wanted)
     ended = shared(partial(work, order), jobs, arguments.workers, until) if jobs else []
     if any(ended):
-        print(f"processes ended with {ended}; the same command goes on", file=sys.stderr)
-    return {"benchmark": RECORD, "machine": machine(), **kept(order)}
+        report(f"processes ended with {ended}; the same command goes on")
+    return {**kept(order)}
 
 
 def missing(
@@ -275,4 +274,4 @@ def _of_processes(rows: Path, suffix: str) -> list[Path]:
 
 def _tell(until: Until, done: int, words: str) -> None:
     if words and not until.over:
-        print(words, file=sys.stderr, flush=True)
+        report(words)

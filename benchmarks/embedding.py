@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import bicore
-from benchmarks.common import machine
+from benchmarks.common import report
 from benchmarks.linear_heads import logistic_accuracy, ridge_accuracy
 from bicore import Runtime
 from bicore.errors import BicoreError, InputError
@@ -53,7 +52,7 @@ def run(arguments: Any) -> dict[str, Any]:
             if not _row(done, name, seed, size, pick, data):
                 break
     rows = [row for row in done.rows if row["size"] <= most]
-    return {"machine": machine(), "limit_seconds": LIMIT, "rows": rows}
+    return {"limit_seconds": LIMIT, "rows": rows}
 
 
 Data = dict[str, np.ndarray]
@@ -122,7 +121,7 @@ class Done:
         self.rows.append(row)
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        print(row, file=sys.stderr, flush=True)
+        report(row)
 
 
 def _row(done: Done, name: str, seed: int, size: int, pick: Pick, data: Data) -> bool:

@@ -9,7 +9,6 @@ is what ``bicore.estimate`` had expected, and the bytes it had planned. Files ar
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore import Runtime, estimate, select
 
 SIZE, MEMORY, CLASSES = 100, "8GB", 10
@@ -44,21 +43,15 @@ def run(arguments: Any) -> dict[str, Any]:
         for kernel in kernels:
             options = {} if kernel == "default" else {"kernel": kernel}
             ways[kernel] = _way((x, y), options)
-            print(count, width, kernel, ways[kernel], file=sys.stderr, flush=True)
+            report(count, width, kernel, ways[kernel])
         rows.append({"rows": count, "width": width, "ways": ways})
     for count, width in FILES:
         with tempfile.TemporaryDirectory(prefix="bicore-estimates-") as folder:
             _write(Path(folder), count, width)
             ways = {"files": _way((folder,), {})}
-        print(count, width, ways, file=sys.stderr, flush=True)
+        report(count, width, ways)
         rows.append({"rows": count, "width": width, "ways": ways})
-    return {
-        "benchmark": "estimates",
-        "machine": machine(),
-        "size": SIZE,
-        "memory": MEMORY,
-        "rows": rows,
-    }
+    return {"size": SIZE, "memory": MEMORY, "rows": rows}
 
 
 def _way(data: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ the kernel, and a limit before the first point is an error, which is a row too.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 import bicore
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.errors import BicoreError, LargeDataWarning
@@ -69,11 +68,9 @@ def run(arguments: Any) -> dict[str, Any]:
     for case in cases():
         for limit in LIMITS:
             rows.append(_timed(x, y, model, case, limit))
-            print(rows[-1], file=sys.stderr, flush=True)
+            report(rows[-1])
     worst = max(row["seconds"] - row["allowed"] for row in rows)
     return {
-        "benchmark": "limits",
-        "machine": machine(),
         "rows_of_data": ROWS,
         "features": FEATURES,
         "memory": MEMORY,

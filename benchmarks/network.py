@@ -10,7 +10,6 @@ scratch, from several starts.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.kernels import cnn, fully_connected
 from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
@@ -66,17 +65,10 @@ def run(arguments: Any) -> dict[str, Any]:
         rows.append(
             {"method": name, "kernel_seconds": once, "seconds_a_point": seconds, "accuracy": scores}
         )
-        print(
-            name,
-            np.mean(once).round(2),
-            np.mean(seconds).round(4),
-            np.mean(scores).round(4),
-            file=sys.stderr,
-            flush=True,
-        )
+        report(name, np.mean(once).round(2), np.mean(seconds).round(4), np.mean(scores).round(4))
     parameters = sum(value.numel() for value in _network(0).parameters())
     sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS, "parameters": parameters}
-    return {"benchmark": "network", "machine": machine(), **sizes, "rows": rows}
+    return {**sizes, "rows": rows}
 
 
 def _selectors() -> dict[str, tuple[Selector, Any]]:

@@ -11,12 +11,11 @@ whose label a model of the other folds denies.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, CustomLoss, Dataset, Runtime
 from bicore.kernels import fully_connected
 from bicore.selectors import Selector, Uniform, trusted
@@ -50,23 +49,8 @@ def run(arguments: Any) -> dict[str, Any]:
                     "accuracy": scores.tolist(),
                 }
                 rows.append(row)
-                print(
-                    name,
-                    rho,
-                    rule,
-                    shares.mean().round(3),
-                    scores.mean().round(4),
-                    file=sys.stderr,
-                    flush=True,
-                )
-    return {
-        "benchmark": "noise",
-        "machine": machine(),
-        "share": SHARE,
-        "size": SIZE,
-        "pool": POOL,
-        "rows": rows,
-    }
+                report(name, rho, rule, shares.mean().round(3), scores.mean().round(4))
+    return {"share": SHARE, "size": SIZE, "pool": POOL, "rows": rows}
 
 
 def _rules(rho: float) -> dict[str, tuple[Selector, str]]:

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
 from benchmarks.embedding import Done
 from benchmarks.linear_heads import logistic_accuracy, ridge_accuracy
 from benchmarks.peers.at_scale import METHODS
@@ -49,7 +48,6 @@ def run(arguments: Any) -> dict[str, Any]:
         for name, data in _sets(arguments.data, most):
             _compared(done, name, data, Path(folder))
     return {
-        "machine": machine(),
         "limit_seconds": LIMIT,
         "limit_bytes": MEMORY,
         "versions": _versions(),
@@ -122,10 +120,7 @@ def _picked(method: str, size: int, folder: Path) -> dict[str, Any]:
     words = [str(folder / "x.npy"), str(folder / "y.npy"), str(size), str(folder / "picks.npy")]
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
         process = subprocess.Popen(
-            [python, str(SCRIPT), method, *words],
-            stdout=out,
-            stderr=err,
-            preexec_fn=_limited,
+            [python, str(SCRIPT), method, *words], stdout=out, stderr=err, preexec_fn=_limited
         )
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = code = os.waitstatus_to_exitcode(status)

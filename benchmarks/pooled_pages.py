@@ -12,12 +12,7 @@ from benchmarks.pages import DOCS, Row, drawing, percent, read_record, spread, u
 #: The paper's figure 3b, read off its text: almost 50% at 400 points from all 50 000.
 PAPER = 50.0
 CORESET = "coreset, optimised weights"
-METHODS = (
-    "uniform",
-    "uniform, optimised weights",
-    CORESET,
-    "default picks, optimised weights",
-)
+METHODS = ("uniform", "uniform, optimised weights", CORESET, "default picks, optimised weights")
 
 
 def scores(rows: Sequence[Row], method: str, pool: int, size: int) -> np.ndarray:

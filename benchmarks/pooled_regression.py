@@ -14,7 +14,6 @@ from both.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
 from bicore.coreset import Provenance
 from bicore.kernels import TangentKernel, pooled_cntk
@@ -80,8 +79,6 @@ def run(arguments: Any) -> dict[str, Any]:
                     key, _accuracy(gram, columns, points, sets[key], labels, answers), sets[key]
                 )
     return {
-        "benchmark": "pooled_regression",
-        "machine": machine(),
         "lambda": LAMBDA,
         "tested": TESTED,
         "rows": work.read(),
@@ -136,7 +133,7 @@ class Work:
         )
 
     def say(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
+        report(words)
 
     def write(self, key: tuple[str, int, int, int], accuracy: float, coreset: Coreset) -> None:
         method, pool, seed, size = key

@@ -15,7 +15,6 @@ as they come; a rerun goes on from both.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from benchmarks.pooled_regression import CLASSES, LAMBDA, SIZES
 from benchmarks.pooled_regression import TESTED as FIRST_TESTED
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
@@ -76,8 +75,6 @@ def run(arguments: Any) -> dict[str, Any]:
         if not work.complete(job):
             work.judge(job)
     return {
-        "benchmark": "pooled_whole",
-        "machine": machine(),
         "lambda": LAMBDA,
         "landmarks": max(SIZES),
         "tested": len(test.x),
@@ -156,10 +153,7 @@ class Work:
 
     def _chosen(self, job: Job) -> Iterator[tuple[tuple[str, int], Coreset]]:
         selector = BilevelSelector(
-            kernel="linear",
-            inner_reg=PerPoint(LAMBDA),
-            weights="learnt",
-            candidates=CANDIDATES,
+            kernel="linear", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=CANDIDATES
         )
         data = Dataset(self.features[: job.pool], self.pool.labels[: job.pool])
         order = self._order(job.seed)
@@ -233,4 +227,4 @@ class Work:
 
 
 def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
+    report(words)

@@ -12,7 +12,6 @@ they come, and a rerun makes what is missing.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import InputError
 from experiments import continual
 from experiments.methods import continual_row
@@ -74,13 +73,8 @@ def run(arguments: Any) -> dict[str, Any]:
             done.append(row)
             with open(path, "a") as file:
                 file.write(json.dumps(row) + "\n")
-            print(row, file=sys.stderr, flush=True)
-    return {
-        "benchmark": "precision",
-        "machine": machine(),
-        "cifar_epochs": CIFAR_EPOCHS,
-        "rows": done,
-    }
+            report(row)
+    return {"cifar_epochs": CIFAR_EPOCHS, "rows": done}
 
 
 def made(one: Run, data: Data, device: str) -> dict[str, Any]:

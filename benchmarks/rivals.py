@@ -9,14 +9,13 @@ apart.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from benchmarks.comparison import mnist_pools
 from bicore import Context, Dataset, Runtime
 from bicore.comparison.judges import convolutional, perceptron
@@ -81,7 +80,7 @@ def run(arguments: Any) -> dict[str, Any]:
                     "needs_model": selector.needs_model,
                 }
             )
-            print(f"{part}: {name} {seconds:.2f} s", file=sys.stderr, flush=True)
+            report(f"{part}: {name} {seconds:.2f} s")
         rows.append(
             {
                 "part": part,
@@ -91,7 +90,7 @@ def run(arguments: Any) -> dict[str, Any]:
                 "needs_model": True,
             }
         )
-    return {"benchmark": "rivals", "machine": machine(), "rows": rows}
+    return {"rows": rows}
 
 
 def _timed(

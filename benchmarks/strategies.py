@@ -9,14 +9,13 @@ seconds are of the selection alone.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from bicore import BilevelSelector, Context, Coreset, Dataset, Runtime
 from bicore.kernels import fully_connected
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
@@ -65,16 +64,9 @@ def run(arguments: Any) -> dict[str, Any]:
             rows.append(
                 {"size": size, "strategy": repr(strategy), "seconds": seconds, **scores, **more}
             )
-            print(rows[-1], file=sys.stderr, flush=True)
+            report(rows[-1])
     whole = _scores(gram, cross, y, test_y, None, rho)
-    return {
-        "benchmark": "strategies",
-        "machine": machine(),
-        "inner_reg": rho,
-        "pool": POOL,
-        "rows": rows,
-        "all": whole,
-    }
+    return {"inner_reg": rho, "pool": POOL, "rows": rows, "all": whole}
 
 
 def _context() -> Context:

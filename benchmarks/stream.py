@@ -11,14 +11,13 @@ sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors, report
 from bicore import RBF, BilevelSelector
 from bicore.comparison.judges import RidgeJudge, as_sample
 from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, Reservoir
@@ -41,8 +40,6 @@ def run(arguments: Any) -> dict[str, Any]:
     speeds = [_speed(loss, inner_reg, arguments.repeats) for loss, inner_reg in cases]
     weights = _weights(folder, arguments.seeds)
     return {
-        "benchmark": "stream",
-        "machine": machine(),
         "batch": BATCH,
         "capacity": CAPACITY,
         "slots": SLOTS,
@@ -77,7 +74,7 @@ def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
         "median_ms_first_half": 1e3 * float(np.median(warm[:half])),
         "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
     }
-    print(answer, file=sys.stderr, flush=True)
+    report(answer)
     return answer
 
 
@@ -124,11 +121,5 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
                             "accuracy": score,
                         }
                     )
-            print(
-                order_name,
-                seed,
-                [f"{row['accuracy']:.4f}" for row in rows[-8:]],
-                file=sys.stderr,
-                flush=True,
-            )
+            report(order_name, seed, [f"{row['accuracy']:.4f}" for row in rows[-8:]])
     return rows

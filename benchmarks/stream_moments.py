@@ -10,7 +10,6 @@ multiplications that the formulas need, at the speed of one large product of thi
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore.memory import MomentMemory
 from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import WAYS
@@ -49,7 +48,7 @@ def run(arguments: Any) -> dict[str, Any]:
     """A row a case: the fastest of some streams, the parts of another."""
     rates = {name: multiplications_a_second(name) for name in ("float32", "float64")}
     cases = [_case(*case, arguments.repeats, rates) for case in CASES]
-    return {"benchmark": "stream_moments", "machine": machine(), "cases": cases}
+    return {"cases": cases}
 
 
 def _case(
@@ -89,7 +88,7 @@ def _case(
         },
         "millions_a_second": {name: rate / 1e6 for name, rate in rates.items()},
     }
-    print(answer, file=sys.stderr, flush=True)
+    report(answer)
     return answer
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch
 
 import bicore
 from benchmarks import drift
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, report
 from benchmarks.heads import CLASSES, Heads, labelled
 from benchmarks.worth import embedding
 from bicore import BilevelSelector, Dataset, Runtime, select
@@ -69,8 +68,6 @@ def run(arguments: Any) -> dict[str, Any]:
     for key, job in _stream_jobs(work, 0, SHOWN, ("merge-reduce",)):
         work.do(key, job)
     return {
-        "benchmark": "streams",
-        "machine": machine(),
         "threads": torch.get_num_threads(),
         "batch": BATCH,
         "shown": SHOWN,
@@ -83,10 +80,7 @@ class Work:
     """The data, and the rows that are done."""
 
     def __init__(
-        self,
-        rows: Path,
-        train: tuple[np.ndarray, np.ndarray],
-        test: tuple[np.ndarray, np.ndarray],
+        self, rows: Path, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]
     ) -> None:
         self.rows = rows
         self.source = source()
@@ -109,7 +103,7 @@ class Work:
         with open(self.rows, "a") as file:
             file.write(json.dumps(row) + "\n")
         self.done.add(key)
-        print({name: one for name, one in row.items() if name != "along"}, file=sys.stderr)
+        report({name: one for name, one in row.items() if name != "along"})
 
     def heads(self, seed: int) -> Heads:
         if seed not in self._heads:
@@ -224,10 +218,7 @@ def _at_once(work: Work, capacity: int) -> dict[str, Any]:
     memory = MomentMemory(capacity)
     begin = time.perf_counter()
     memory.update(work.x, work.y)
-    moments = {
-        "seconds": time.perf_counter() - begin,
-        **heads.all(memory.snapshot(), work.test),
-    }
+    moments = {"seconds": time.perf_counter() - begin, **heads.all(memory.snapshot(), work.test)}
     selected = {"seconds": seconds, **found}
     return {"part": "offline", "capacity": capacity, "select": selected, "moments": moments}
 

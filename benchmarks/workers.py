@@ -7,14 +7,13 @@ Needs the extra ``dask`` and two cores that nobody else uses.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from benchmarks.scale import Timed, _write
 from bicore.distributed import DaskExecutor, select_from_shards
 from bicore.errors import InputError
@@ -52,10 +51,9 @@ def run(arguments: Any) -> dict[str, Any]:
                     "seconds": found.provenance.seconds,
                 }
             )
-            print(rows[-1], file=sys.stderr, flush=True)
+            report(rows[-1])
     one, two = rows
     return {
-        "machine": machine(),
         "count": count,
         "width": WIDTH,
         "size": SIZE,

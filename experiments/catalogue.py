@@ -110,9 +110,7 @@ _ON_CIFAR = (
         one_seed=True,
     ),
     Experiment(
-        "cifar-imbalanced",
-        "An imbalanced stream of SplitCIFAR-10",
-        cifar_tables.imbalanced_table,
+        "cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10", cifar_tables.imbalanced_table
     ),
     Experiment(
         "cifar-continual",

@@ -7,16 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments import summary
-from experiments.cifar import (
-    EVERY,
-    HIGHER,
-    LOW,
-    LOWER,
-    MEMORY,
-    OTHERS,
-    Plan,
-    Table,
-)
+from experiments.cifar import EVERY, HIGHER, LOW, LOWER, MEMORY, OTHERS, Plan, Table
 from experiments.continual import RECALIBRATED, ContinualRow
 from experiments.methods import (
     continual_row,
@@ -312,10 +303,4 @@ def proxy_table() -> list[Row]:
 
 def every_plan() -> Sequence[Plan[Any]]:
     """All rows whose β are looked for."""
-    return [
-        *continual_plans(),
-        _rbf(),
-        *normalised_plans(),
-        *imbalanced_plans(),
-        *balanced_plans(),
-    ]
+    return [*continual_plans(), _rbf(), *normalised_plans(), *imbalanced_plans(), *balanced_plans()]

@@ -185,10 +185,7 @@ def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tu
         )
         seeds = min(len(found) for found in by_size.values())
         place.plot(
-            sizes,
-            means,
-            label=f"{title} ({seeds} seed{'s' * (seeds > 1)})",
-            **style.facts(),
+            sizes, means, label=f"{title} ({seeds} seed{'s' * (seeds > 1)})", **style.facts()
         )
         place.fill_between(sizes, means - spread, means + spread, color=style.color, alpha=0.12)
     place.set(xlabel="points", ylabel="test accuracy, %")

@@ -11,13 +11,7 @@ from experiments.paper import published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
-from experiments.stores import (
-    BALANCED_RESERVOIR,
-    RESERVOIR,
-    ByMoments,
-    Slots,
-    Store,
-)
+from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, ByMoments, Slots, Store
 from experiments.streaming import Optimiser, StreamRow, Weighting
 from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
 

@@ -81,10 +81,7 @@ def run(row: RuntimeRow, job: Job, tasks: Sequence[Task]) -> Results:
 
 def _selection_seconds(data: Dataset, size: int, candidates: int | None) -> float:
     selector = BilevelSelector(
-        kernel="precomputed",
-        loss="cross-entropy",
-        inner_reg=PerPoint(1e-3),
-        candidates=candidates,
+        kernel="precomputed", loss="cross-entropy", inner_reg=PerPoint(1e-3), candidates=candidates
     )
     return selector.select(data, size, context=on_the_host()).provenance.selection_seconds
 

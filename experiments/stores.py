@@ -204,10 +204,7 @@ BALANCED_RESERVOIR = Sampled(ClassBalancedReservoir)
 PROTOTYPES = Sampled(Prototypes)
 GSS = ByGradients()
 #: The library's two rules that suit networks, by what a table calls them.
-MOMENTS = {
-    "Moments, elimination": ByMoments(),
-    "Moments, gradient": ByMoments("gradient"),
-}
+MOMENTS = {"Moments, elimination": ByMoments(), "Moments, gradient": ByMoments("gradient")}
 #: The same as memories of tasks.
 JOINT_MOMENTS = {
     "Joint moments, elimination": ByMoments(),
