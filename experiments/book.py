@@ -21,6 +21,12 @@ class Place:
     key: str
     memory: int | None = None
 
+    @classmethod
+    def parse(cls, words: str) -> Place:
+        """From ``experiment | data | key | memory``, the last where there is one."""
+        experiment, problem, key, *memory = words.split(" | ")
+        return cls(experiment, problem, key, int(memory[0]) if memory else None)
+
 
 #: What a place holds, as one side measured it.
 Look = Callable[[Place], Measured]

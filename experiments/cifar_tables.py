@@ -24,7 +24,7 @@ from experiments.paper import published
 from experiments.penalties import PenaltyRow
 from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
 from experiments.proxies import Proxy
-from experiments.rows import Row, Source
+from experiments.rows import Row, Source, experiment
 from experiments.selectors import (
     CORESET,
     RBF_CORESET,
@@ -166,51 +166,9 @@ def normalised_plans() -> list[Plan[ContinualRow]]:
     return [*plans, Plan(Table.NORMALISED, embedded, follows="Coreset, BatchNorm")]
 
 
-def normalised_table() -> list[Row]:
-    """Networks with statistics are tested twice: with those that training leaves, and with those of
-    the memory."""
-    rows = [plan.made() for plan in normalised_plans()]
-    again = [
-        replace(
-            row.variant(f"{row.key} recalibrated"),
-            source=Source("cifar-normalised", row.key, RECALIBRATED),
-            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
-        )
-        for row in rows
-        if row.recalibrated
-    ]
-    return [*rows, *again]
-
-
 def _rbf() -> Plan[ContinualRow]:
     """Which the paper says fails on CIFAR-10."""
     return _plan(_row("Coreset RBF", RBF_CORESET))
-
-
-def continual_table() -> list[Row]:
-    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
-    return [plan.made() for plan in continual_plans()]
-
-
-def beta_table() -> list[Row]:
-    """β on held-out points with one seed and fewer epochs."""
-    plans = [*continual_plans(), _rbf()]
-    return [
-        *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
-        *(
-            plan.searching(epochs=NORMALISED_EPOCHS // 2)
-            for plan in normalised_plans()
-            if plan.searched
-        ),
-    ]
-
-
-def penalty_table() -> list[Row]:
-    """The network's kernel, by which λ is chosen; and the RBF kernel."""
-    return [
-        PenaltyRow(problem=SPLIT_CIFAR, key=LAMBDA_ROW, proxy=Proxy.NETWORK, reference=True),
-        PenaltyRow(problem=SPLIT_CIFAR, key="Coreset RBF", proxy=Proxy.RBF),
-    ]
 
 
 def imbalanced_plans() -> list[Plan[StreamRow]]:
@@ -273,25 +231,89 @@ def grouped(plan: Plan[StreamRow]) -> Plan[StreamRow]:
     return replace(plan, row=plan.row.variant(key, network=GROUPED_RESIDUAL, paper=None))
 
 
-def stream_beta_table() -> list[Row]:
+def every_plan() -> Sequence[Plan[Any]]:
+    """All rows whose β are looked for."""
+    return [*continual_plans(), _rbf(), *normalised_plans(), *imbalanced_plans(), *balanced_plans()]
+
+
+@experiment("cifar-penalty", "SplitCIFAR-10: λ by the proxy's held-out loss", one_seed=True)
+def penalty_experiment() -> list[Row]:
+    """The network's kernel, by which λ is chosen; and the RBF kernel."""
+    return [
+        PenaltyRow(problem=SPLIT_CIFAR, key=LAMBDA_ROW, proxy=Proxy.NETWORK, reference=True),
+        PenaltyRow(problem=SPLIT_CIFAR, key="Coreset RBF", proxy=Proxy.RBF),
+    ]
+
+
+@experiment(
+    "cifar-betas", "SplitCIFAR-10: β by held-out points, one seed, fewer epochs", one_seed=True
+)
+def beta_experiment() -> list[Row]:
+    """β on held-out points with one seed and fewer epochs."""
+    plans = [*continual_plans(), _rbf()]
+    return [
+        *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
+        *(
+            plan.searching(epochs=NORMALISED_EPOCHS // 2)
+            for plan in normalised_plans()
+            if plan.searched
+        ),
+    ]
+
+
+@experiment(
+    "cifar-stream-betas",
+    "Streams of SplitCIFAR-10: β by held-out points, fewer steps",
+    one_seed=True,
+)
+def stream_beta_experiment() -> list[Row]:
     """β of the streams, with fewer steps a batch."""
     plans = [*imbalanced_plans(), *balanced_plans()]
     return [plan.searching(steps=plan.row.steps // FEWER_STEPS) for plan in plans]
 
 
-def imbalanced_table() -> list[Row]:
+@experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10")
+def imbalanced_experiment() -> list[Row]:
     return [plan.made() for plan in imbalanced_plans()]
 
 
-def streaming_table() -> list[Row]:
+@experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200")
+def continual_experiment() -> list[Row]:
+    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
+    return [plan.made() for plan in continual_plans()]
+
+
+@experiment(
+    "cifar-normalised", "SplitCIFAR-10 with networks that are normalised, many seeds, fewer epochs"
+)
+def normalised_experiment() -> list[Row]:
+    """Networks with statistics are tested twice: with those that training leaves, and with those of
+    the memory."""
+    rows = [plan.made() for plan in normalised_plans()]
+    again = [
+        replace(
+            row.variant(f"{row.key} recalibrated"),
+            source=Source("cifar-normalised", row.key, RECALIBRATED),
+            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
+        )
+        for row in rows
+        if row.recalibrated
+    ]
+    return [*rows, *again]
+
+
+@experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10")
+def streaming_experiment() -> list[Row]:
     return [plan.made() for plan in balanced_plans()]
 
 
-def summary_table() -> list[Row]:
+@experiment("cifar-summary", "CIFAR-10 in 30 … 210 points for the ResNet-18 (figure 3c)")
+def summary_experiment() -> list[Row]:
     return list(summary_rows(CIFAR_POOL, summary.CIFAR))
 
 
-def proxy_table() -> list[Row]:
+@experiment("cifar-proxy", "An RBF kernel as the proxy on SplitCIFAR-10")
+def proxy_experiment() -> list[Row]:
     """Uniform samples and the network's kernel, which are runs of another table, and the RBF."""
     plans = {plan.row.key: plan for plan in continual_plans()}
     shown = [
@@ -299,8 +321,3 @@ def proxy_table() -> list[Row]:
         for key in ("Uniform sampling", "Coreset")
     ]
     return [*shown, _rbf().made()]
-
-
-def every_plan() -> Sequence[Plan[Any]]:
-    """All rows whose β are looked for."""
-    return [*continual_plans(), _rbf(), *normalised_plans(), *imbalanced_plans(), *balanced_plans()]

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import read_record
 from experiments.book import Book
-from experiments.claims import regression
 from experiments.layout import published
 from experiments.marks import by_cause
 from experiments.methods import FRESH
-from experiments.mnist_tables import streaming_table
 from experiments.stores import GSS_BATCH
 from experiments.streaming import StreamRow
 from experiments.tables import spread
@@ -32,7 +31,7 @@ def listed(book: Book) -> list[str]:
 
 
 def _protocol(book: Book) -> list[str]:
-    steps = next(row.steps for row in streaming_table() if isinstance(row, StreamRow))
+    steps = StreamRow.steps
     facts = {
         "steps": steps,
         "batch": BATCH,
@@ -40,7 +39,7 @@ def _protocol(book: Book) -> list[str]:
         "gss_steps": steps * GSS_BATCH // BATCH,
         "mixed": _mixed(book),
         "authors": _authors(),
-        "tested": regression()["tested"],
+        "tested": read_record("pooled_regression")["tested"],
     }
     return [words.format(**facts).strip() for words in WORDS]
 

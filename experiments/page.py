@@ -9,20 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import read_record
 from experiments.appendix import command
 from experiments.book import Absent, Book, Place
 from experiments.claims import (
-    FIGURE_5,
-    FIGURE_B,
     OURS,
-    T4,
     Answer,
     Claim,
     Compared,
     above,
     answered,
     compared,
-    regression,
     runtimes,
 )
 from experiments.deviations import listed
@@ -217,7 +214,7 @@ def _runtime(book: Book) -> str:
     if not body:
         return ""
     return (
-        f"## {T4}\n\n{command(['runtime'], book.folder)}. Kernels on an H200 (the paper's on a "
+        f"## Table 4: run time\n\n{command(['runtime'], book.folder)}. Kernels on an H200 (the paper's on a "
         "GTX 1080 Ti), coresets on one thread.\n\n"
         + markdown(["network", "1000 points", "ours", "paper"], body)
     )
@@ -225,7 +222,7 @@ def _runtime(book: Book) -> str:
 
 def _regression() -> str:
     """The largest pools; the page of benchmarks has the others."""
-    exact, seen = regression(), regression("pooled_whole")
+    exact, seen = read_record("pooled_regression"), read_record("pooled_whole")
     size = max(row["size"] for row in exact["rows"])
     scores: dict[tuple[str, str, int], list[float]] = {}
     for slopes, record in {"exact": exact, "landmarks": seen}.items():
@@ -244,7 +241,7 @@ def _regression() -> str:
     ]
     claim = PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"]
     return (
-        f"## {FIGURE_B}\n\n`{exact['command']}`; `{seen['command']}`. Percent of {exact['tested']} images "
+        f"## Figure 3b: kernel regression on CIFAR-10\n\n`{exact['command']}`; `{seen['command']}`. Percent of {exact['tested']} images "
         f"(landmarks: all), {size} points. The paper: {claim}. [All sizes](benchmarks.md).\n\n"
         + markdown(["method", "slopes", "images", "seeds", "ours"], body)
         + "\n![Accuracy against size](images/pooled_regression.png)\n"
@@ -266,7 +263,7 @@ def _picks(book: Book) -> str:
         ["eights, ones", *(f"{one['eights']}, {one['ones']}" for one in runs)],
     ]
     return (
-        f"## {FIGURE_5}\n\n{command(['picks'], book.folder)}.\n\n"
+        f"## Figure 5: forty picks of MNIST\n\n{command(['picks'], book.folder)}.\n\n"
         + markdown(head, body)
         + "\n![The picks in order](images/reproduction_picks.png)\n"
     )
