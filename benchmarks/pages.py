@@ -7,7 +7,9 @@ and shows numbers with the functions of this module; ``experiments`` uses the sa
 from __future__ import annotations
 
 import json
+import re
 import string
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -19,6 +21,8 @@ import numpy as np
 
 RECORDS = Path(__file__).parent / "records"
 DOCS = Path(__file__).parents[1] / "docs"
+#: Characters of a line of prose.
+WIDTH = 130
 Row = Mapping[str, Any]
 
 
@@ -105,6 +109,17 @@ def join_words(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + " and " + words[-1]
 
 
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def wrap(paragraph: str) -> str:
+    """A paragraph in lines of prose."""
+    lines = textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return lines + "\n"
+
+
 def describe_run(record: Row) -> str:
     """The command and the machine of a record."""
     machine = record["machine"]
@@ -124,7 +139,7 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     shared: list[Callable[..., Any]] = [where, unique, percent, spread, cells, lines, table]
-    shared += [describe_run, format_count, join_words, len]
+    shared += [describe_run, format_count, join_words, slug, wrap, len]
     environment.globals |= {one.__name__: one for one in shared}
     environment.filters |= {one.__name__: one for one in shared} | {"f": show}
     return environment

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from benchmarks import pages
 from experiments.catalogue import EXPERIMENTS
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER, Record, RecordError, Records
@@ -98,11 +99,6 @@ def titles(name: str) -> Mapping[str, str]:
     return {row.key: row.title for row in EXPERIMENTS[name].rows()}
 
 
-def markdown(head: list[str], body: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)]) + "\n"
-
-
 def _runtime(records: list[Record]) -> str:
     shown = titles("runtime")
     body = [
@@ -110,7 +106,7 @@ def _runtime(records: list[Record]) -> str:
         for record in records
         for what, known in _works(record)
     ]
-    return markdown(["network", "work", "on", "ours", "paper"], body)
+    return pages.table(["network", "work", "on", "ours", "paper"], body)
 
 
 def _works(record: Record) -> Iterable[tuple[str, str]]:
@@ -145,7 +141,7 @@ def _picks(records: list[Record]) -> str:
         ]
         for one in records
     ]
-    return markdown(
+    return pages.table(
         ["method", "seed", "classes among the first ten", "eights and ones among all"], body
     )
 
@@ -161,7 +157,7 @@ def _penalties(records: list[Record]) -> str:
         ]
         for one in sorted(records, key=lambda record: float(record["penalty"]))
     ]
-    return markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
+    return pages.table(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
 def _betas(name: str, records: list[Record]) -> str:
@@ -175,7 +171,7 @@ def _betas(name: str, records: list[Record]) -> str:
         if key in held:
             best = max(held[key].values())
             body.append([title, *(_bold(held[key].get(beta), best) for beta in betas)])
-    return markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
+    return pages.table(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 
 def _bold(value: float | None, best: float) -> str:
@@ -309,7 +305,7 @@ def told(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
         "paper",
         "difference",
     ]
-    return markdown(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
+    return pages.table(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
 
 
 def _line(cell: Cell, marks: list[str]) -> list[str]:
