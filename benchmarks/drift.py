@@ -93,16 +93,13 @@ def judged(
         buffer.update(stream.x[start : start + BATCH], stream.y[start : start + BATCH])
     kept = buffer.snapshot()
     heads = Heads(stream.x[ROWS // 2 :], stream.y[ROWS // 2 :], seed)
+    facts = {"kind": kind, "memory": name, "seed": seed, "rows": ROWS, "capacity": CAPACITY}
+    halves = {"later": stream.later, "earlier": stream.earlier}
     return {
         "part": "drift",
-        "kind": kind,
-        "memory": name,
-        "seed": seed,
-        "rows": ROWS,
-        "capacity": CAPACITY,
+        **facts,
         "later_share": float((kept.ids >= ROWS // 2).mean()),
-        "later": heads.all(kept, stream.later),
-        "earlier": heads.all(kept, stream.earlier),
+        **{when: heads.all(kept, test) for when, test in halves.items()},
     }
 
 
