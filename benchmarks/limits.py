@@ -40,12 +40,8 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def network() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 64),
-        torch.nn.ReLU(),
-        torch.nn.Dropout(0.5),
-        torch.nn.Linear(64, CLASSES),
-    )
+    first = [torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Dropout(0.5)]
+    return torch.nn.Sequential(*first, torch.nn.Linear(64, CLASSES))
 
 
 def cases() -> list[dict[str, Any]]:
@@ -69,14 +65,12 @@ def run(arguments: Any) -> dict[str, Any]:
         for limit in LIMITS:
             rows.append(_timed(x, y, model, case, limit))
             report(rows[-1])
-    worst = max(row["seconds"] - row["allowed"] for row in rows)
+    over = [row["seconds"] - row["allowed"] for row in rows]
+    facts = {"rows_of_data": ROWS, "features": FEATURES, "memory": MEMORY, "rows": rows}
     return {
-        "rows_of_data": ROWS,
-        "features": FEATURES,
-        "memory": MEMORY,
-        "rows": rows,
-        "beyond_the_goal": sum(row["seconds"] > row["allowed"] for row in rows),
-        "furthest_seconds_beyond": worst,
+        **facts,
+        "beyond_the_goal": sum(one > 0 for one in over),
+        "furthest_seconds_beyond": max(over),
     }
 
 
@@ -91,11 +85,9 @@ def _timed(
             warnings.simplefilter("ignore", LargeDataWarning)
             seen = model if looks else None
             coreset = bicore.select(x, y, SIZE, runtime=runtime, model=seen, **case)
-        ending = coreset.status.value
-        points = len(coreset)
+        ending, points = coreset.status.value, len(coreset)
     except BicoreError as error:
-        ending = type(error).__name__
-        points = 0
+        ending, points = type(error).__name__, 0
     return {
         **case,
         "max_seconds": limit,
