@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.pages import DOCS, render
 from experiments.catalogue import EXPERIMENTS
-from experiments.marks import by_cause, mark
 from experiments.notes import note
 from experiments.paper import PAPER_SEEDS
 from experiments.records import FOLDER, Record, Records, identity
 from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
+from experiments.verdicts import by_cause, mark
 
 PAGE = DOCS / "reproduction_appendix.md"
 

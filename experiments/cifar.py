@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from experiments.rehearsal import BETAS, RehearsingRow
+from experiments.courses import BETAS, RehearsingRow
 
 MEMORY = 200
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most,

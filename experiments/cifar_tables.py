@@ -21,10 +21,9 @@ from experiments.methods import (
 )
 from experiments.networks import GROUPED_RESIDUAL, NORMALISED_RESIDUAL
 from experiments.paper import published
-from experiments.penalties import PenaltyRow
 from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
-from experiments.proxies import Proxy
 from experiments.rows import Row, Source, experiment
+from experiments.selections import PenaltyRow
 from experiments.selectors import (
     CORESET,
     RBF_CORESET,
@@ -33,6 +32,7 @@ from experiments.selectors import (
     ByEmbedding,
     Named,
     Picker,
+    Proxy,
 )
 from experiments.stores import RESERVOIR, ByMoments, ByNetwork, Store
 from experiments.streaming import Optimiser, StreamRow, Weighting

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages import percent, read_record, where
-from experiments.book import Absent, Book, Look, Place
 from experiments.catalogue import EXPERIMENTS
 from experiments.layout import CIFAR, CONTINUAL, SPLIT
 from experiments.methods import BY_BATCHES, FRESH
 from experiments.paper import PAPER
-from experiments.tables import contrast
+from experiments.tables import Absent, Book, Look, Place, contrast
 from experiments.verdicts import FEW, Gap, Verdict, better, no_worse, shown
 
 #: A sum of cells with signs: positive if it is as claimed.

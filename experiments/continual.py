@@ -11,14 +11,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from experiments.checkpoints import Checkpoint, middle_of, once
-from experiments.courses import Course
-from experiments.keeping import InShares, Jointly, Keeping, TaskMemory
+from experiments.courses import Checkpoint, Course, RehearsingRow, middle_of, once
 from experiments.networks import Network
-from experiments.rehearsal import RehearsingRow
 from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, Picker, context_of
-from experiments.stores import ByMoments
+from experiments.stores import ByMoments, InShares, Jointly, Keeping, TaskMemory
 from experiments.tasks import Task
 from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 

@@ -13,11 +13,10 @@ import numpy as np
 from benchmarks.pages import drawing, percent
 from bicore import MergeReduce
 from bicore.selectors import as_selector
-from experiments.book import Book, Place
 from experiments.layout import CONTINUAL, ON_MNIST, published
 from experiments.methods import FRESH
 from experiments.paper import PAPER
-from experiments.tables import Cell, titles
+from experiments.tables import Book, Cell, Place, titles
 from experiments.tasks import load
 
 Painter = Callable[[Path, Book, str | None], None]

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.book import Place
 from experiments.problems import PERM_MNIST, SPLIT_CIFAR, SPLIT_MNIST
+from experiments.tables import Place
 
 PERM, SPLIT, CIFAR = PERM_MNIST.name, SPLIT_MNIST.name, SPLIT_CIFAR.name
 #: Where continual learning is recorded.

@@ -9,7 +9,6 @@ from typing import Any
 from experiments import methods, selectors, stores, summary, variational
 from experiments.methods import FRESH, GSS_ROW, by_key, continual_row, coreset_row, stream_row
 from experiments.paper import PAPER, published
-from experiments.picks import PicksRow
 from experiments.problems import (
     CIFAR_POOL,
     IMBALANCED_MNIST,
@@ -19,7 +18,7 @@ from experiments.problems import (
     Problem,
 )
 from experiments.rows import Row, Source, experiment
-from experiments.runtime import RuntimeRow
+from experiments.selections import PicksRow, RuntimeRow
 from experiments.selectors import CORESET, RBF_CORESET, SQUARED_CORESET, WEIGHTED_CORESET, Named
 from experiments.stores import EQUAL_MOMENTS, MOMENTS, ByMoments
 from experiments.streaming import StreamRow, Weighting

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bicore import InputError
-from experiments.book import Absent, Book, Place
 from experiments.catalogue import EXPERIMENTS
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line
 from experiments.paper import PAPER_SEEDS
 from experiments.rows import Row
 from experiments.running import Order
-from experiments.tables import Cell, cells, choice, gathered, spread
+from experiments.tables import Absent, Book, Cell, Place, cells, choice, gathered, spread
 
 LAYOUTS = (*TABLES, FIGURE_A, FIGURE_C)
 

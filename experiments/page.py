@@ -9,16 +9,14 @@ from pathlib import Path
 
 from benchmarks.pages import DOCS, render, table
 from experiments.appendix import command
-from experiments.book import Absent, Book, Place
 from experiments.claims import OURS, Compared, above, answered, compared, runtimes
-from experiments.deviations import listed
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line, published
-from experiments.marks import agreement, mark
+from experiments.notes import listed
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER
-from experiments.tables import Cell, difference, spread
+from experiments.tables import Absent, Book, Cell, Place, difference, spread
 from experiments.tables import published as paper_number
-from experiments.verdicts import Verdict
+from experiments.verdicts import Verdict, agreement, mark
 
 PAGE = DOCS / "reproduction.md"
 

@@ -20,9 +20,7 @@ import numpy as np
 import torch
 
 from bicore.memory import Buffer
-from experiments.checkpoints import Checkpoint, middle_of
-from experiments.courses import Course
-from experiments.rehearsal import RehearsingRow
+from experiments.courses import Checkpoint, Course, RehearsingRow, middle_of
 from experiments.rows import Job, Results
 from experiments.selectors import context_of
 from experiments.stores import Room, Store

@@ -15,8 +15,7 @@ import torch
 
 from bicore import BilevelSelector, Coreset, Dataset, Kernel, PerPoint
 from bicore.bilevel import Adam
-from experiments.checkpoints import Checkpoint, checkpoint_folder, middle_of, once
-from experiments.courses import Course
+from experiments.courses import Checkpoint, Course, checkpoint_folder, middle_of, once
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import on_the_host

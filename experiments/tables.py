@@ -1,5 +1,4 @@
-"""Tables from records alone: β chosen on held-out points, β chosen on the test set as the paper
-did, and the paper's number."""
+"""Tables from records alone: β chosen on held-out points or, as the paper did, on the test set."""
 
 from __future__ import annotations
 
@@ -99,13 +98,19 @@ def titles(name: str) -> Mapping[str, str]:
     return {row.key: row.title for row in EXPERIMENTS[name].rows()}
 
 
+def _titled(name: str, records: Iterable[Record]) -> list[Record]:
+    shown = titles(name)
+    return [{**one, "title": shown[one["method"]]} for one in records]
+
+
 def _runtime(records: list[Record]) -> str:
-    shown = titles("runtime")
-    body = [
-        [shown[record["method"]], what, _where(record, what), f"{record[what]:.3f} s", known]
-        for record in records
-        for what, known in _works(record)
-    ]
+    """Selections run on one thread, kernels on what there is."""
+    body = []
+    for record in _titled("runtime", records):
+        place = record["machine"]["gpu"] or record["machine"]["processor"]
+        for what, known in _works(record):
+            where = place if what == "kernel" else "one thread"
+            body.append([record["title"], what, where, f"{record[what]:.3f} s", known])
     return pages.table(["network", "work", "on", "ours", "paper"], body)
 
 
@@ -116,47 +121,24 @@ def _works(record: Record) -> Iterable[tuple[str, str]]:
     selections = [*row.selections, *row.toy().selections]
     works = {"kernel": "kernel (GTX 1080 Ti)", **{one.key: one.paper for one in selections}}
     for what, paper in works.items():
-        if what not in record:
-            continue  # a toy times other sizes
-        known = theirs.get(paper, {}).get(record["method"])
-        yield what, "" if known is None else f"{known} s"
-
-
-def _where(record: Record, what: str) -> str:
-    """Selections run on one thread, kernels on what there is."""
-    machine = record["machine"]
-    place: str = machine["gpu"] or machine["processor"]
-    return place if what == "kernel" else "one thread"
+        if what in record:  # a toy times other sizes
+            known = theirs.get(paper, {}).get(record["method"])
+            yield what, "" if known is None else f"{known} s"
 
 
 def _picks(records: list[Record]) -> str:
     """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
-    shown = titles("picks")
-    body = [
-        [
-            shown[one["method"]],
-            str(one["seed"]),
-            str(one["classes_in_first_ten"]),
-            f"{one['eights']} and {one['ones']}",
-        ]
-        for one in records
-    ]
-    return pages.table(
-        ["method", "seed", "classes among the first ten", "eights and ones among all"], body
-    )
+    head = ["method", "seed", "classes among the first ten", "eights and ones among all"]
+    patterns = "{title} | {seed} | {classes_in_first_ten} | {eights} and {ones}"
+    return pages.table(head, _titled("picks", records), patterns)
 
 
 def _penalties(records: list[Record]) -> str:
-    shown = titles("cifar-penalty")
-    body = [
-        [
-            shown[one["method"]],
-            f"{one['penalty']:g}",
-            f"{np.mean(one['held_loss']):.4f}",
-            ", ".join(f"{loss:.3f}" for loss in one["held_loss"]),
-        ]
-        for one in sorted(records, key=lambda record: float(record["penalty"]))
-    ]
+    body = []
+    for one in sorted(_titled("cifar-penalty", records), key=lambda one: float(one["penalty"])):
+        losses = one["held_loss"]
+        each = ", ".join(f"{loss:.3f}" for loss in losses)
+        body.append([one["title"], f"{one['penalty']:g}", f"{np.mean(losses):.4f}", each])
     return pages.table(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
@@ -293,35 +275,17 @@ def spread(mean: float, std: float, seeds: int) -> str:
 
 def told(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
     """The rows as a Markdown table, with a column of marks where there are some."""
-    head = [
-        "data",
-        "method",
-        "memory",
-        "seeds",
-        "β",
-        "ours (β on held-out points)",
-        *(["marks"] if marks else []),
-        "ours (β on the test set)",
-        "paper",
-        "difference",
-    ]
+    shown = ["marks"] if marks else []
+    head = ["data", "method", "memory", "seeds", "β", "ours (β on held-out points)", *shown]
+    head += ["ours (β on the test set)", "paper", "difference"]
     return pages.table(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
 
 
 def _line(cell: Cell, marks: list[str]) -> list[str]:
     best = f"{spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
-    return [
-        cell.problem,
-        cell.title,
-        str(cell.memory),
-        str(cell.seeds),
-        f"{cell.chosen:g}",
-        spread(cell.mean, cell.std, cell.seeds),
-        *marks,
-        best if cell.choices > 1 else "",
-        published(cell),
-        difference(cell),
-    ]
+    run = [cell.problem, cell.title, str(cell.memory), str(cell.seeds), f"{cell.chosen:g}"]
+    ours = [spread(cell.mean, cell.std, cell.seeds), *marks, best if cell.choices > 1 else ""]
+    return [*run, *ours, published(cell), difference(cell)]
 
 
 def published(cell: Cell) -> str:
@@ -336,3 +300,79 @@ def difference(cell: Cell) -> str:
         return ""
     words = f"{gap[0]:+.2f} ± {gap[1]:.2f}"
     return f"**{words}**" if abs(gap[0]) > gap[1] else words
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cell stands: the experiment, the data, the key of its row, and the size where the row
+    has several or another row has the same key."""
+
+    experiment: str
+    problem: str
+    key: str
+    memory: int | None = None
+
+    @classmethod
+    def parse(cls, words: str) -> Place:
+        """From ``experiment | data | key | memory``, the last where there is one."""
+        experiment, problem, key, *memory = words.split(" | ")
+        return cls(experiment, problem, key, int(memory[0]) if memory else None)
+
+
+#: What a place holds, as one side measured it.
+Look = Callable[[Place], Measured]
+
+
+class Absent(Exception):
+    """No record, or no published number, stands at a place."""
+
+
+class Book:
+    """What the records of a folder say."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        self._records: dict[str, list[Record]] = {}
+        self._cells: dict[str, list[Cell]] = {}
+
+    def records(self, name: str) -> list[Record]:
+        if name not in self._records:
+            self._records[name] = gathered(name, self.folder)
+        return self._records[name]
+
+    def cells(self, name: str) -> list[Cell]:
+        if name not in self._cells:
+            self._cells[name] = cells(name, self.records(name))
+        return self._cells[name]
+
+    def cell(self, place: Place) -> Cell:
+        for cell in self.cells(place.experiment):
+            found = (cell.problem, cell.row.key) == (place.problem, place.key)
+            if found and cell.memory == (place.memory or cell.row.memory):
+                return cell
+        raise Absent(place)
+
+    def runs(self, place: Place) -> list[Record]:
+        """The runs behind a cell, with what was chosen for it."""
+        cell = self.cell(place)
+        return [
+            one
+            for one in self.records(place.experiment)
+            if (one["dataset"], one["method"], one["memory"])
+            == (place.problem, place.key, cell.memory)
+            and choice(one) == cell.chosen
+        ]
+
+    def ours(self, place: Place) -> Measured:
+        """As we measured it; a spread needs two seeds."""
+        cell = self.cell(place)
+        if cell.seeds < 2:
+            raise Absent(place)
+        return cell.measured
+
+    def published(self, place: Place) -> Measured:
+        """As the paper has it."""
+        paper = self.cell(place).paper
+        if paper is None:
+            raise Absent(place)
+        return paper["mean"], paper["std"], PAPER_SEEDS

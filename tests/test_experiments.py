@@ -24,9 +24,7 @@ from experiments import (
     appendix,
     cifar,
     continual,
-    penalties,
-    picks,
-    runtime,
+    selections,
     selectors,
     streaming,
     summary,
@@ -35,10 +33,10 @@ from experiments import (
 )
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
-from experiments.checkpoints import Checkpoint, once
 from experiments.cifar import Table
 from experiments.cifar_tables import BETA_EPOCHS, NORMALISED_EPOCHS, every_plan
 from experiments.continual import started
+from experiments.courses import Checkpoint, once
 from experiments.grouped import Normalised
 from experiments.masked import masked_sum
 from experiments.methods import continual_row, stream_row, summary_rows
@@ -762,12 +760,12 @@ def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
     x[:, 0] += 3 * y
     inner = Dataset(x[:40] @ x[:40].T, y[:40])
     outer = Dataset(x[40:] @ x[:40].T, y[40:])
-    told = {value: penalties.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
+    told = {value: selections.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
     assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
     assert told[1e-3] < told[1e3]
     # the coreset never saw them: only its judgement changes
     wrong = Dataset(outer.x, 1 - np.asarray(outer.y))
-    assert penalties.held_out_loss(inner, wrong, 1e-3, 8) > 1
+    assert selections.held_out_loss(inner, wrong, 1e-3, 8) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -1417,7 +1415,9 @@ def test_records_of_another_machine_are_collected(tmp_path, capsys):
 def test_only_what_is_missing_is_run_again(tmp_path, capsys, monkeypatch):
     found = {"picks": [1], "classes_in_first_ten": 1, "eights": 0, "ones": 1, "seconds": 1.0}
     ran = []
-    monkeypatch.setattr(picks, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)]))
+    monkeypatch.setattr(
+        selections.PicksRow, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)])
+    )
     words = ["run", "picks", "--quick", "--records", str(tmp_path)]
     assert main(words) == 0
     assert ran == ["Coreset", "Coreset, squared error"]
@@ -1464,9 +1464,10 @@ def test_titles_decide_nothing(monkeypatch):
 
     def caught():
         seen = []
-        for module in (continual, streaming, summary, variational, penalties, picks, runtime):
+        rows = (selections.PenaltyRow, selections.PicksRow, selections.RuntimeRow)
+        for place in (continual, streaming, summary, variational, *rows):
             monkeypatch.setattr(
-                module,
+                place,
                 "run",
                 lambda row, job, tasks, place=None: seen.append((row, job, place)) or iter(()),
             )
