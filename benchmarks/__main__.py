@@ -1,7 +1,5 @@
 """``python -m benchmarks NAME``; ``page`` writes docs/benchmarks.md from the records."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -7,8 +7,6 @@ kernel ridge regression, and a network (digits: the paper's fully connected one;
 CNN). A seed draws the pool; all variants of a seed share it, so their differences are paired.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -9,8 +9,6 @@ embedding, BatchBALD by its dropout. Pools, first labels and networks are the sa
 of a seed.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

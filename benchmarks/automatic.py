@@ -9,8 +9,6 @@ is the best score of the grid (chosen on the test points, which nobody could do)
 automatic regulariser.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ Every score is that of a kernel ridge regression fitted on the chosen points and
 seeds give the split.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

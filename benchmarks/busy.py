@@ -10,8 +10,6 @@ must multiply, at the rates measured first. Where a row does not say otherwise t
 paper's, so that its figures can be set beside earlier ones whatever the default is.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

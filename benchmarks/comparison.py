@@ -11,8 +11,6 @@ The rows of our own methods are those of ``bicore compare mnist --data DIR --poo
 --seeds 10 --everything``; the peers' picks are judged by the same judge on the same pools.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ alone, and ``--minutes`` begins no further selection after so long. A rerun make
 from the file of rows, and where there is no file, from the record.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Selections are made on the processor, the judge and the network that some method
 ``--device``: a pool is small, and a card that all processes share is better spent on training.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

@@ -1,8 +1,6 @@
 """docs/comparison.md and its figure, from the records of ``comparison``, ``comparison_embedding``,
 ``comparison_images`` and ``rivals``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

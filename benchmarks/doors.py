@@ -7,8 +7,6 @@ the linear and the RBF kernel. Each in a process of its own: the most anonymous 
 was there before, looked at every few milliseconds (pages of mapped files are not counted).
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

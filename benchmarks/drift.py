@@ -4,8 +4,6 @@ A part of ``python -m benchmarks streams``: 20 000 rows of the embedding; memori
 half-lives are judged on what the stream ended as, and on what it began as.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

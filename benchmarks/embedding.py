@@ -8,8 +8,6 @@ limit is a row that says so, and the method is not asked for larger sizes. A rer
 rows it finds.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

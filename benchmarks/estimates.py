@@ -7,8 +7,6 @@ are the processor's own of a whole call, so that neighbours on the machine count
 is what ``bicore.estimate`` had expected, and the bytes it had planned. Files are read in parts.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

@@ -7,8 +7,6 @@ the default kernel, and rows of a made-up embedding with the linear one. Seconds
 own, the least of some repeats, so that neighbours on the machine count little.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

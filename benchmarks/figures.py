@@ -1,7 +1,5 @@
 """Draw the figures of docs/beyond.md from records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

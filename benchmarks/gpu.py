@@ -7,8 +7,6 @@ second in float32 and float64, and bytes a second of memory. A floor is what the
 do, divided by the ceiling that binds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ Draws docs/images/stream.png: the stream, what reservoir sampling keeps of it, a
 merge-reduce buffer keeps.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

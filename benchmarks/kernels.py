@@ -6,8 +6,6 @@ The same presets in neural-tangents 0.6.5 (jax 0.5.3) are timed in an environmen
 ``benchmarks/neural_tangents_timing.py``; its record stands beside this one.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -7,8 +7,6 @@ The goal is an overrun of at most a tenth and a second. With ``large="exact"`` n
 the kernel, and a limit before the first point is an error, which is a row too.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

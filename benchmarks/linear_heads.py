@@ -1,7 +1,5 @@
 """Linear heads on chosen rows of an embedding: accuracy on rows of a test set."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

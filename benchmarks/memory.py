@@ -6,8 +6,6 @@ Counts the bytes of every tensor that is alive then, each storage once; what a s
 frees is n·C numbers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.common import report, run_python

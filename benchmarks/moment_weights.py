@@ -7,8 +7,6 @@ ones; the objective is told too. Digits and the first MNIST images come in rando
 of 125; a quarter of the rows is kept for the test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -8,8 +8,6 @@ through its own curvature) against kernels that stand for it. Every coreset trai
 scratch, from several starts.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from typing import Any

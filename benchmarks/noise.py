@@ -9,8 +9,6 @@ flips. Rules with a clean outer set know 200 points to judge by; "trusted" leave
 whose label a model of the other folds denies.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

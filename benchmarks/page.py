@@ -1,7 +1,5 @@
 """Write the pages and figures of docs/ from the records: ``python -m benchmarks page``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

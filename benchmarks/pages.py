@@ -4,8 +4,6 @@ A page is a Jinja2 template under ``benchmarks/templates``. It loads records wit
 and shows numbers with the functions of this module; ``experiments`` uses the same functions.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import string

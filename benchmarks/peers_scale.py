@@ -10,8 +10,6 @@ goes on from the rows it finds. Data: made up like an embedding, and the real on
 DIR/cifar10-embedding.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

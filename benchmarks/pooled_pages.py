@@ -1,7 +1,5 @@
 """Numbers and the figure of the pooled regression for docs/benchmarks.md."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ written as they come, a pool at a time; strips of the kernel are kept under --ca
 from both.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence

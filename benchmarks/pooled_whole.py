@@ -12,8 +12,6 @@ coreset of the first 10 000 images. Strips of the kernel are kept under --cache 
 as they come; a rerun goes on from both.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ take much longer. *SplitMNIST*: the run of the table that float32 changed most, 
 they come, and a rerun makes what is missing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace

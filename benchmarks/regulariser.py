@@ -8,8 +8,6 @@ has no published value for the squared error there, so it is a tuned parameter o
 record shows what the tuning saw.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ Methods that look at a network get one that has been run over the points before:
 apart.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -8,8 +8,6 @@ is not a mapped file, with the interpreter. A bare pass converts all rows and mu
 columns, with as many threads.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

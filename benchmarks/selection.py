@@ -7,8 +7,6 @@ fully connected kernel, λ = 1e-3 per point, binary weights, one thread. Seconds
 selection itself, after the kernel matrix.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

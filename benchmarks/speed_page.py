@@ -1,7 +1,5 @@
 """docs/speed.md from the records."""
 
-from __future__ import annotations
-
 from benchmarks.pages import DOCS, Row, render, where
 
 PAGE = DOCS / "speed.md"

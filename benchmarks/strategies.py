@@ -7,8 +7,6 @@ outer objective, accuracy that of the kernel model fitted on the coreset, on all
 seconds are of the selection alone.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

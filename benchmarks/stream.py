@@ -9,8 +9,6 @@ sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and
 10 000 test images; 5 seeds.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The numbers of docs/streams.md on networks that learn along streams and tasks, from the runs of
 the reproduction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ seed draws the order of the stream and the 300 rows that settings of the heads a
 are written as they come; a rerun goes on from those that the same source of bicore made.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The numbers of docs/streams.md, its figure, and the tables of streams in docs/benchmarks.md."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping, Sequence

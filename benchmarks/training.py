@@ -8,8 +8,6 @@ second of memory. The floor is what the convolutions must compute, or the maps t
 write, divided by the ceiling that binds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

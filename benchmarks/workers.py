@@ -5,8 +5,6 @@
 Needs the extra ``dask`` and two cores that nobody else uses.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ on the embedding's own test set. Seconds are the processor's own, one thread, th
 repeats; the smaller problem is 1000 images of MNIST.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the experiments of the
 paper, from records that are written as they come."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

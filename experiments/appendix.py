@@ -1,8 +1,6 @@
 """docs/reproduction_appendix.md: every table with all of its rows, both choices of β, the searches
 of λ and β, and rows that the paper does not have; made from records alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial

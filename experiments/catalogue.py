@@ -1,7 +1,5 @@
 """Every experiment of the paper by name, those on MNIST first."""
 
-from __future__ import annotations
-
 from experiments import cifar_tables, mnist_tables, rows
 
 __all__ = ["EXPERIMENTS", "cifar_tables", "mnist_tables"]

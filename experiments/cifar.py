@@ -5,8 +5,6 @@ held out; ``choose`` writes what was found beside this file. Tables then hold on
 it matters most.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The rows of every experiment on CIFAR-10."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -7,8 +7,6 @@ If a claim rests on published numbers the same rule is applied to them: some of 
 are not resolved by its own five seeds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The state of a run is a file of tensors, written next to the old one and renamed
 nothing. A run that was stopped continues from it, and it is removed when the run is recorded.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -1,7 +1,5 @@
 """Figures, from records alone; the merge-reduce diagram from a live buffer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

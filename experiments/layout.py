@@ -6,8 +6,6 @@ the others follow below them. Errors of the authors' code are not repeated here:
 them are in the appendix.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rows that several tables have in common, before they are given to a table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The rows of every experiment on MNIST."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ A note says ``{A | B}`` for the mean of row A less that of row B, and Welch's 95
 table has several sizes or data sets ``{A | B | 50}`` or ``{A | B | SplitMNIST}``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 """From the words on docs/reproduction.md to the runs behind a row: which rows of which experiments,
 with how many seeds and which β."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

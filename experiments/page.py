@@ -1,8 +1,6 @@
 """docs/reproduction.md: the paper's claims and whether they hold, every published number next to
 ours, and how to run it again; from records alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ the lines in order and leaves out those that count no more. A process that is ki
 leaves a torn line: it is named and passed over, and its run is done again.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

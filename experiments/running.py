@@ -1,7 +1,5 @@
 """Runs what has no record yet, one after the other or in several processes that share the runs."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Experiments that train no network: the picks of figure 5, λ on CIFAR-10, and run times."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

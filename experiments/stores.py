@@ -1,10 +1,8 @@
 """Memories of streams and tasks: the buffers of the tables' rows, and how tasks share a memory."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -234,75 +232,36 @@ class TaskMemory(Protocol):
     def save(self, path: str | os.PathLike[str]) -> Path: ...
 
 
-class Keeping(ABC):
-    """How a row keeps points of its tasks."""
-
-    @property
-    def looks(self) -> bool:
-        """Whether at the network in training, so that every β needs a memory of its own."""
-        return False
-
-    @property
-    def penalised(self) -> bool:
-        """Whether points are chosen with a proxy that has a λ."""
-        return False
-
-    @abstractmethod
-    def memory(self) -> TaskMemory:
-        """An empty one."""
-
-    @abstractmethod
-    def load(self, path: Path) -> TaskMemory:
-        """One as it was written."""
-
-    @abstractmethod
-    def place(self, device: str) -> str:
-        """Where points are chosen."""
-
-
 @dataclass(frozen=True)
-class InShares(Keeping):
+class Keeping:
+    """How a row keeps points of its tasks: an empty memory, one as it was written, and the device
+    that points are chosen on."""
+
+    memory: Callable[[], TaskMemory]
+    load: Callable[[Path], TaskMemory]
+    place: Callable[[str], str]
+    #: Whether it looks at the network in training, so that every β needs a memory of its own.
+    looks: bool = False
+    #: Whether points are chosen with a proxy that has a λ.
+    penalised: bool = False
+
+
+def keep_shares(picker: Picker, selector: Selector, capacity: int, seed: int) -> Keeping:
     """An equal share for every task, with what the ``picker`` chooses from it."""
-
-    picker: Picker
-    selector: Selector
-    capacity: int
-    seed: int
-
-    @property
-    def looks(self) -> bool:
-        return self.selector.needs_model
-
-    @property
-    def penalised(self) -> bool:
-        return self.picker.penalised
-
-    def memory(self) -> TaskMemory:
-        return ReplayMemory(self.selector, self.capacity, self.picker.kept, self.seed)
-
-    def load(self, path: Path) -> TaskMemory:
-        return ReplayMemory.load(path, self.selector)
-
-    def place(self, device: str) -> str:
-        return self.picker.place(device)
+    return Keeping(
+        lambda: ReplayMemory(selector, capacity, picker.kept, seed),
+        lambda path: ReplayMemory.load(path, selector),
+        picker.place,
+        selector.needs_model,
+        picker.penalised,
+    )
 
 
-@dataclass(frozen=True)
-class Jointly(Keeping):
+def keep_jointly(store: ByMoments, capacity: int, seed: int) -> Keeping:
     """What the ``store`` chooses from all tasks."""
-
-    store: ByMoments
-    capacity: int
-    seed: int
-
-    def memory(self) -> TaskMemory:
-        store = self.store
-        return JointReplay(
-            self.capacity, store.features, store.rule, prior=store.prior, seed=self.seed
-        )
-
-    def load(self, path: Path) -> TaskMemory:
-        return JointReplay.load(path)
-
-    def place(self, device: str) -> str:
-        return self.store.place(device)
+    options = {"prior": store.prior, "seed": seed}
+    return Keeping(
+        lambda: JointReplay(capacity, store.features, store.rule, **options),
+        JointReplay.load,
+        store.place,
+    )

@@ -7,8 +7,6 @@ of batches: its β for a merge-reduce buffer and ours differ by the number of ba
 the rows that weigh slots as it does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

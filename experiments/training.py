@@ -6,8 +6,6 @@ recorded once as a CUDA graph with a branch for each; data, order and memory lie
 nothing but a replay an epoch comes from the host.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

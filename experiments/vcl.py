@@ -15,8 +15,6 @@ what they share is computed once, and a small GPU kernel serves all of them. Ada
 number alone, so that each copy trains as it would by itself.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Rules that decide claims, and marks of differences in tables, by intervals alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence
