@@ -13,31 +13,23 @@ from experiments.verdicts import Gap
 STREAMS = ("cifar-streaming", "cifar-imbalanced")
 #: Memories of networks, and the rows of the two streams that they are.
 NETWORKS = {
-    '`MomentMemory(features="pooled")`': (
-        "Moments, pooled random features",
-        "Moments, equal prior, pooled random features",
-    ),
-    '`MomentMemory(features="convolutions")`': (
-        "Moments, random convolutions",
-        "Moments, equal prior, random convolutions",
-    ),
-    '`MomentMemory(features="relu")`': (
-        "Moments, random ReLU",
-        "Moments, equal prior, random ReLU",
-    ),
-    "`MomentMemory`, embedding of the network in training": (
-        "Moments, the network's embedding",
-        "Moments, equal prior, the network's embedding",
-    ),
+    f"`MomentMemory{memory}": (f"Moments, {features}", f"Moments, equal prior, {features}")
+    for memory, features in {
+        '(features="pooled")`': "pooled random features",
+        '(features="convolutions")`': "random convolutions",
+        '(features="relu")`': "random ReLU",
+        "`, embedding of the network in training": "the network's embedding",
+    }.items()
+}
+MAPS = list(NETWORKS.values())
+NETWORKS |= {
     "`MergeReduce`": ("Streaming coreset", "Coreset"),
     "`ClassBalancedReservoir`": ("", "CBRS"),
     "`Reservoir`": ("Reservoir sampling", "Reservoir"),
-    '*GroupNorm:* `MomentMemory(features="convolutions")`': (
-        "Moments, random convolutions, GroupNorm",
-        "Moments, equal prior, random convolutions, GroupNorm",
-    ),
-    "*GroupNorm:* `MergeReduce`": ("Streaming coreset, GroupNorm", "Coreset, GroupNorm"),
-    "*GroupNorm:* `Reservoir`": ("Reservoir sampling, GroupNorm", "Reservoir, GroupNorm"),
+}
+NETWORKS |= {
+    f"*GroupNorm:* {memory}": tuple(f"{key}, GroupNorm" for key in NETWORKS[memory])
+    for memory in ('`MomentMemory(features="convolutions")`', "`MergeReduce`", "`Reservoir`")
 }
 
 #: On the imbalanced stream, our first row and the paper's.
@@ -50,19 +42,9 @@ WAYS = ("BatchNorm", "GroupNorm")
 #: with one optimiser for the whole stream and with a fresh one a batch.
 OTHERS = ("CBRS", GSS_ROW, "ExStream")
 MNIST = (
-    (
-        "Moments, elimination",
-        ("Reservoir sampling", "Streaming coreset", *OTHERS),
-        ("streaming-sizes", "streaming-fresh-sizes"),
-    ),
-    (
-        "Moments, elimination, equal prior",
-        ("Reservoir", "Coreset", *OTHERS),
-        ("imbalanced-sizes", "imbalanced-fresh-sizes"),
-    ),
+    ("Moments, elimination", ("Reservoir sampling", "Streaming coreset", *OTHERS), "streaming"),
+    ("Moments, elimination, equal prior", ("Reservoir", "Coreset", *OTHERS), "imbalanced"),
 )
-
-
 #: Rows of the tables of tasks, and their names in a sentence.
 TASKS = {
     "Joint moments, elimination": "`JointReplay`",
@@ -100,7 +82,7 @@ def same_map_chosen(streams: Sequence[Cells]) -> bool:
         held: dict[str, list[float]] = {}
         for record in gathered(name):
             held.setdefault(record["method"], []).append(float(np.mean(record["held"])))
-        keys = [keys[place] for keys in list(NETWORKS.values())[:4]]
+        keys = [keys[place] for keys in MAPS]
         tested = max(keys, key=lambda key: stream[key].mean)
         same.append(max(keys, key=lambda key: np.mean(held[key])) == tested)
     return all(same)
@@ -136,9 +118,12 @@ def normalised_words() -> str:
 def mnist_columns() -> list[tuple[Cell, list[Cell]]]:
     """Our row and the others, for every stream, size of memory and optimiser."""
     columns = []
-    for ours, others, names in MNIST:
-        for name, ending in zip(names, ("", FRESH), strict=True):
-            found = {(cell.problem, cell.memory, cell.row.key): cell for cell in _cells(name)}
+    for ours, others, stream in MNIST:
+        for kind, ending in (("", ""), ("-fresh", FRESH)):
+            found = {
+                (cell.problem, cell.memory, cell.row.key): cell
+                for cell in _cells(f"{stream}{kind}-sizes")
+            }
             for place in dict.fromkeys(place[:2] for place in found):
                 own = found[*place, ours + ending]
                 columns.append((own, [found[*place, other + ending] for other in others]))

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bicore import InputError
-from bicore.files import replacing
 from experiments import appendix, cifar, page
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
@@ -132,8 +131,9 @@ def _choose(given: argparse.Namespace) -> int:
         return _refused(
             "there are no records of cifar-penalty and cifar-betas yet; run them first."
         )
-    with replacing(cifar.CHOSEN) as beside:
-        beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    beside = cifar.CHOSEN.with_suffix(".part")
+    beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    beside.replace(cifar.CHOSEN)
     print(cifar.CHOSEN.name)
     return 0
 

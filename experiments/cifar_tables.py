@@ -32,7 +32,7 @@ from experiments.selectors import (
     Picker,
     Proxy,
 )
-from experiments.stores import RESERVOIR, ByMoments, ByNetwork, Store
+from experiments.stores import RESERVOIR, ByMoments, ByNetwork
 from experiments.streaming import Optimiser, StreamRow, Weighting
 
 #: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
@@ -57,7 +57,7 @@ LAMBDA_ROW = "Coreset"
 NORMALISED_EPOCHS = 40
 #: Memories by moments, in random features of images.
 CONVOLUTIONS = ByMoments(features="convolutions")
-MOMENTS: dict[str, Store] = {
+MOMENTS: dict[str, Any] = {
     "Moments, random convolutions": CONVOLUTIONS,
     "Moments, random ReLU": ByMoments(features="relu"),
     "Moments, pooled random features": ByMoments(features="pooled", on_host=False),
@@ -65,13 +65,9 @@ MOMENTS: dict[str, Store] = {
 }
 #: The same on the imbalanced stream, with every class counted alike.
 EQUAL_CONVOLUTIONS = replace(CONVOLUTIONS, prior="equal")
-EQUAL_MOMENTS: dict[str, Store] = {
-    "Moments, equal prior, random convolutions": EQUAL_CONVOLUTIONS,
-    "Moments, equal prior, random ReLU": ByMoments(features="relu", prior="equal"),
-    "Moments, equal prior, pooled random features": ByMoments(
-        features="pooled", prior="equal", on_host=False
-    ),
-    "Moments, equal prior, the network's embedding": ByNetwork("equal"),
+EQUAL_MOMENTS = {
+    key.replace("Moments, ", "Moments, equal prior, "): replace(store, prior="equal")
+    for key, store in MOMENTS.items()
 }
 #: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
 #: says otherwise.
@@ -89,28 +85,20 @@ def _plan(row: ContinualRow, **how: Any) -> Plan[ContinualRow]:
 
 def continual_plans() -> list[Plan[ContinualRow]]:
     """The paper's rows, and our own."""
+    matching, scaled = "Gradient matching", Named("gradient-matching", scaled=True)
+    paper = published("continual_learning", matching, SPLIT_CIFAR)
+    at_end = _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True)
     return [
         *(
             _plan(row, tried=TRIED.get(row.key, LOWER), also=ALSO.get(row.key, ()))
             for row in continual_rows(SPLIT_CIFAR, MEMORY)
         ),
-        _plan(
-            _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True),
-            by_proxy=True,
-        ),
+        _plan(at_end, by_proxy=True),
         _plan(_row("Coreset, λ by the proxy", CORESET), tried=EVERY, by_proxy=True),
-        _plan(_scaled(), follows="Gradient matching"),
+        # the authors' code scales gradients to length 1 before it matches them
+        _plan(_row("Gradient matching, normalised", scaled, paper=paper), follows=matching),
         *_normalised(),
     ]
-
-
-def _scaled() -> ContinualRow:
-    """The authors' code scales gradients to length 1 before it matches them."""
-    return _row(
-        "Gradient matching, normalised",
-        Named("gradient-matching", scaled=True),
-        paper=published("continual_learning", "Gradient matching", SPLIT_CIFAR),
-    )
 
 
 def _normalised() -> list[Plan[ContinualRow]]:
@@ -122,15 +110,11 @@ def _normalised() -> list[Plan[ContinualRow]]:
     """
     facts: dict[str, Any] = {"network": NORMALISED_RESIDUAL, "reference": True}
     name = "Coreset, normalised network"
+    directions = f"{name}, directions of its embedding as the proxy"
     coresets = [
         _row(name, CORESET, **facts),
         _row(f"{name}, its embedding as the proxy", ByEmbedding(), **facts),
-        _row(
-            f"{name}, directions of its embedding as the proxy",
-            ByDirections(),
-            penalty=DIRECTIONS_PENALTY,
-            **facts,
-        ),
+        _row(directions, ByDirections(), penalty=DIRECTIONS_PENALTY, **facts),
     ]
     uniform = _row("Uniform sampling, normalised network", UNIFORM, network=NORMALISED_RESIDUAL)
     return [
@@ -154,13 +138,8 @@ def normalised_plans() -> list[Plan[ContinualRow]]:
         for key, way in ways.items():
             row = _row(f"{key}, {network.normalised}", **way, **facts)
             plans.append(Plan(Table.NORMALISED, row, LOWER, () if shared else HIGHER))
-    embedded = _row(
-        "Coreset, its embedding as the proxy, BatchNorm",
-        ByEmbedding(),
-        network=NORMALISED_RESIDUAL,
-        epochs=NORMALISED_EPOCHS,
-        recalibrated=True,
-    )
+    facts = {"epochs": NORMALISED_EPOCHS, "recalibrated": True, "network": NORMALISED_RESIDUAL}
+    embedded = _row("Coreset, its embedding as the proxy, BatchNorm", ByEmbedding(), **facts)
     return [*plans, Plan(Table.NORMALISED, embedded, follows="Coreset, BatchNorm")]
 
 
@@ -248,14 +227,12 @@ def penalty_experiment() -> list[Row]:
 )
 def beta_experiment() -> list[Row]:
     """β on held-out points with one seed and fewer epochs."""
-    plans = [*continual_plans(), _rbf()]
+    epochs = {BETA_EPOCHS: [*continual_plans(), _rbf()], NORMALISED_EPOCHS // 2: normalised_plans()}
     return [
-        *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
-        *(
-            plan.searching(epochs=NORMALISED_EPOCHS // 2)
-            for plan in normalised_plans()
-            if plan.searched
-        ),
+        plan.searching(epochs=few)
+        for few, plans in epochs.items()
+        for plan in plans
+        if plan.searched
     ]
 
 
