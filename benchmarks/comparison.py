@@ -66,20 +66,10 @@ def run(arguments: Any) -> dict[str, Any]:
     }
     store = Records(Path(arguments.rows), settings)
     grid = Grid(selectors, SIZES, range(arguments.seeds))
-    comparison = Comparison(
-        pools,
-        grid,
-        as_judge(JUDGE, STEPS),
-        store,
-        Runtime(arguments.device),
-        whole=True,
-        tell=_tell,
-    )
-    picks = (
-        [json.loads(Path(path).read_text()) for path in arguments.picks.split(",")]
-        if arguments.picks
-        else []
-    )
+    judged = (as_judge(JUDGE, STEPS), store, Runtime(arguments.device))
+    comparison = Comparison(pools, grid, *judged, whole=True, tell=_tell)
+    paths = arguments.picks.split(",") if arguments.picks else []
+    picks = [json.loads(Path(path).read_text()) for path in paths]
     for seed in range(arguments.seeds):
         judge_peers(comparison, picks, seed)
     comparison.run()
@@ -88,15 +78,17 @@ def run(arguments: Any) -> dict[str, Any]:
         for picked in picks
         for row in picked["rows"]
     }
-    rows = [slim(row) for row in store.rows.values()]
-    return {**settings, "sizes": SIZES, "failed": comparison.failed, "peers": peers, "rows": rows}
+    facts = {**settings, "sizes": SIZES, "failed": comparison.failed, "peers": peers}
+    return {**facts, "rows": [slim(row) for row in store.rows.values()]}
 
 
 def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:
     """The peers' selections of one seed, each size as a stack."""
-    rows = [row for picked in picks for row in picked["rows"] if row["seed"] == seed]
     rows = [
-        row for row in rows if (row["method"], row["size"], seed) not in comparison.records.rows
+        row
+        for picked in picks
+        for row in picked["rows"]
+        if row["seed"] == seed and (row["method"], row["size"], seed) not in comparison.records.rows
     ]
     stage = Stage(comparison, seed) if rows else None
     for size in SIZES:

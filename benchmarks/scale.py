@@ -45,6 +45,12 @@ CARD_CASES = (
     (1_280_000, 768, 1000, 12_800, 120.0),
 )
 CARD_PART_ROWS = 2**20
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "default, no exchange": {"exchange": False},
+    "exact, gain": {"passes": "exact", "rule": "gain"},
+    "exact, gradient": {"passes": "exact", "rule": "gradient"},
+}
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -167,26 +173,17 @@ def _quality(arguments: Any) -> list[dict[str, Any]]:
         source = ArrayShards(x, y, part_rows=8192)
         threads = Threads(arguments.processes)
         found = {}
-        for told, options in (
-            ("default", {}),
-            ("default, no exchange", {"exchange": False}),
-            ("exact, gain", {"passes": "exact", "rule": "gain"}),
-            ("exact, gradient", {"passes": "exact", "rule": "gradient"}),
-        ):
+        for told, options in WAYS.items():
             one = select_from_shards(source, QUALITY_SIZE, executor=threads, **options)
             found[told] = {"objective": one.objective, "passes": one.details["passes"]}
         exact = found["exact, gain"]["objective"]
         best = min(exact, found["exact, gradient"]["objective"])
-        row = {
-            "data": name,
-            "count": len(x),
-            "size": QUALITY_SIZE,
-            "ways": found,
-            "default_over_exact": found["default"]["objective"] / exact,
-            "default_over_best_exact": found["default"]["objective"] / best,
-        }
-        report(row)
-        rows.append(row)
+        own = found["default"]["objective"]
+        row = {"data": name, "count": len(x), "size": QUALITY_SIZE, "ways": found}
+        rows.append(
+            {**row, "default_over_exact": own / exact, "default_over_best_exact": own / best}
+        )
+        report(rows[-1])
     return rows
 
 

@@ -34,28 +34,17 @@ def run(arguments: Any) -> dict[str, Any]:
         _write(x, y, count, WIDTH)
         source = NpyShards(x, labels=y, part_rows=max(1, count // PARTS))
         for workers in (1, 2):
-            with LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None
-            ) as cluster:
+            alone = {"threads_per_worker": 1, "dashboard_address": None}
+            with LocalCluster(n_workers=workers, **alone) as cluster:
                 timed = Timed(DaskExecutor(cluster.scheduler_address))
                 found = select_from_shards(source, SIZE, executor=timed, exchange=False)
                 timed.executor.client.close()
             picks.append(found.indices)
-            rows.append(
-                {
-                    "workers": workers,
-                    "passes_seconds": sum(timed.seconds),
-                    "further_pass": float(np.median(timed.seconds[1:])),
-                    "seconds": found.provenance.seconds,
-                }
-            )
+            row = {"workers": workers, "passes_seconds": sum(timed.seconds)}
+            further = float(np.median(timed.seconds[1:]))
+            rows.append({**row, "further_pass": further, "seconds": found.provenance.seconds})
             report(rows[-1])
     one, two = rows
-    return {
-        "count": count,
-        "width": WIDTH,
-        "size": SIZE,
-        "rows": rows,
-        "times_faster": one["passes_seconds"] / two["passes_seconds"],
-        "same_picks": bool(np.array_equal(*picks)),
-    }
+    facts = {"count": count, "width": WIDTH, "size": SIZE, "rows": rows}
+    faster = one["passes_seconds"] / two["passes_seconds"]
+    return {**facts, "times_faster": faster, "same_picks": bool(np.array_equal(*picks))}
