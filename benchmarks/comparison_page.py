@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,12 @@ COMMANDS = {
 
 def text() -> str:
     embedding = read_record("comparison_embedding")
-    return render(
-        "comparison.md",
-        findings=Findings(),
-        embedding=embedding | {"command": COMMANDS["comparison_embedding"]},
-        METHODS=METHODS,
-        QUADRATIC=QUADRATIC,
-        whole_seeds=whole_seeds,
-        method_table=method_table,
-        scored=scored,
-        fraction_table=fraction_table,
-        images_section=lambda: images_section(read_record("comparison_images")),
-    )
+    command = {"command": COMMANDS["comparison_embedding"]}
+    names = {"METHODS": METHODS, "QUADRATIC": QUADRATIC, "findings": Findings()}
+    helpers = (whole_seeds, method_table, scored, fraction_table)
+    names |= {one.__name__: one for one in helpers}
+    images = partial(images_section, read_record("comparison_images"))
+    return render("comparison.md", embedding=embedding | command, images_section=images, **names)
 
 
 def images_section(record: dict[str, Any]) -> str:

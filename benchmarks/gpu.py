@@ -8,6 +8,7 @@ do, divided by the ceiling that binds it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,8 @@ def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
     ceilings = _ceilings()
     report(ceilings)
-    rows = [
-        *_flat(folder, ceilings, arguments.repeats),
-        *_pooled(folder, ceilings),
-        *_selections(folder, ceilings, arguments.repeats),
-    ]
+    kernels = [*_flat(folder, ceilings, arguments.repeats), *_pooled(folder, ceilings)]
+    rows = [*kernels, *_selections(folder, ceilings, arguments.repeats)]
     return {"ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
 
 
@@ -62,9 +60,7 @@ def _ceilings() -> dict[str, float]:
         spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
-        seconds = device_seconds(
-            lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS])
-        )
+        seconds = device_seconds(partial(spin.launch, blocks, 256, [out, TURNS]))
         found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * TURNS / seconds
     source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
@@ -91,10 +87,7 @@ def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[st
         pairs = len(images) * (len(images) + 1) / 2
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images.to(dtype)
-            seconds = device_seconds(
-                lambda kernel=kernel, given=given: kernel(given),
-                1 if len(images) > 1000 else repeats,
-            )
+            seconds = device_seconds(partial(kernel, given), 1 if len(images) > 1000 else repeats)
             floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
             told = f"{what}, {str(dtype).removeprefix('torch.')}"
             rows.append(_row(told, seconds, goal, floor, "multiply-adds"))
@@ -117,7 +110,7 @@ def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
             given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
             pairs = len(given) * (len(given) + 1) / 2
             kernel = pooled_cntk(depth)
-            seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
+            seconds = device_seconds(partial(kernel, given), 2) / pairs
             work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
             floor = work / ceilings[f"{name}_multiply_adds_a_second"]
             kind = str(dtype).removeprefix("torch.")
@@ -155,9 +148,8 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
         (f"{table}, squared error", "linear", wide, "squared", 1000, 5.0, features.nbytes),
     ):
         context = Context(runtime=Runtime("cuda", progress=False))
-        selector = BilevelSelector(
-            kernel=kernel, loss=loss, inner_reg=10.0 if kernel == "linear" else 0.1
-        )
+        reg = 10.0 if kernel == "linear" else 0.1
+        selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=reg)
         selector.select(data, 40, context=context)
         found = [selector.select(data, size, context=context).provenance for _ in range(repeats)]
         seconds = min(one.selection_seconds for one in found)
