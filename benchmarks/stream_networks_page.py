@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.methods import FRESH, GSS_ROW
-from experiments.tables import Cell, cells, gathered, less, welch
+from experiments.tables import Cell, cells, less, read_runs, welch
 from experiments.verdicts import Gap
 
 #: Where networks learn along a stream of images.
@@ -56,7 +56,7 @@ Cells = dict[str, Cell]
 
 
 def _cells(name: str) -> list[Cell]:
-    return cells(name, gathered(name))
+    return cells(name, read_runs(name))
 
 
 def image_streams() -> list[Cells]:
@@ -80,7 +80,7 @@ def same_map_chosen(streams: Sequence[Cells]) -> bool:
     same = []
     for place, (name, stream) in enumerate(zip(STREAMS, streams, strict=True)):
         held: dict[str, list[float]] = {}
-        for record in gathered(name):
+        for record in read_runs(name):
             held.setdefault(record["method"], []).append(float(np.mean(record["held"])))
         keys = [keys[place] for keys in MAPS]
         tested = max(keys, key=lambda key: stream[key].mean)

@@ -19,7 +19,7 @@ from experiments.figures import FIGURES, draw
 from experiments.one_cell import wanted
 from experiments.records import FOLDER, RecordError, Records
 from experiments.running import Order, one_by_one, shared
-from experiments.tables import Book, gathered, progress, table
+from experiments.tables import Book, progress, read_runs, table
 
 #: Where the runs of ``cell`` are recorded: beside those of the repository nothing would be missing.
 ANEW = Path("reproduced")
@@ -97,7 +97,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _table(given: argparse.Namespace) -> int:
-    print(table(given.name, gathered(given.name, given.records or FOLDER)))
+    print(table(given.name, read_runs(given.name, given.records or FOLDER)))
     return 0
 
 
@@ -120,8 +120,8 @@ def _page(given: argparse.Namespace) -> int:
 
 def _choose(given: argparse.Namespace) -> int:
     folder = given.records or FOLDER
-    streams = gathered("cifar-stream-betas", folder)
-    tasks = gathered("cifar-betas", folder)
+    streams = read_runs("cifar-stream-betas", folder)
+    tasks = read_runs("cifar-betas", folder)
     betas = {Table.CONTINUAL: tasks, Table.NORMALISED: tasks}
     betas |= {Table.IMBALANCED: streams, Table.STREAMING: streams}
     penalties = Records("cifar-penalty", folder).all()
@@ -184,7 +184,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.worker:
         for name in order.names:
             order.records(name).tidy()
-            print(table(name, gathered(name, order.folder)))
+            print(table(name, read_runs(name, order.folder)))
     return failed
 
 

@@ -13,7 +13,17 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.notes import note
 from experiments.paper import PAPER_SEEDS
 from experiments.records import FOLDER, Record, Records, identity
-from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
+from experiments.tables import (
+    AGAIN,
+    OTHERS,
+    Cell,
+    cell_table,
+    cells,
+    progress,
+    read_runs,
+    table,
+    titles,
+)
 from experiments.verdicts import by_cause, mark
 
 PAGE = DOCS / "reproduction_appendix.md"
@@ -24,7 +34,7 @@ def text(folder: Path = FOLDER) -> str | None:
     parts = [
         part
         for name in EXPERIMENTS
-        if (records := gathered(name, folder))
+        if (records := read_runs(name, folder))
         for part in _section(name, records, folder)
     ]
     return render("reproduction_appendix.md", sections=parts) if parts else None
@@ -38,7 +48,7 @@ def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
         yield table(name, records)
     else:
         compared = any(cell.row.reference for cell in found)
-        yield told(found, partial(_marks, found) if compared else None)
+        yield cell_table(found, partial(_marks, found) if compared else None)
         yield _legend(found)
         yield _causes(name, found)
     if said := note(name, found):

@@ -72,7 +72,7 @@ class Plan(Generic[Rehearsing]):
         own = self.row.penalty
         return float(_chosen().get("penalty", own)) if self.by_proxy else own
 
-    def made(self) -> Rehearsing:
+    def build(self) -> Rehearsing:
         """The row of the table, with the β that it runs."""
         betas = tuple(dict.fromkeys((self.beta, *self.also)))
         return replace(self.row, betas=betas, penalty=self.penalty)

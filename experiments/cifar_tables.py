@@ -249,13 +249,13 @@ def stream_beta_experiment() -> list[Row]:
 
 @experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10")
 def imbalanced_experiment() -> list[Row]:
-    return [plan.made() for plan in imbalanced_plans()]
+    return [plan.build() for plan in imbalanced_plans()]
 
 
 @experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200")
 def continual_experiment() -> list[Row]:
     """The β that ``cifar-betas`` found; of the rows that matter most one more."""
-    return [plan.made() for plan in continual_plans()]
+    return [plan.build() for plan in continual_plans()]
 
 
 @experiment(
@@ -264,7 +264,7 @@ def continual_experiment() -> list[Row]:
 def normalised_experiment() -> list[Row]:
     """Networks with statistics are tested twice: with those that training leaves, and with those of
     the memory."""
-    rows = [plan.made() for plan in normalised_plans()]
+    rows = [plan.build() for plan in normalised_plans()]
     again = [
         replace(
             row.variant(f"{row.key} recalibrated"),
@@ -279,7 +279,7 @@ def normalised_experiment() -> list[Row]:
 
 @experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10")
 def streaming_experiment() -> list[Row]:
-    return [plan.made() for plan in balanced_plans()]
+    return [plan.build() for plan in balanced_plans()]
 
 
 @experiment("cifar-summary", "CIFAR-10 in 30 … 210 points for the ResNet-18 (figure 3c)")
@@ -292,7 +292,7 @@ def proxy_experiment() -> list[Row]:
     """Uniform samples and the network's kernel, which are runs of another table, and the RBF."""
     plans = {plan.row.key: plan for plan in continual_plans()}
     shown = [
-        replace(plans[key].made(), paper=None, source=Source("cifar-continual", key))
+        replace(plans[key].build(), paper=None, source=Source("cifar-continual", key))
         for key in ("Uniform sampling", "Coreset")
     ]
-    return [*shown, _rbf().made()]
+    return [*shown, _rbf().build()]

@@ -257,7 +257,7 @@ def _claim(given: Mapping[str, Any]) -> Claim:
 *CLAIMS, OURS = map(_claim, json.loads(Path(__file__).with_name("claims.json").read_text()))
 
 
-def answered(book: Book) -> list[tuple[Claim, Answer]]:
+def answer_claims(book: Book) -> list[tuple[Claim, Answer]]:
     """Every claim for which there are records."""
     found = []
     for claim in (*CLAIMS, OURS):

@@ -62,7 +62,7 @@ AUTHORS = Path(__file__).with_name("authors.json")
 WORDS: list[str] = json.loads(Path(__file__).with_name("deviations.json").read_text())
 
 
-def listed(book: Book) -> list[str]:
+def list_deviations(book: Book) -> list[str]:
     """What was done in another way, then the published numbers that are told apart from ours with
     the cause, above the paper as well as below."""
     return [*_protocol(book), *_causes(book)]

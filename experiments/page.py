@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.pages import DOCS, render, table
 from experiments.appendix import command
-from experiments.claims import OURS, Compared, above, answered, compared, runtimes
+from experiments.claims import OURS, Compared, above, answer_claims, compared, runtimes
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line, published
-from experiments.notes import listed
+from experiments.notes import list_deviations
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER
 from experiments.tables import Absent, Book, Cell, Place, difference, spread
@@ -25,7 +25,7 @@ def text(folder: Path = FOLDER) -> str | None:
     gaps = [cell.difference for cell in published_cells(book) if cell.difference is not None]
     if not gaps:
         return None
-    claims = answered(book)
+    claims = answer_claims(book)
     verdicts = Counter(answer.verdict for claim, answer in claims if claim is not OURS)
     marks = _marks(book).union(*(answer.compared for _, answer in claims))
     told, turned = _order(book)
@@ -45,7 +45,7 @@ def text(folder: Path = FOLDER) -> str | None:
         figure_c=FIGURE_C,
         figure_b=PAPER["claims"]["figure 3b, KRR CIFAR-10, 400 points"],
         seconds=list(runtimes(book)),
-        deviations=listed(book),
+        deviations=list_deviations(book),
         command=command,
         layout_table=layout_table,
     )

@@ -90,7 +90,7 @@ def contrast(terms: Sequence[tuple[int, Measured]]) -> tuple[float, float]:
 
 def table(name: str, records: Iterable[Record]) -> str:
     """The table of an experiment in Markdown."""
-    return OTHERS[name](list(records)) if name in OTHERS else told(cells(name, records))
+    return OTHERS[name](list(records)) if name in OTHERS else cell_table(cells(name, records))
 
 
 def titles(name: str) -> Mapping[str, str]:
@@ -171,7 +171,7 @@ OTHERS: dict[str, Callable[[list[Record]], str]] = {
 }
 
 
-def gathered(name: str, folder: Path = FOLDER) -> list[Record]:
+def read_runs(name: str, folder: Path = FOLDER) -> list[Record]:
     """The records of an experiment, with those that other experiments hold for it, under its own
     keys."""
     rows = EXPERIMENTS[name].rows()
@@ -273,7 +273,7 @@ def spread(mean: float, std: float, seeds: int) -> str:
     return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def told(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
+def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
     """The rows as a Markdown table, with a column of marks where there are some."""
     shown = ["marks"] if marks else []
     head = ["data", "method", "memory", "seeds", "β", "ours (β on held-out points)", *shown]
@@ -337,7 +337,7 @@ class Book:
 
     def records(self, name: str) -> list[Record]:
         if name not in self._records:
-            self._records[name] = gathered(name, self.folder)
+            self._records[name] = read_runs(name, self.folder)
         return self._records[name]
 
     def cells(self, name: str) -> list[Cell]:

@@ -14,7 +14,7 @@ from benchmarks.pages import slug
 from experiments import appendix, notes, page, verdicts
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
-from experiments.claims import CLAIMS, OURS, above, answered, by_gaps, rivals
+from experiments.claims import CLAIMS, OURS, above, answer_claims, by_gaps, rivals
 from experiments.figures import STYLES, four_lines
 from experiments.layout import CIFAR, CONTINUAL, ON_MNIST, PERM, SPLIT, TABLES, published
 from experiments.paper import PAPER
@@ -156,7 +156,7 @@ def test_a_claim_follows_its_records(gap, verdict, tmp_path):
 
 
 def test_every_claim_is_answered_and_has_a_table(book):
-    found = answered(book)
+    found = answer_claims(book)
     assert len(found) == len(CLAIMS) + 1
     assert found[-1][0] is OURS
     headings = re.findall(r"^## (.*)$", page.PAGE.read_text(), re.M)
@@ -281,9 +281,9 @@ def test_the_deviations_are_plain_words():
 
 def test_differences_in_notes_come_from_the_records_and_rows_must_be_there(monkeypatch):
 
-    from experiments.tables import cells, gathered
+    from experiments.tables import cells, read_runs
 
-    found = cells("imbalanced-sizes", gathered("imbalanced-sizes"))
+    found = cells("imbalanced-sizes", read_runs("imbalanced-sizes"))
     by_place = {(cell.row.key, cell.memory): cell for cell in found}
     gap = by_place["CBRS", 50].mean - by_place["Reservoir", 50].mean
     monkeypatch.setitem(notes.NOTES, "imbalanced-sizes", "Above ({CBRS | Reservoir | 50}).")
