@@ -7,15 +7,13 @@ kernel ridge regression, and a network (digits: the paper's fully connected one;
 CNN). A seed draws the pool; all variants of a seed share it, so their differences are paired.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors, report
 from bicore import Dataset, PerPoint, Runtime, select
 from bicore.evaluate.model import Judge
 from bicore.evaluate.models import RidgeJudge, as_judge
@@ -56,8 +54,7 @@ def _digits(seed: int) -> tuple[np.ndarray, ...]:
     x, y = digits()
     x = (x - x.mean()) / x.std()
     order = np.random.default_rng(seed).permutation(len(x))
-    pool = order[:POOL]
-    rest = order[POOL:]
+    pool, rest = order[:POOL], order[POOL:]
     return x[pool], y[pool], x[rest], y[rest]
 
 
@@ -74,27 +71,17 @@ def run(arguments: Any) -> dict[str, Any]:
     device = Runtime(device=arguments.device).torch_device
     folder = data_folder(arguments.data)
     rows: list[dict[str, Any]] = []
-    for name in ("digits", "mnist"):
-        network, shape = (
-            (as_judge("mlp", 1000), (64,))
-            if name == "digits"
-            else (as_judge("cnn", 1000), (1, 28, 28))
-        )
+    judges = {"digits": ("mlp", (64,)), "mnist": ("cnn", (1, 28, 28))}
+    for name, (judge, shape) in judges.items():
+        network = as_judge(judge, 1000)
         for seed in range(arguments.seeds):
             x, y, test_x, test_y = _digits(seed) if name == "digits" else _mnist(folder, seed)
             picked = _selections(x, y, seed, runtime)
-            pool = _sample(x, y, shape, device)
-            test = _sample(test_x, test_y, shape, device)
+            pool, test = _sample(x, y, shape, device), _sample(test_x, test_y, shape, device)
             for size in SIZES:
                 rows += _judged(name, network, pool, test, picked, size, seed)
-            print(name, "seed", seed, "done", flush=True)
-    return {
-        "benchmark": "ablation",
-        "machine": machine(),
-        "pool": POOL,
-        "seeds": arguments.seeds,
-        "rows": rows,
-    }
+            report(name, "seed", seed, "done")
+    return {"pool": POOL, "seeds": arguments.seeds, "rows": rows}
 
 
 def _selections(
@@ -138,18 +125,9 @@ def _judged(
         "network": network.scores(sets, test, 10, seed),
         "kernel": RidgeJudge(fully_connected(), ridge=RIDGE).scores(sets, test, 10, seed),
     }
-    return [
-        {
-            "data": name,
-            "variant": variant,
-            "size": size,
-            "seed": seed,
-            "network": scores["network"][place],
-        }
-        | {
-            "kernel": scores["kernel"][place],
-            "inner_reg": one["reg"],
-            "select_seconds_200": one["seconds"],
-        }
-        for place, (variant, one) in enumerate(picked.items())
-    ]
+    rows = []
+    for place, (variant, one) in enumerate(picked.items()):
+        row = {"data": name, "variant": variant, "size": size, "seed": seed}
+        row |= {judge: found[place] for judge, found in scores.items()}
+        rows.append(row | {"inner_reg": one["reg"], "select_seconds_200": one["seconds"]})
+    return rows

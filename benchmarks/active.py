@@ -9,12 +9,7 @@ embedding, BatchBALD by its dropout. Pools, first labels and networks are the sa
 of a seed.
 """
 
-from __future__ import annotations
-
-import json
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, machine
-from bicore import BilevelSelector, Context, Dataset, Runtime
+from benchmarks.common import Rows, data_folder, on_cpu, report
+from bicore import BilevelSelector, Dataset
 from bicore.active import query
 from bicore.kernels import fully_connected, shifts
 from bicore.selectors import as_selector
@@ -51,25 +46,16 @@ METHODS = (
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
     (x, y), (test_x, test_y) = mnist(folder, "train"), mnist(folder, "test", TEST)
-    kept = Path(arguments.rows)
-    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    rows = Rows(arguments.rows)
     for seed in range(arguments.seeds):
         drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
         for method in METHODS:
-            if any((row["seed"], row["method"]) == (seed, method) for row in rows):
-                continue
-            rows.append(
-                {
-                    "seed": seed,
-                    "method": method,
-                    **_learn(x[drawn], y[drawn], test_x, test_y, method, seed),
-                }
-            )
-            with kept.open("a") as out:
-                out.write(json.dumps(rows[-1]) + "\n")
-            print(seed, method, rows[-1]["accuracy"], file=sys.stderr, flush=True)
-    sizes = {"pool": POOL, "test": TEST, "labels": list(range(FIRST, LAST + 1, BATCH))}
-    return {"benchmark": "active", "machine": machine(), **sizes, "rows": rows}
+            if rows.find(seed=seed, method=method) is None:
+                found = _learn(x[drawn], y[drawn], test_x, test_y, method, seed)
+                rows.add({"seed": seed, "method": method, **found})
+                report(seed, method, found["accuracy"])
+    labels = list(range(FIRST, LAST + 1, BATCH))
+    return {"pool": POOL, "test": TEST, "labels": labels, "rows": list(rows)}
 
 
 def _learn(x: Any, y: Any, test_x: Any, test_y: Any, method: str, seed: int) -> dict[str, Any]:
@@ -94,54 +80,35 @@ def _query(
     method: str, network: nn.Module, x: Any, y: Any, labelled: Any, left: Any, seed: int
 ) -> Any:
     """Places among ``left``. Of the labels only those of ``labelled`` are read."""
-    context = Context(network, Runtime("cpu", threads=1, progress=False))
+    context = on_cpu(network, threads=1)
     if method == "random":
         return np.random.default_rng((seed, len(labelled))).choice(len(left), BATCH, replace=False)
     if method == "k-center":  # the labelled points are centres already
         both = Dataset(np.concatenate([x[labelled], x[left]]))
-        chosen = as_selector("k-center-embedding").select(
-            both,
-            len(labelled) + BATCH,
-            initial=list(range(len(labelled))),
-            rng=seed,
-            context=context,
-        )
+        size = len(labelled) + BATCH
+        options = {"initial": list(range(len(labelled))), "rng": seed, "context": context}
+        chosen = as_selector("k-center-embedding").select(both, size, **options)
         return chosen.indices[len(labelled) :] - len(labelled)
     if method == "BatchBALD":
-        return (
-            as_selector("batchbald", draws=DRAWS)
-            .select(Dataset(x[left]), BATCH, rng=seed, context=context)
-            .indices
-        )
+        selector = as_selector("batchbald", draws=DRAWS)
+        return selector.select(Dataset(x[left]), BATCH, rng=seed, context=context).indices
     flat = x.reshape(len(x), -1)
     loss = "cross-entropy" if "cross-entropy" in method else "squared"
-    options: dict[str, Any] = {
-        "selector": BilevelSelector(kernel=fully_connected(), loss=loss),
-        "runtime": context.runtime,
-    }
+    selector = BilevelSelector(kernel=fully_connected(), loss=loss)
+    more: dict[str, Any] = {}
     if "shifts" in method:
-        options |= {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
+        more = {"landmarks": LANDMARKS, "augmentations": shifts(1, (28, 28))}
+    more |= {"selector": selector, "runtime": context.runtime, "seed": seed}
     guesses = _guesses(network, x[left])
-    return query(
-        flat[labelled], y[labelled], flat[left], BATCH, pseudo_labels=guesses, seed=seed, **options
-    ).indices
+    known = (flat[labelled], y[labelled], flat[left], BATCH)
+    return query(*known, pseudo_labels=guesses, **more).indices
 
 
 def _network() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(0.5),
-        nn.Linear(512, 128),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(128, 10),
-    )
+    first = [nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    hidden = [nn.Dropout(0.5), nn.Linear(512, 128), nn.ReLU(), nn.Dropout(0.5)]
+    return nn.Sequential(*first, *second, *hidden, nn.Linear(128, 10))
 
 
 def _trained(x: Any, y: Any, seed: int) -> nn.Module:

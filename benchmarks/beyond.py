@@ -7,16 +7,13 @@ Every score is that of a kernel ridge regression fitted on the chosen points and
 seeds give the split.
 """
 
-from __future__ import annotations
-
-import sys
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from benchmarks.common import machine
-from bicore import RBF, BilevelSelector, Context, Dataset, Kernel, Laplace, Polynomial, Runtime
+from benchmarks.common import on_cpu, report
+from bicore import RBF, BilevelSelector, Dataset, Kernel, Laplace, Polynomial
 from bicore.kernels import fully_connected
 from bicore.selectors import JointSelector, KCenter, Reconstruction, Selector, Uniform, VDesign
 from bicore.sources import digits
@@ -32,11 +29,7 @@ def run(arguments: Any) -> dict[str, Any]:
         "unlabelled": _unlabelled(arguments.seeds),
         "regression": _regression(arguments.seeds),
     }
-    return {"benchmark": "beyond", "machine": machine(), "pool": POOL, "joint_size": JOINT, **rows}
-
-
-def _context() -> Context:
-    return Context(runtime=Runtime("cpu", progress=False))
+    return {"pool": POOL, "joint_size": JOINT, **rows}
 
 
 def _split(x: Any, y: Any, seed: int, pool: int = POOL) -> tuple[Dataset, Dataset]:
@@ -67,18 +60,12 @@ def _joint(seeds: int) -> list[dict[str, Any]]:
         scores: dict[str, list[float]] = {model: [] for model in selectors}
         for seed in range(seeds):
             pool, test = _split(np.asarray(x), y, seed)
-            picks = selector.select(pool, JOINT, rng=seed, context=_context()).indices.tolist()
+            picks = selector.select(pool, JOINT, rng=seed, context=on_cpu()).indices.tolist()
             for model, judge in selectors.items():
-                scores[model].append(
-                    float(np.mean(judge.predict(pool, test.x, picks, context=_context()) == test.y))
-                )
+                guesses = judge.predict(pool, test.x, picks, context=on_cpu())
+                scores[model].append(_accuracy(guesses, test, pool))
         rows.append({"chosen_for": name, "accuracy": scores})
-        print(
-            name,
-            {model: round(float(np.mean(found)), 4) for model, found in scores.items()},
-            file=sys.stderr,
-            flush=True,
-        )
+        report(name, {model: np.mean(found).round(4) for model, found in scores.items()})
     return rows
 
 
@@ -95,7 +82,7 @@ def _unlabelled(seeds: int) -> list[dict[str, Any]]:
         "with labels": judge,
     }
     return [
-        _by_size(name, method, judge, np.asarray(x), y, seeds, POOL, _right)
+        _by_size(name, method, judge, np.asarray(x), y, POOL, seeds, _accuracy)
         for name, method in methods.items()
     ]
 
@@ -104,27 +91,18 @@ def _regression(seeds: int) -> list[dict[str, Any]]:
     """R² on a medical table, and on the right halves of digits predicted from their left halves."""
     x, y = load_diabetes(return_X_y=True)
     images = np.asarray(digits()[0]).reshape(-1, 8, 8)
+    halves = (images[..., :4].reshape(-1, 32), images[..., 4:].reshape(-1, 32))
     tables = {
         "diabetes": (x / x.std(0), (y - y.mean()) / y.std(), 300),
-        "halves of digits, 32 targets": (
-            images[..., :4].reshape(-1, 32),
-            images[..., 4:].reshape(-1, 32),
-            POOL,
-        ),
+        "halves of digits, 32 targets": (*halves, POOL),
     }
-    rows = []
-    for name, (inputs, targets, pool) in tables.items():
-        judge = BilevelSelector(kernel="rbf")
-        for method, selector in {
-            "uniform": Uniform(),
-            "k-center": KCenter(),
-            "bilevel": judge,
-        }.items():
-            found = _by_size(
-                method, selector, judge, inputs, targets.astype(float), seeds, pool, _explained
-            )
-            rows.append({"data": name, **found})
-    return rows
+    judge = BilevelSelector(kernel="rbf")
+    methods: dict[str, Selector] = {"uniform": Uniform(), "k-center": KCenter(), "bilevel": judge}
+    return [
+        {"data": name, **_by_size(method, one, judge, *table, seeds, _explained)}
+        for name, table in tables.items()
+        for method, one in methods.items()
+    ]
 
 
 def _by_size(
@@ -133,29 +111,22 @@ def _by_size(
     judge: BilevelSelector,
     x: Any,
     y: Any,
-    seeds: int,
     pool: int,
+    seeds: int,
     score: Any,
 ) -> dict[str, Any]:
     scores: list[list[float]] = []
     for seed in range(seeds):
         data, test = _split(x, y, seed, pool)
-        chosen = method.select(data, max(SIZES), rng=seed, context=_context()).indices
-        scores.append(
-            [
-                score(
-                    judge.predict(data, test.x, chosen[:size].tolist(), context=_context()),
-                    test,
-                    data,
-                )
-                for size in SIZES
-            ]
-        )
-    print(name, np.mean(scores, 0).round(4).tolist(), file=sys.stderr, flush=True)
+        chosen = method.select(data, max(SIZES), rng=seed, context=on_cpu()).indices
+        sets = [chosen[:size].tolist() for size in SIZES]
+        guesses = [judge.predict(data, test.x, picks, context=on_cpu()) for picks in sets]
+        scores.append([score(one, test, data) for one in guesses])
+    report(name, np.mean(scores, 0).round(4).tolist())
     return {"method": name, "sizes": list(SIZES), "scores": scores}
 
 
-def _right(guesses: Any, test: Dataset, data: Dataset) -> float:
+def _accuracy(guesses: Any, test: Dataset, data: Dataset) -> float:
     return float(np.mean(guesses == test.y))
 
 

@@ -10,8 +10,6 @@ must multiply, at the rates measured first. Where a row does not say otherwise t
 paper's, so that its figures can be set beside earlier ones whatever the default is.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import best, data_folder, machine
+from benchmarks.common import best, data_folder, report, run_python
 
 #: How much longer than on one thread a call may take beside a busy core.
 ALLOWED = 1.3
@@ -60,83 +58,62 @@ print(best)
 
 @dataclass(frozen=True)
 class Problem:
-    """Code that defines ``call``, and its floor as a function of the machine's rates."""
+    """Code of the data and of the call, its floor by the machine's rates, and a goal."""
 
     name: str
-    code: str
+    data: str
+    call: str
     floor: Callable[[dict[str, float]], float] | None = None
     goal: float | None = None
 
 
-def _softmax(size: int, options: str) -> str:
-    return (
-        "data = mnist(1000)\n"
-        f"call = lambda: select(data, size={size}, method='paper', loss='cross-entropy', "
-        f"runtime=runtime{options})"
+def _select(size: int, options: str = "") -> str:
+    return f"select(data, size={size}, {options}runtime=runtime)"
+
+
+def _softmax(size: int, setting: str, goal: float, options: str = "") -> Problem:
+    """The floor is that of products of K with the slopes of all points: 2 n² C a point."""
+    return Problem(
+        f"cross-entropy, {size} of 1000, {setting}",
+        "mnist(1000)",
+        _select(size, f"method='paper', loss='cross-entropy', {options}"),
+        lambda rates: size * 2 * 1000**2 * 10 / rates["operations"],
+        goal,
     )
 
 
-def _products(size: int) -> Callable[[dict[str, float]], float]:
-    """The products of K with the slopes of all points: 2 n² C a point."""
-    return lambda rates: size * 2 * 1000**2 * 10 / rates["operations"]
+def _stored(size: int, rows: int) -> Callable[[dict[str, float]], float]:
+    """Half of a stored symmetric matrix is read for each point."""
+    return lambda rates: size * 8 * rows**2 / 2 / rates["bytes"]
 
 
-PAPER = ", inner_reg=PerPoint(1e-3)"
+PAPER = "inner_reg=PerPoint(1e-3), "
+CONSTANT = "method='paper', inner_reg=1.0, "
+POINTS = "data, range(100), loss='cross-entropy', kernel='ntk', inner_reg=0.1, runtime=runtime"
 PROBLEMS = (
+    _softmax(100, "λ of the paper", 0.65, PAPER),
+    _softmax(100, "automatic ρ", 1.2),
+    _softmax(400, "λ of the paper", 4.0, PAPER),
+    _softmax(400, "automatic ρ", 8.0),
     Problem(
-        "cross-entropy, 100 of 1000, λ of the paper", _softmax(100, PAPER), _products(100), 0.65
+        "squared error, 400 of 1000", "mnist(1000)", _select(400, CONSTANT), _stored(400, 1000)
     ),
-    Problem("cross-entropy, 100 of 1000, automatic ρ", _softmax(100, ""), _products(100), 1.2),
+    Problem("all defaults, 100 of 1000", "mnist(1000)", _select(100), goal=1.5),
     Problem(
-        "cross-entropy, 400 of 1000, λ of the paper", _softmax(400, PAPER), _products(400), 4.0
-    ),
-    Problem("cross-entropy, 400 of 1000, automatic ρ", _softmax(400, ""), _products(400), 8.0),
-    Problem(
-        "squared error, 400 of 1000",
-        "data = mnist(1000)\n"
-        "call = lambda: select(data, size=400, method='paper', inner_reg=1.0, runtime=runtime)",
-        lambda rates: 400 * 8 * 1000**2 / 2 / rates["bytes"],
+        "exchange, 100 of 1000", "mnist(1000)", _select(100, f"{CONSTANT}strategy='exchange', ")
     ),
     Problem(
-        "all defaults, 100 of 1000",
-        "data = mnist(1000)\ncall = lambda: select(data, size=100, runtime=runtime)",
-        goal=1.5,
+        "learnt weights, 30 of 1000", "mnist(1000)", _select(30, f"{CONSTANT}weights='learnt', ")
     ),
+    Problem("reweight, 100 of 1000, cross-entropy", "mnist(1000)", f"reweight({POINTS})"),
+    Problem("influence, 100 of 1000, cross-entropy", "mnist(1000)", f"influence({POINTS})"),
     Problem(
-        "exchange, 100 of 1000",
-        "data = mnist(1000)\n"
-        "call = lambda: select(data, size=100, method='paper', inner_reg=1.0, "
-        "strategy='exchange', runtime=runtime)",
-    ),
-    Problem(
-        "learnt weights, 30 of 1000",
-        "data = mnist(1000)\n"
-        "call = lambda: select(data, size=30, method='paper', inner_reg=1.0, weights='learnt', "
-        "runtime=runtime)",
-    ),
-    Problem(
-        "reweight, 100 of 1000, cross-entropy",
-        "data = mnist(1000)\n"
-        "call = lambda: reweight(data, range(100), loss='cross-entropy', kernel='ntk', "
-        "inner_reg=0.1, runtime=runtime)",
-    ),
-    Problem(
-        "influence, 100 of 1000, cross-entropy",
-        "data = mnist(1000)\n"
-        "call = lambda: influence(data, range(100), loss='cross-entropy', kernel='ntk', "
-        "inner_reg=0.1, runtime=runtime)",
-    ),
-    Problem(
-        "squared error, 400 of 10 000",
-        "data = mnist(10000)\n"
-        "call = lambda: select(data, size=400, method='paper', inner_reg=1.0, runtime=runtime)",
-        lambda rates: 400 * 8 * 10_000**2 / 2 / rates["bytes"],
+        "squared error, 400 of 10 000", "mnist(10000)", _select(400, CONSTANT), _stored(400, 10_000)
     ),
     Problem(
         "linear, 500 of 50 000 × 256",
-        "data = embeddings(50000, 256)\n"
-        "call = lambda: select(data, size=500, method='paper', kernel='linear', inner_reg=10.0, "
-        "runtime=runtime)",
+        "embeddings(50000, 256)",
+        _select(500, "method='paper', kernel='linear', inner_reg=10.0, "),
         lambda rates: 500 * 8 * 50_000 * 256 / rates["bytes"],
         8.0,
     ),
@@ -145,42 +122,30 @@ PROBLEMS = (
 
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
-    record: dict[str, Any] = {"benchmark": "busy", "machine": machine(), "allowed": ALLOWED}
-    record["rates"] = rates()
-    record["rows"] = []
+    found = rates()
+    rows = []
     for problem in PROBLEMS:
-        row = measured(problem, folder, arguments.repeats)
-        row["floor"] = None if problem.floor is None else problem.floor(record["rates"])
-        record["rows"].append(row)
-        print(row, file=sys.stderr, flush=True)
-    return record
+        floor = None if problem.floor is None else problem.floor(found)
+        rows.append({**measure(problem, folder, arguments.repeats), "floor": floor})
+        report(rows[-1])
+    return {"allowed": ALLOWED, "rates": found, "rows": rows}
 
 
-def measured(problem: Problem, folder: str, repeats: int) -> dict[str, Any]:
+def measure(problem: Problem, folder: str, repeats: int) -> dict[str, Any]:
     """Seconds in the three settings."""
-    one = _seconds(problem, 1, repeats, folder)
-    default = _seconds(problem, None, repeats, folder)
+
+    def seconds(threads: int | None) -> float:
+        code = f"{START}data = {problem.data}\ncall = lambda: {problem.call}\n{END}"
+        return float(run_python(code, json.dumps([threads, repeats, LONG, folder])))
+
+    one, default = seconds(1), seconds(None)
     with subprocess.Popen([sys.executable, "-c", COUNTING]) as neighbour:
         try:
-            beside = _seconds(problem, None, repeats, folder)
+            beside = seconds(None)
         finally:
             neighbour.kill()
-    return {
-        "problem": problem.name,
-        "one_thread": one,
-        "default_threads": default,
-        "beside_a_busy_core": beside,
-        "ratio": beside / one,
-        "goal": problem.goal,
-    }
-
-
-def _seconds(problem: Problem, threads: int | None, repeats: int, folder: str) -> float:
-    code = START + problem.code + END
-    given = json.dumps([threads, repeats, LONG, folder])
-    command = [sys.executable, "-c", code, given]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    times = {"one_thread": one, "default_threads": default, "beside_a_busy_core": beside}
+    return {"problem": problem.name, **times, "ratio": beside / one, "goal": problem.goal}
 
 
 def rates() -> dict[str, float]:

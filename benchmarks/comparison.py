@@ -11,16 +11,13 @@ The rows of our own methods are those of ``bicore compare mnist --data DIR --poo
 --seeds 10 --everything``; the peers' picks are judged by the same judge on the same pools.
 """
 
-from __future__ import annotations
-
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, slim
+from benchmarks.common import data_folder, report, slim
 from bicore.evaluate.comparison import Comparison, Grid, Stage
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.pools import Pools, make_pools
@@ -69,20 +66,10 @@ def run(arguments: Any) -> dict[str, Any]:
     }
     store = Records(Path(arguments.rows), settings)
     grid = Grid(selectors, SIZES, range(arguments.seeds))
-    comparison = Comparison(
-        pools,
-        grid,
-        as_judge(JUDGE, STEPS),
-        store,
-        Runtime(arguments.device),
-        whole=True,
-        tell=_tell,
-    )
-    picks = (
-        [json.loads(Path(path).read_text()) for path in arguments.picks.split(",")]
-        if arguments.picks
-        else []
-    )
+    judged = (as_judge(JUDGE, STEPS), store, Runtime(arguments.device))
+    comparison = Comparison(pools, grid, *judged, whole=True, tell=_tell)
+    paths = arguments.picks.split(",") if arguments.picks else []
+    picks = [json.loads(Path(path).read_text()) for path in paths]
     for seed in range(arguments.seeds):
         judge_peers(comparison, picks, seed)
     comparison.run()
@@ -91,23 +78,17 @@ def run(arguments: Any) -> dict[str, Any]:
         for picked in picks
         for row in picked["rows"]
     }
-    rows = [slim(row) for row in store.rows.values()]
-    return {
-        "benchmark": "comparison",
-        **settings,
-        "sizes": SIZES,
-        "machine": machine(),
-        "failed": comparison.failed,
-        "peers": peers,
-        "rows": rows,
-    }
+    facts = {**settings, "sizes": SIZES, "failed": comparison.failed, "peers": peers}
+    return {**facts, "rows": [slim(row) for row in store.rows.values()]}
 
 
 def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) -> None:
     """The peers' selections of one seed, each size as a stack."""
-    rows = [row for picked in picks for row in picked["rows"] if row["seed"] == seed]
     rows = [
-        row for row in rows if (row["method"], row["size"], seed) not in comparison.records.rows
+        row
+        for picked in picks
+        for row in picked["rows"]
+        if row["seed"] == seed and (row["method"], row["size"], seed) not in comparison.records.rows
     ]
     stage = Stage(comparison, seed) if rows else None
     for size in SIZES:
@@ -124,4 +105,4 @@ def judge_peers(comparison: Comparison, picks: list[dict[str, Any]], seed: int) 
 
 def _tell(done: int, words: str) -> None:
     if words:
-        print(f"{done} rows; {words}", file=sys.stderr, flush=True)
+        report(f"{done} rows; {words}")

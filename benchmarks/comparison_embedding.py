@@ -11,21 +11,17 @@ alone, and ``--minutes`` begins no further selection after so long. A rerun make
 from the file of rows, and where there is no file, from the record.
 """
 
-from __future__ import annotations
-
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
-from benchmarks.worth import embedding
+from benchmarks.common import RECORDS, cifar_embedding, data_folder, read_record, report, slim
 from bicore import Dataset, Linear, Runtime
 from bicore.errors import InputError
-from bicore.evaluate.comparison import Comparison, Grid
+from bicore.evaluate.comparison import WHOLE, Comparison, Grid
 from bicore.evaluate.model import Judge
 from bicore.evaluate.models import LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
@@ -40,20 +36,9 @@ FRACTIONS = (0.001, 0.005, 0.01, 0.05, 0.1)
 #: What is left out where all rows are the pool, and why: seconds of one selection on one thread
 #: grow with n² or with the size squared, and the whole is to take minutes.
 QUADRATIC = (
-    "paper",
-    "glister",
-    "reducible-loss",
-    "v-design",
-    "a-design",
-    "reconstruction",
-    "facility-location",
-    "craig",
-    "frcl",
-    "batchbald",
-    "bilevel-cross-entropy",
-    "bilevel-weighted",
-    "gradient-matching-pursuit",
-    "gradient-matching-frank-wolfe",
+    *("paper", "glister", "reducible-loss", "v-design", "a-design", "reconstruction"),
+    *("facility-location", "craig", "frcl", "batchbald", "bilevel-cross-entropy"),
+    *("bilevel-weighted", "gradient-matching-pursuit", "gradient-matching-frank-wolfe"),
 )
 
 
@@ -102,30 +87,35 @@ class TimeUp(Exception):
 def run(arguments: Any) -> dict[str, Any]:
     folder = Path(data_folder(arguments.data))
     asked = [arguments.protocol] if arguments.protocol in PARTS else list(PARTS)
-    wanted = arguments.methods.split(",") if arguments.methods else list(METHODS)
-    unknown = [name for name in wanted if name not in METHODS]
-    if unknown:
-        raise InputError(f"--methods {','.join(unknown)} are not known; give names of METHODS.")
+    wanted = known_methods(arguments.methods)
     until = time.monotonic() + 60 * (arguments.minutes or float("inf"))
     try:
         for name in asked:
             for comparison in comparisons(name, folder, arguments, wanted, _teller(until)):
                 comparison.run()
     except TimeUp:
-        print("the time is up; the same command goes on", file=sys.stderr)
-    return {
-        "benchmark": RECORD,
-        "machine": machine(),
-        "parts": {name: kept(name, folder, arguments) for name in PARTS},
-    }
+        report("the time is up; the same command goes on")
+    return {"parts": {name: kept(name, folder, arguments) for name in PARTS}}
+
+
+def known_methods(given: str | None) -> list[str]:
+    """The methods of ``--methods``, all by default."""
+    wanted = given.split(",") if given else list(METHODS)
+    unknown = [name for name in wanted if name not in METHODS]
+    if unknown:
+        raise InputError(f"--methods {','.join(unknown)} are not known; give names of METHODS.")
+    return wanted
+
+
+def in_order(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows as a record keeps them, in the order of methods, sizes and seeds."""
+    place = {name: number for number, name in enumerate([*METHODS, WHOLE])}
+    found = sorted(rows, key=lambda row: (place[row.method], row.size, row.seed))
+    return [slim(row) for row in found]
 
 
 def comparisons(
-    name: str,
-    folder: Path,
-    arguments: Any,
-    wanted: Sequence[str],
-    tell: Callable[[int, str], None],
+    name: str, folder: Path, arguments: Any, wanted: Sequence[str], tell: Callable[[int, str], None]
 ) -> Iterator[Comparison]:
     """A part in pieces, one seed after the other: what is done at any moment is whole seeds, but
     for the last. Sizes with the same methods share the network that some of them look at."""
@@ -149,7 +139,7 @@ def comparisons(
 def pools_of(folder: Path, size: int) -> Pools:
     """As the embedding comes: no column is scaled."""
     train, test = (
-        Source("embedding", Dataset(*embedding(folder, part))) for part in ("train", "test")
+        Source("embedding", Dataset(*cifar_embedding(folder, part))) for part in ("train", "test")
     )
     return make_pools(train, test, "classification", size, size, None)
 
@@ -170,15 +160,8 @@ def records(name: str, pools: Pools, arguments: Any) -> Records:
 def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
     """The rows of a part that are done, in the order of methods, sizes and seeds."""
     store = records(name, pools_of(folder, PARTS[name].pool), arguments)
-    order = list(METHODS)
-    rows = sorted(
-        store.rows.values(), key=lambda row: (order.index(row.method), row.size, row.seed)
-    )
-    return {
-        **store.settings,
-        "sizes": list(PARTS[name].sizes),
-        "rows": [slim(row) for row in rows],
-    }
+    sizes = list(PARTS[name].sizes)
+    return {**store.settings, "sizes": sizes, "rows": in_order(store.rows.values())}
 
 
 def _teller(until: float) -> Callable[[int, str], None]:
@@ -187,6 +170,6 @@ def _teller(until: float) -> Callable[[int, str], None]:
             return
         if time.monotonic() > until:
             raise TimeUp
-        print(f"{words}", file=sys.stderr, flush=True)
+        report(f"{words}")
 
     return tell

@@ -5,37 +5,38 @@
 
 For each seed 1000 training images are drawn, of which every method takes 50, 100 and 250; the
 network is trained on each selection and tested on all test images. ``--workers`` processes share
-the seeds, some methods of one at a time, each with one thread and with a file of rows of its own
-beside ``--rows``; in the end, or when a run begins that follows one which was killed, they are
-gathered in it. ``--minutes`` begins no further selection after so long, ``--methods A,B`` runs
-these alone. A rerun makes what is missing from the rows, and where there are none, from the record.
+the seeds, some methods of one at a time, each with one thread. ``--minutes`` begins no further
+selection after so long, and SIGTERM none after those at work; ``--methods A,B`` runs these alone. A
+rerun makes what is missing from the rows, and if there are none, from the record.
 
 Selections are made on the processor, the judge and the network that some methods look at are on
 ``--device``: a pool is small, and a card that all processes share is better spent on training.
 """
 
-from __future__ import annotations
-
-import json
-import re
-import sys
+import os
+import signal
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import lru_cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from benchmarks.common import RECORDS, data_folder, machine, read_record, slim
+from benchmarks.common import RECORDS, data_folder, read_record, report
+from benchmarks.comparison_embedding import in_order, known_methods
 from benchmarks.residual_judge import ResidualJudge
-from benchmarks.side_by_side import Until, shared
 from bicore import Dataset, Runtime
 from bicore.coreset import Status
 from bicore.data import Array
-from bicore.errors import InputError
 from bicore.evaluate.comparison import WHOLE, Comparison, Grid, Picked, Stage
+from bicore.evaluate.model import Judge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector
@@ -108,21 +109,24 @@ class Order:
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    wanted = arguments.methods.split(",") if arguments.methods else list(PROTOCOL.methods)
-    unknown = [name for name in wanted if name not in METHODS]
-    if unknown:
-        raise InputError(f"--methods {','.join(unknown)} are not known; give names of METHODS.")
+    wanted = known_methods(arguments.methods)
     until = time.time() + 60 * (arguments.minutes or float("inf"))
     folder = data_folder(arguments.data)
     test = len(cifar10_pixels(folder, "test")[1])
     order = Order(folder, Path(arguments.rows), arguments.device, PROTOCOL, test)
-    for path in _of_processes(order.rows, ".failed"):
-        path.unlink()  # what failed is tried again
-    jobs = missing(order.protocol, gathered(order).rows, arguments.seeds, wanted)
-    ended = shared(partial(work, order), jobs, arguments.workers, until) if jobs else []
-    if any(ended):
-        print(f"processes ended with {ended}; the same command goes on", file=sys.stderr)
-    return {"benchmark": RECORD, "machine": machine(), **kept(order)}
+    store = recorded(order)
+    jobs = missing(order.protocol, store.rows, arguments.seeds, wanted)
+    failed: dict[str, str] = {}
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    try:
+        for rows, failures in results(order, jobs, arguments.workers, until):
+            for row in rows:
+                store.add(row)
+            failed |= failures
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
+        report(f"ended early ({error!r}); the same command goes on")
+    facts = {"settings": order.settings, "sizes": list(order.protocol.sizes), "failed": failed}
+    return {**facts, "rows": in_order(store.rows.values())}
 
 
 def missing(
@@ -153,28 +157,52 @@ def parts(methods: Sequence[str]) -> list[list[str]]:
     return [part for part in dealt if part]
 
 
-def work(order: Order, number: int, jobs: Iterator[Job], until: Until) -> None:
-    """What one process does: its rows, and why methods failed, go to files of its own."""
-    pools = image_pools(order.folder, order.protocol.pool)
-    network = partial(ResNet18, width=order.protocol.width)
-    judge = ResidualJudge(order.protocol.steps, order.device, network)
-    store = Records(_beside(order.rows, number), order.settings)
-    failed: dict[str, str] = {}
-    for job in jobs:
+Result = tuple[list[Row], dict[str, str]]
+
+
+def results(order: Order, jobs: Sequence[Job], workers: int, until: float) -> Iterator[Result]:
+    """Rows and failures of every job, as they end."""
+    if workers == 1:
+        yield from (work(order, until, job) for job in jobs if time.time() < until)
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when a process begins
+    processes = {"mp_context": get_context("spawn"), "initializer": _begin}
+    with ProcessPoolExecutor(min(workers, len(jobs) or 1), **processes) as pool:
+        try:
+            for one in as_completed([pool.submit(work, order, until, job) for job in jobs]):
+                yield one.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """A process has one thread, and leaves interrupts to the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+
+
+@lru_cache(maxsize=1)
+def _setup(folder: str, pool: int, width: int, steps: int, device: str) -> tuple[Any, Judge]:
+    return image_pools(folder, pool), ResidualJudge(steps, device, partial(ResNet18, width=width))
+
+
+def work(order: Order, until: float, job: Job) -> Result:
+    """The rows of a job, and why methods failed."""
+    of = order.protocol
+    pools, judge = _setup(order.folder, of.pool, of.width, of.steps, order.device)
+    with tempfile.TemporaryDirectory() as place:
         comparison = Hurried(
             pools,
             Grid({name: as_selector(name) for name in job.methods}, job.sizes, [job.seed]),
             judge,
-            store,
+            Records(Path(place) / "rows.jsonl", order.settings),
             Runtime("cpu", progress=False, threads=1, max_seconds=MOST_SECONDS),
             whole=job.whole,
-            tell=partial(_tell, until),
+            tell=lambda done, words: report(words) if words and time.time() < until else None,
             until=until,
         )
         comparison.run()
-        failed |= comparison.failed
-        if failed:
-            _failures(order.rows, number).write_text(json.dumps(failed))
+        return list(comparison.records.rows.values()), comparison.failed
 
 
 @dataclass(kw_only=True)
@@ -182,10 +210,10 @@ class Hurried(Comparison):
     """Begins nothing once the time is up, but what is selected by then is judged; a selection that
     was cut short is no row."""
 
-    until: Until
+    until: float
 
     def _selected(self, stage: Stage, name: str, size: int) -> Picked | None:
-        if self.until.over:
+        if time.time() > self.until:
             return None
         picked = super()._selected(stage, name, size)
         if picked is not None and picked.coreset.status in (
@@ -224,55 +252,12 @@ def image_pools(folder: str, size: int) -> ImagePools:
     return ImagePools(**own, pixels=pixels)
 
 
-def gathered(order: Order) -> Records:
-    """All rows in one file: those of the processes join it, and a new file begins with those of
-    the record."""
+def recorded(order: Order) -> Records:
+    """The rows that are done; a new file begins with those of the record."""
     begun = not order.rows.exists() and (RECORDS / f"{RECORD}.json").exists()
     store = Records(order.rows, order.settings)
     record = read_record(RECORD) if begun else {}
     if record.get("settings") == order.settings:
         for row in record["rows"]:
             store.add(Row(**row))
-    for path in _of_processes(order.rows, order.rows.suffix):
-        for row in Records(path, order.settings).rows.values():
-            if row.cell not in store.rows:
-                store.add(row)
-        path.unlink()
     return store
-
-
-def kept(order: Order) -> dict[str, Any]:
-    """The rows that are done, in the order of methods, sizes and seeds, and why others are not."""
-    failed: dict[str, str] = {}
-    for path in _of_processes(order.rows, ".failed"):
-        failed |= json.loads(path.read_text())
-    place = {name: number for number, name in enumerate([*METHODS, WHOLE])}
-    rows = sorted(
-        gathered(order).rows.values(), key=lambda row: (place[row.method], row.size, row.seed)
-    )
-    return {
-        "settings": order.settings,
-        "sizes": list(order.protocol.sizes),
-        "failed": failed,
-        "rows": [slim(row) for row in rows],
-    }
-
-
-def _beside(rows: Path, number: int) -> Path:
-    """The rows of one process."""
-    return rows.with_name(f"{rows.stem}.{number}{rows.suffix}")
-
-
-def _failures(rows: Path, number: int) -> Path:
-    return rows.with_name(f"{rows.stem}.{number}.failed")
-
-
-def _of_processes(rows: Path, suffix: str) -> list[Path]:
-    """Files that processes left beside the rows."""
-    named = re.compile(re.escape(rows.stem) + r"\.\d+" + re.escape(suffix))
-    return sorted(path for path in rows.parent.iterdir() if named.fullmatch(path.name))
-
-
-def _tell(until: Until, done: int, words: str) -> None:
-    if words and not until.over:
-        print(words, file=sys.stderr, flush=True)

@@ -1,71 +1,56 @@
-"""Write docs/comparison.md and its figure from the records of ``comparison`` and ``rivals``."""
+"""docs/comparison.md and its figure, from the records of ``comparison``, ``comparison_embedding``,
+``comparison_images`` and ``rivals``."""
 
-from __future__ import annotations
-
-from pathlib import Path
+import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from benchmarks import comparison_images_page
-from benchmarks.common import read_record, table, told
-from benchmarks.comparison_embedding_page import section
+import numpy as np
+
+from benchmarks import pages
+from benchmarks.comparison_embedding import QUADRATIC
+from benchmarks.pages import DOCS, read_record, render, table, where
 from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.records import Row
-from bicore.evaluate.statistics import Entry, Summary, paired_difference, summarise
+from bicore.evaluate.statistics import Entry, Summary, paired_difference, scored, summarise
 from bicore.report.figures import draw_curves
 from bicore.selectors.registry import METHODS
 
-PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"
+PAGE = DOCS / "comparison.md"
 FIGURE = PAGE.with_suffix(".png")
 DEFAULT = "bilevel"
-#: The figure shows these; thirty lines would show nothing.
+#: The methods of the figure: thirty lines would show nothing.
 SHOWN = (
-    "bilevel",
-    "bilevel-cross-entropy",
-    "reducible-loss",
-    "glister",
-    "icarl",
-    "frcl",
-    "facility-location",
-    "class-balanced",
-    "uniform",
-    "k-center-embedding",
-    "gradient-matching",
-    "hardest",
-    "apricot facility location",
-    "coreax kernel herding",
+    *("bilevel", "bilevel-cross-entropy", "reducible-loss", "glister", "icarl", "frcl"),
+    *("facility-location", "class-balanced", "uniform", "k-center-embedding"),
+    *("gradient-matching", "hardest", "apricot facility location", "coreax kernel herding"),
     "skactiveml MaxHerding",
 )
+#: The baselines that methods are compared with on images.
+CHANCE = ("uniform", "class-balanced")
+#: The records were made in several runs; these commands make them at once.
+COMMAND = "python -m benchmarks {} --data DIR {}--seeds 10 {}--rows ROWS.jsonl --record"
+COMMANDS = {
+    "comparison_embedding": COMMAND.format("comparison_embedding", "", ""),
+    "comparison_images": COMMAND.format("comparison_images", "--device cuda ", "--workers 15 "),
+}
 
 
-class Findings:
-    """The rows of the record, by method and size."""
+def text() -> str:
+    embedding = read_record("comparison_embedding")
+    command = {"command": COMMANDS["comparison_embedding"]}
+    names = {"METHODS": METHODS, "QUADRATIC": QUADRATIC, "findings": Findings()}
+    helpers = (whole_seeds, method_table, scored, fraction_table)
+    names |= {one.__name__: one for one in helpers}
+    images = partial(images_section, read_record("comparison_images"))
+    return render("comparison.md", embedding=embedding | command, images_section=images, **names)
 
-    def __init__(self) -> None:
-        self.record = read_record("comparison")
-        rows = [Row(**row) for row in self.record["rows"]]
-        self.whole = [row.accuracy for row in rows if row.method == WHOLE]
-        self.rows = [row for row in rows if row.method != WHOLE]
-        self.methods = list(dict.fromkeys(row.method for row in self.rows))
-        self.sizes: list[int] = self.record["sizes"]
-        self.summary: Summary = summarise(self.rows, self.methods, self.sizes)
-        self.seeds = len({row.seed for row in rows})
 
-    def by_seed(self, method: str, size: int) -> dict[int, Row]:
-        return {row.seed: row for row in self.rows if (row.method, row.size) == (method, size)}
-
-    def verdicts(self, size: int) -> dict[str, list[tuple[str, float]]]:
-        """Methods that the default beats, ties and loses to, with the mean difference in points of
-        accuracy."""
-        found: dict[str, list[tuple[str, float]]] = {"wins": [], "ties": [], "loses": []}
-        own = self.by_seed(DEFAULT, size)
-        for method in self.methods:
-            if method != DEFAULT:
-                mean, half, _ = paired_difference(own, self.by_seed(method, size))
-                verdict = "wins" if mean > half else "loses" if mean < -half else "ties"
-                found[verdict].append((method, 100 * mean))
-        return {
-            verdict: sorted(pairs, key=lambda pair: pair[1]) for verdict, pairs in found.items()
-        }
+def images_section(record: dict[str, Any]) -> str:
+    names = {"METHODS": METHODS, "CHANCE": CHANCE, "WHOLE": WHOLE, "whole_seeds": whole_seeds}
+    own = record | {"command": COMMANDS["comparison_images"]}
+    return render("comparison_images.md", r=own, method_table=method_table, **names)
 
 
 def draw() -> None:
@@ -77,173 +62,155 @@ def draw() -> None:
     draw_curves(findings.summary, SHOWN, title, "test accuracy", FIGURE)
 
 
-def text() -> str:
-    """The whole page."""
-    findings = Findings()
-    record = findings.record
-    seconds = _seconds(findings)
-    peers = record["peers_machine"]
-    return f"""# Methods, side by side
+class Findings:
+    """The comparison on MNIST, by method and size."""
 
-First on MNIST, then on [a frozen embedding of CIFAR-10](#cifar-10-through-a-frozen-network-linear-heads){comparison_images_page.link()}. On MNIST stand
-{len(findings.methods) - len(record["peers"])} of our {len(METHODS)} methods and {len(record["peers"])} of three other libraries; today's `bilevel`, `v-design`, `a-design` and `reconstruction` came
-later and are on {comparison_images_page.apart()} alone.
+    def __init__(self) -> None:
+        self.record = read_record("comparison")
+        rows = [Row(**row) for row in self.record["rows"]]
+        self.whole = float(np.mean([row.accuracy for row in rows if row.method == WHOLE]))
+        self.rows = [row for row in rows if row.method != WHOLE]
+        self.methods = list(dict.fromkeys(row.method for row in self.rows))
+        self.sizes: list[int] = self.record["sizes"]
+        self.summary: Summary = summarise(self.rows, self.methods, self.sizes)
+        self.seeds = len({row.seed for row in rows})
+        timed = where(read_record("rivals")["rows"], part="MNIST pool of 1000, 250 points")
+        self.seconds = {row["method"]: row["seconds"] for row in timed}
+        for name in self.record["peers"]:
+            self.seconds[name] = self.entry(name, self.sizes[-1]).seconds
 
-## MNIST, the paper's CNN
+    def entry(self, method: str, size: int) -> Entry:
+        found = self.summary.of(method, size)
+        assert found is not None
+        return found
 
-{told(record)}
-`bicore compare mnist --data DIR --pool 1000 --sizes 50,100,250 --judge cnn --methods all --seeds 10 --everything --device cuda`
-makes the rows of our own methods again, up to the rounding of the card.
+    def gap(self, first: str, second: str, size: int) -> str:
+        return f"{100 * (self.entry(first, size).mean - self.entry(second, size).mean):.1f}"
 
-For each of {findings.seeds} seeds a pool of 1000 random MNIST training images is drawn. Every method selects 50, 100 and 250 of
-them; the paper's CNN is trained from scratch on each selection (Adam, 5e-4, 1000 steps) and tested on all {record["test"]} test
-images. All networks of a seed start from the same weights and drop the same units, so differences between methods are taken within
-seeds. The same CNN trained on the whole pool reaches {_percent(sum(findings.whole) / len(findings.whole))}. Methods that look at a
-network get that one. Bilevel methods use the fully connected NTK as their proxy and know nothing of the judge.
+    def best_peer(self, size: int) -> str:
+        return max(self.record["peers"], key=lambda name: self.entry(name, size).mean)
 
-Accuracy in percent, mean ± standard error; ★ the best mean, ≈ the paired 95% interval of its distance to the best includes zero.
-Seconds are those of one selection of 250 points on {peers["processor"]} ({peers["cores"]} cores), for our methods and for the
-peers alike (from the record `rivals`, seed 0, and from the peers' picks, mean over seeds); training the network that some methods
-look at is not in them.
+    def verdicts(self, size: int) -> dict[str, list[tuple[str, float]]]:
+        """Methods that the default beats, ties and loses to, with the mean difference in points of
+        accuracy."""
+        found: dict[str, list[tuple[str, float]]] = {"wins": [], "ties": [], "loses": []}
+        own = by_seed(self.rows, DEFAULT, size)
+        for method in self.methods:
+            if method != DEFAULT:
+                mean, half, _ = paired_difference(own, by_seed(self.rows, method, size))
+                verdict = "wins" if mean > half else "loses" if mean < -half else "ties"
+                found[verdict].append((method, 100 * mean))
+        return {name: sorted(pairs, key=lambda pair: pair[1]) for name, pairs in found.items()}
 
-{_methods_table(findings, seconds)}
-{_detectable(findings)}
+    def method_table(self) -> str:
+        """The best at 100 points first."""
+        body = []
+        for name in sorted(self.methods, key=lambda name: -self.entry(name, 100).mean):
+            mark = "**" if name == DEFAULT else "*" if name in self.record["peers"] else ""
+            entries = [self.entry(name, size) for size in self.sizes]
+            cells = [
+                f"{100 * one.mean:.2f} ± {100 * one.error:.2f}"
+                + (" ★" if one.best else " ≈" if one.tied else "")
+                for one in entries
+            ]
+            body.append([f"{mark}{name}{mark}", *cells, f"{self.seconds[name]:.2g}"])
+        sizes = (f"{size} points" for size in self.sizes)
+        return table(["method (peers in italics)", *sizes, "seconds"], body)
 
-![Accuracy against size](comparison.png)
-
-### Where bilevel wins, ties and loses
-
-"bilevel" on this page, and "the default" below, are the paper's setting with the squared error: today `method="paper"`. What
-`bicore.select` takes where nothing is said was chosen [elsewhere](choosing.md) and is not on this page.
-
-"Wins" and "loses" mean that the paired 95% interval of the difference excludes zero; with {len(findings.methods) - 1} comparisons a
-size, one or two such verdicts would be expected by chance alone. Differences in points of accuracy, ours less theirs.
-
-{chr(10).join(_verdict(findings, size) for size in findings.sizes)}
-{_words(findings, seconds)}
-{section()}
-{comparison_images_page.section()}## The peers
-
-Measured in environments of their own, never as dependencies; how each was made is at the head of its file under `benchmarks/peers`.
-
-{_peers(record)}"""
+    def peer_notes(self) -> dict[str, list[str]]:
+        """Methods of other libraries, by their versions and how they were run."""
+        notes: dict[str, list[str]] = {}
+        for method, facts in self.record["peers"].items():
+            versions = [
+                f"{name} {facts[name]}" for name in facts if name not in ("notes", "python")
+            ]
+            notes.setdefault(f"{', '.join(versions)}. {facts['notes']}", []).append(method)
+        return notes
 
 
-def _words(findings: Findings, seconds: dict[str, float]) -> str:
-    def gap(first: str, second: str, size: int) -> str:
-        own = findings.summary.of(first, size)
-        other = findings.summary.of(second, size)
-        assert own is not None
-        assert other is not None
-        return f"{100 * (own.mean - other.mean):.1f}"
+def by_seed(rows: Sequence[Row], method: str, size: int) -> dict[int, Row]:
+    return {row.seed: row for row in rows if (row.method, row.size) == (method, size)}
 
-    peers = [
-        entry for entry in findings.summary.entries if entry.method in findings.record["peers"]
+
+def complete_seeds(rows: Sequence[Row], size: int) -> list[int]:
+    """Seeds that have every method that most seeds have at a size."""
+    have: dict[int, set[str]] = {}
+    for row in rows:
+        if row.size == size:
+            have.setdefault(row.seed, set()).add(row.method)
+    methods = set().union(*have.values())
+    usual = {name for name in methods if 2 * sum(name in own for own in have.values()) > len(have)}
+    return sorted(seed for seed, own in have.items() if usual <= own)
+
+
+def whole_seeds(record: pages.Row) -> dict[str, Any]:
+    """Rows of seeds that every method has, the sizes that have some, and the heads of columns."""
+    rows = [Row(**row) for row in record["rows"] if row["method"] != WHOLE]
+    whole = {size: complete_seeds(rows, size) for size in record["sizes"]}
+    sizes = [size for size in whole if whole[size]]
+    heads = [f"{size} points, {len(whole[size])} seeds" for size in sizes]
+    kept = [row for row in rows if row.seed in whole[row.size]]
+    return {"rows": kept, "sizes": sizes, "heads": heads}
+
+
+def fraction_table(part: pages.Row) -> str:
+    heads = [f"{100 * size / part['pool']:g}% ({size})" for size in part["sizes"]]
+    return method_table([Row(**row) for row in part["rows"]], part["sizes"], heads)
+
+
+def method_table(
+    rows: Sequence[Row], sizes: Sequence[int], heads: Sequence[str], chance: Sequence[str] = ()
+) -> str:
+    """A column for each size, the best at the smallest first; methods are compared with the
+    default, or with ``chance``, of which a column tells how often they are above it."""
+    summary = summarise(list(rows), list(METHODS), list(sizes))
+    best = {entry.method: entry.mean for entry in summary.entries if entry.size == sizes[0]}
+    present = {row.method for row in rows}
+    known = [name for name in METHODS if name in present]
+    body = [
+        [
+            f"**{name}**" if name == DEFAULT else name,
+            *(
+                _cell(summary.of(name, size), _marks(rows, name, size, chance or (DEFAULT,)))
+                for size in sizes
+            ),
+            *(_count_above(rows, name, other, sizes) for other in chance),
+        ]
+        for name in sorted(known, key=lambda name: best.get(name, 0.0), reverse=True)
     ]
-    best_peer = max(
-        (entry for entry in peers if entry.size == 50), key=lambda entry: entry.mean
-    ).method
-    ratio = seconds["bilevel-cross-entropy"] / seconds[DEFAULT]
-    return f"""In plain words:
-
-* The default has the best mean at 50 points, where the choice matters most (cross-entropy and learnt weights tie with it):
-  {gap(DEFAULT, "uniform", 50)} points of accuracy above a random sample, {gap(DEFAULT, best_peer, 50)} above the best peer
-  ({best_peer}). The peers do not look at labels, and ours does.
-* From 100 points on, cross-entropy as the proxy's loss is better than the default's squared error (by
-  {gap("bilevel-cross-entropy", DEFAULT, 100)} and {gap("bilevel-cross-entropy", DEFAULT, 250)} points), at {ratio:.0f} times the
-  seconds. Reducible loss, a rule of the same engine at the cost of the default, cannot be told from cross-entropy at 100 and 250
-  points; at 50 it is {gap(DEFAULT, "reducible-loss", 50)} points worse than the default. Whoever takes a tenth of clean data or
-  more should try `method="reducible-loss"`.
-* Learnt weights do not help a network here: `bilevel-weighted` is no better than binary weights at any size.
-* The identity in place of the inverse Hessian (`glister`) costs {gap(DEFAULT, "glister", 50)} points at 50 and
-  {gap(DEFAULT, "glister", 250)} at 250.
-* Methods that look at a network trained on the whole pool have seen all labels through it before they choose. Of these, iCaRL's
-  herding and FRCL's inducing points are the only ones above facility location on raw pixels at 50 points. Choosing by loss,
-  by entropy, by information, or by spread over gradients (k-means++, k-center, CRAIG) is far worse than chance at 50 and 100
-  points: it collects exceptions.
-"""
+    return table(["method", *heads, *(f"above {other}" for other in chance)], body)
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}%"
+def _cell(entry: Entry | None, mark: str) -> str:
+    if entry is None:
+        return "–"
+    error = f" ± {100 * entry.error:.2f}" if entry.seeds > 1 else ""
+    fewer = "" if entry.complete else " †"
+    return f"{100 * entry.mean:.2f}{error} {mark}".strip() + fewer
 
 
-def _seconds(findings: Findings) -> dict[str, float]:
-    part = "MNIST pool of 1000, 250 points"
-    own = {
-        row["method"]: row["seconds"]
-        for row in read_record("rivals")["rows"]
-        if row["part"] == part
-    }
-    largest = findings.sizes[-1]
-    peers = {
-        name: entry.seconds
-        for name in findings.record["peers"]
-        if (entry := findings.summary.of(name, largest)) is not None
-    }
-    return own | peers
+def _marks(rows: Sequence[Row], method: str, size: int, others: Sequence[str]) -> str:
+    """A mark for each method it is compared with; a dot in the place of itself."""
+    marks = [_mark(rows, method, size, other) or "·" for other in others]
+    return "" if set(marks) == {"·"} else "".join(marks)
 
 
-def _methods_table(findings: Findings, seconds: dict[str, float]) -> str:
-    def mean(method: str) -> float:
-        entry = findings.summary.of(method, 100)
-        return entry.mean if entry is not None else 0.0
-
-    rows = []
-    for method in sorted(findings.methods, key=mean, reverse=True):
-        shown = (
-            f"**{method}**"
-            if method == DEFAULT
-            else f"*{method}*"
-            if method in findings.record["peers"]
-            else method
-        )
-        cells = [_cell(findings.summary.of(method, size)) for size in findings.sizes]
-        rows.append([shown, *cells, f"{seconds[method]:.2g}"])
-    return table(
-        ["method (peers in italics)", *(f"{size} points" for size in findings.sizes), "seconds"],
-        rows,
+def _mark(rows: Sequence[Row], method: str, size: int, other: str) -> str:
+    """Below, above or no difference; nothing with fewer than two seeds in common."""
+    gap, half, deviation = paired_difference(
+        by_seed(rows, method, size), by_seed(rows, other, size)
     )
+    if method == other or math.isnan(deviation):
+        return ""
+    return "↑" if gap > half else "↓" if gap < -half else "≈"
 
 
-def _cell(entry: Entry | None) -> str:
-    assert entry is not None
-    mark = " ★" if entry.best else " ≈" if entry.tied else ""
-    return f"{100 * entry.mean:.2f} ± {100 * entry.error:.2f}{mark}"
-
-
-def _detectable(findings: Findings) -> str:
-    found = ", ".join(
-        f"{100 * value:.1f} at {size}" for size, value in findings.summary.detectable.items()
-    )
-    return (
-        f"Smallest difference to the best that {findings.seeds} seeds would find (95% confidence, "
-        "80% chance), in points of\n"
-        f"accuracy, for the median method: {found}. Between methods that agree on most points it "
-        "is smaller."
-    )
-
-
-def _verdict(findings: Findings, size: int) -> str:
-    words = []
-    for verdict, pairs in findings.verdicts(size).items():
-        listed = (
-            ", ".join(f"{method} ({difference:+.1f})" for method, difference in pairs) or "nobody"
-        )
-        words.append(
-            f"* {verdict} "
-            f"{'against' if verdict == 'wins' else 'with' if verdict == 'ties' else 'to'} {listed}"
-        )
-    return f"**{size} points**\n\n" + "\n".join(words) + "\n"
-
-
-def _peers(record: dict[str, Any]) -> str:
-    notes: dict[str, list[str]] = {}
-    for method, told_of in record["peers"].items():
-        versions = ", ".join(
-            f"{name} {version}"
-            for name, version in told_of.items()
-            if name not in ("notes", "python")
-        )
-        notes.setdefault(f"{versions}. {told_of['notes']}", []).append(method)
-    return "\n".join(f"* {', '.join(methods)}: {note}" for note, methods in notes.items()) + "\n"
+def _count_above(rows: Sequence[Row], method: str, other: str, sizes: Sequence[int]) -> str:
+    """In how many seeds and sizes of both a method is above another."""
+    if method == other:
+        return ""
+    pairs = []
+    for size in sizes:
+        own, theirs = by_seed(rows, method, size), by_seed(rows, other, size)
+        pairs += [(own[seed].accuracy, theirs[seed].accuracy) for seed in own if seed in theirs]
+    return f"{sum(ours > chance for ours, chance in pairs)} of {len(pairs)}"

@@ -7,15 +7,11 @@ the linear and the RBF kernel. Each in a process of its own: the most anonymous 
 was there before, looked at every few milliseconds (pages of mapped files are not counted).
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import machine
+from benchmarks.common import report, run_python
 
 #: Rows and columns of the embedding.
 EMBEDDED = (100_000, 384)
@@ -23,22 +19,6 @@ EMBEDDED = (100_000, 384)
 TEXTS = (5000, 100_000, 120)
 SIZE = 50
 
-WATCHED = """
-import threading, time
-def held():
-    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return int(status["RssAnon"].split()[0]) * 1024
-class Watch:
-    def __enter__(self):
-        self.base = self.most = held(); self.on = True; self.begin = time.perf_counter()
-        self.thread = threading.Thread(target=self.look); self.thread.start()
-    def look(self):
-        while self.on:
-            self.most = max(self.most, held()); time.sleep(0.003)
-    def __exit__(self, *_):
-        self.on = False; self.thread.join()
-        print(self.most - self.base, time.perf_counter() - self.begin)
-"""
 WRITE = """
 import datasets, numpy as np, pyarrow as pa
 rows, columns = {shape}
@@ -51,14 +31,14 @@ FROM_HF = """
 import datasets
 from bicore.compat.huggingface import from_hf
 ds = datasets.load_from_disk({folder!r})
-with Watch():
+with Peak() as peak:
     data = from_hf(ds, x="embedding", y="label")
 """
 LISTS = """
 import datasets, numpy as np
 from bicore import Dataset
 ds = datasets.load_from_disk({folder!r})
-with Watch():
+with Peak() as peak:
     data = Dataset(np.array(ds.to_dict()["embedding"]), ds["label"][:])
 """
 SPARSE = """
@@ -74,7 +54,7 @@ pairs = (np.repeat(np.arange(rows), words), places.ravel() % columns)
 x = TfidfTransformer().fit_transform(sp.csr_matrix((np.ones(rows * words), pairs), (rows, columns)))
 runtime = Runtime(threads=1)
 select(x[:200], y[:200], 5, kernel={kernel!r}, runtime=runtime)
-with Watch():
+with Peak() as peak:
     select(x, y, {size}, kernel={kernel!r}, runtime=runtime)
 """
 
@@ -83,25 +63,19 @@ def run(arguments: Any) -> dict[str, Any]:
     rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = str(Path(place) / "embedded")
-        _done(WRITE.format(shape=EMBEDDED, folder=folder))
+        run_python(WRITE.format(shape=EMBEDDED, folder=folder))
         for way, code in (("from_hf", FROM_HF), ("lists", LISTS)):
-            rows.append({"way": way, "shape": EMBEDDED, **_measured(code.format(folder=folder))})
+            rows.append({"way": way, "shape": EMBEDDED, **_measure(code.format(folder=folder))})
     for kernel in ("linear", "rbf"):
         code = SPARSE.format(shape=TEXTS, kernel=kernel, size=SIZE)
         dense = 8 * TEXTS[0] * TEXTS[1]
-        rows.append({"way": kernel, "shape": TEXTS, "dense_bytes": dense, **_measured(code)})
+        rows.append({"way": kernel, "shape": TEXTS, "dense_bytes": dense, **_measure(code)})
     for row in rows:
-        print(row, file=sys.stderr)
-    return {"benchmark": "doors", "machine": machine(), "rows": rows}
+        report(row)
+    return {"rows": rows}
 
 
-def _measured(code: str) -> dict[str, Any]:
-    most, seconds = _done(WATCHED + code).split()
+def _measure(code: str) -> dict[str, Any]:
+    shown = "print(peak.bytes - peak.before, peak.seconds)"
+    most, seconds = run_python(f"from benchmarks.common import Peak\n{code}{shown}").split()
     return {"peak_bytes": int(most), "seconds": round(float(seconds), 2)}
-
-
-def _done(code: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    return result.stdout

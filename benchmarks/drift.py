@@ -4,8 +4,6 @@ A part of ``python -m benchmarks streams``: 20 000 rows of the embedding; memori
 half-lives are judged on what the stream ended as, and on what it began as.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -93,16 +91,13 @@ def judged(
         buffer.update(stream.x[start : start + BATCH], stream.y[start : start + BATCH])
     kept = buffer.snapshot()
     heads = Heads(stream.x[ROWS // 2 :], stream.y[ROWS // 2 :], seed)
+    facts = {"kind": kind, "memory": name, "seed": seed, "rows": ROWS, "capacity": CAPACITY}
+    halves = {"later": stream.later, "earlier": stream.earlier}
     return {
         "part": "drift",
-        "kind": kind,
-        "memory": name,
-        "seed": seed,
-        "rows": ROWS,
-        "capacity": CAPACITY,
+        **facts,
         "later_share": float((kept.ids >= ROWS // 2).mean()),
-        "later": heads.all(kept, stream.later),
-        "earlier": heads.all(kept, stream.earlier),
+        **{when: heads.all(kept, test) for when, test in halves.items()},
     }
 
 

@@ -8,23 +8,18 @@ limit is a row that says so, and the method is not asked for larger sizes. A rer
 rows it finds.
 """
 
-from __future__ import annotations
-
-import json
 import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import bicore
-from benchmarks.common import machine
-from benchmarks.linear_heads import logistic_accuracy, ridge_accuracy
+from benchmarks.common import Rows, cifar_embedding, report
+from benchmarks.linear_heads import Data, head_accuracies
 from bicore import Runtime
-from bicore.errors import BicoreError, InputError
+from bicore.errors import BicoreError
 from bicore.selectors import METHODS, as_selector
 from bicore.shards import select_from_shards
 from bicore.shards.sources import ArrayShards
@@ -36,44 +31,30 @@ SEEDS = 3
 #: Seconds that a selection may take; one point a pass is made up to the size beside it.
 LIMIT = float(os.environ.get("BICORE_LIMIT", 120))
 EXACT_SIZES = {"gradient": 5000, "gain": 500}
-CLASSES = 10
 DEFAULT = "from shards"
-
-
-def run(arguments: Any) -> dict[str, Any]:
-    data = _data(arguments.data)
-    most = arguments.pool or max(SIZES)
-    sizes = [size for size in SIZES if size <= most]
-    done = Done(Path(arguments.rows))
-    for name, seed, pick in _ways(data, sizes):
-        if name.startswith("one point a pass"):
-            _prefixes(done, name, pick, [s for s in sizes if s <= _most_exact(name)], data)
-            continue
-        for size in sizes:
-            if not _row(done, name, seed, size, pick, data):
-                break
-    rows = [row for row in done.rows if row["size"] <= most]
-    return {"machine": machine(), "limit_seconds": LIMIT, "rows": rows}
-
-
-Data = dict[str, np.ndarray]
 Pick = Callable[[int], np.ndarray]
 
 
-def _data(folder: str | None) -> Data:
-    place = Path(folder or ".") / "cifar10-embedding"
-    if not (place / "train.npz").exists():
-        raise InputError(f"{place}/train.npz is not there; pass --data DIR with the embedding.")
-    with np.load(place / "train.npz") as train, np.load(place / "test.npz") as test:
-        return {
-            "x": train["x"].astype(np.float32),
-            "y": train["y"].astype(np.int64),
-            "test_x": test["x"].astype(np.float64),
-            "test_y": test["y"].astype(np.int64),
-        }
+def run(arguments: Any) -> dict[str, Any]:
+    data = embedding_data(arguments.data)
+    most = arguments.pool or max(SIZES)
+    sizes = [size for size in SIZES if size <= most]
+    done = Rows(arguments.rows)
+    for name, seed, pick in _ways(data):
+        if name.startswith("one point a pass"):
+            _add_prefixes(done, name, pick, [s for s in sizes if s <= _most_exact(name)], data)
+        else:
+            all(_add_row(done, name, seed, size, pick, data) for size in sizes)
+    rows = [row for row in done if row["size"] <= most]
+    return {"limit_seconds": LIMIT, "rows": rows}
 
 
-def _ways(data: Data, sizes: list[int]) -> list[tuple[str, int, Pick]]:
+def embedding_data(folder: str | None) -> Data:
+    (x, y), (test_x, test_y) = (cifar_embedding(folder, part) for part in ("train", "test"))
+    return {"x": x.astype(np.float32), "y": y, "test_x": test_x, "test_y": test_y}
+
+
+def _ways(data: Data) -> list[tuple[str, int, Pick]]:
     source = ArrayShards(data["x"], data["y"], part_rows=8192)
 
     def shards(**options: Any) -> Pick:
@@ -104,61 +85,32 @@ def _most_exact(name: str) -> int:
     return EXACT_SIZES[name.rsplit(" ", 1)[1]]
 
 
-class Done:
-    """Rows on disk, so that a rerun goes on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
-
-    def find(self, name: str, seed: int, size: int) -> dict[str, Any] | None:
-        wanted = (name, seed, size)
-        keys = ("method", "seed", "size")
-        same = [row for row in self.rows if tuple(row[key] for key in keys) == wanted]
-        return same[0] if same else None
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(row, file=sys.stderr, flush=True)
-
-
-def _row(done: Done, name: str, seed: int, size: int, pick: Pick, data: Data) -> bool:
-    """One selection, judged; whether it was made."""
-    known = done.find(name, seed, size)
-    if known is None:
-        known = {"method": name, "seed": seed, "size": size}
+def _add_row(done: Rows, name: str, seed: int, size: int, pick: Pick, data: Data) -> bool:
+    """Add one selection with its accuracies; whether it was made."""
+    row = done.find(method=name, seed=seed, size=size)
+    if row is None:
+        row = {"method": name, "seed": seed, "size": size}
         start = time.perf_counter()
         try:
             picks = pick(size)
         except (BicoreError, TimeoutError, MemoryError) as error:
-            known["failed"] = str(error).splitlines()[0]
+            row["failed"] = str(error).splitlines()[0]
         else:
-            known["seconds"] = time.perf_counter() - start
-            known |= _judged(picks, data)
-        done.add(known)
-    return "failed" not in known
+            row["seconds"] = time.perf_counter() - start
+            row |= head_accuracies(picks, data)
+        done.add(row)
+        report(row)
+    return "failed" not in row
 
 
-def _prefixes(done: Done, name: str, pick: Pick, sizes: list[int], data: Data) -> None:
+def _add_prefixes(done: Rows, name: str, pick: Pick, sizes: list[int], data: Data) -> None:
     """Sizes of one run: its points in order."""
-    missing = [size for size in sizes if done.find(name, 0, size) is None]
+    missing = [size for size in sizes if done.find(method=name, seed=0, size=size) is None]
     if not missing:
         return
     start = time.perf_counter()
     picks = pick(max(sizes))
     seconds = time.perf_counter() - start
     for size in missing:
-        told = {"method": name, "seed": 0, "size": size, "seconds_of_largest": seconds}
-        done.add(told | _judged(picks[:size], data))
-
-
-def _judged(picks: np.ndarray, data: Data) -> dict[str, float]:
-    x, y = data["x"][picks].astype(np.float64), data["y"][picks]
-    test = data["test_x"], data["test_y"]
-    return {
-        "logistic": logistic_accuracy(x, y, *test),
-        "ridge": ridge_accuracy(x, y, *test, CLASSES),
-    }
+        row = {"method": name, "seed": 0, "size": size, "seconds_of_largest": seconds}
+        done.add(row | head_accuracies(picks[:size], data))

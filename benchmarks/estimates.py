@@ -7,18 +7,14 @@ are the processor's own of a whole call, so that neighbours on the machine count
 is what ``bicore.estimate`` had expected, and the bytes it had planned. Files are read in parts.
 """
 
-from __future__ import annotations
-
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore import Runtime, estimate, select
 
 SIZE, MEMORY, CLASSES = 100, "8GB", 10
@@ -38,48 +34,36 @@ BLOCK = 50_000
 
 def run(arguments: Any) -> dict[str, Any]:
     rows = []
-    for count, width, kernels in ARRAYS:
-        x, y = embedding(count, width)
-        ways = {}
-        for kernel in kernels:
-            options = {} if kernel == "default" else {"kernel": kernel}
-            ways[kernel] = _way((x, y), options)
-            print(count, width, kernel, ways[kernel], file=sys.stderr, flush=True)
+
+    def add(count: int, width: int, ways: dict[str, Any]) -> None:
         rows.append({"rows": count, "width": width, "ways": ways})
+        report(rows[-1])
+
+    for count, width, kernels in ARRAYS:
+        data = embedding(count, width)
+        options = {name: {} if name == "default" else {"kernel": name} for name in kernels}
+        add(count, width, {name: _way(data, one) for name, one in options.items()})
     for count, width in FILES:
         with tempfile.TemporaryDirectory(prefix="bicore-estimates-") as folder:
             _write(Path(folder), count, width)
-            ways = {"files": _way((folder,), {})}
-        print(count, width, ways, file=sys.stderr, flush=True)
-        rows.append({"rows": count, "width": width, "ways": ways})
-    return {
-        "benchmark": "estimates",
-        "machine": machine(),
-        "size": SIZE,
-        "memory": MEMORY,
-        "rows": rows,
-    }
+            add(count, width, {"files": _way((folder,), {})})
+    return {"size": SIZE, "memory": MEMORY, "rows": rows}
 
 
 def _way(data: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """Expected, then done."""
     runtime = Runtime("cpu", memory=MEMORY, threads=1, progress=False)
     expected = estimate(*data, size=SIZE, runtime=runtime, **options)
-    seconds, coreset = _spent(lambda: select(*data, size=SIZE, runtime=runtime, **options))
+    start = time.process_time()
+    coreset = select(*data, size=SIZE, runtime=runtime, **options)
     return {
-        "seconds": seconds,
+        "seconds": time.process_time() - start,
         "expected_seconds": expected.seconds,
         "bytes": expected.bytes,
         "held": expected.operator,
         "stand_in": expected.approximation is not None,
         "kernel": coreset.provenance.kernel,
     }
-
-
-def _spent(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.process_time()
-    found = work()
-    return time.process_time() - start, found
 
 
 def embedding(count: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

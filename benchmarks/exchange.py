@@ -7,15 +7,12 @@ the default kernel, and rows of a made-up embedding with the linear one. Seconds
 own, the least of some repeats, so that neighbours on the machine count little.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import best, data_folder, mnist_vectors, report
 from bicore import Coreset, Runtime, select
 
 #: Name, rows, points chosen, options, the most times greedy's seconds that were aimed at, repeats.
@@ -41,8 +38,8 @@ def run(arguments: Any) -> dict[str, Any]:
         found["exchanges"] = coreset.details["exchanges"]
         found["ratio"] = found["exchange"]["seconds"] / found["greedy"]["seconds"]
         rows.append(found)
-        print(found, file=sys.stderr, flush=True)
-    return {"benchmark": "exchange", "machine": machine(), "rows": rows}
+        report(found)
+    return {"rows": rows}
 
 
 def embedding(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,11 +53,11 @@ def embedding(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def timed(x: Any, y: Any, size: int, repeats: int, **options: Any) -> tuple[float, Coreset]:
-    """The processor's seconds of a whole call, the least of some."""
+    """The least processor time of a whole call, and its coreset."""
     runtime = Runtime("cpu", "float64", progress=False, threads=1)
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        coreset = select(x, y, size=size, runtime=runtime, **options)
-        times.append(time.process_time() - start)
-    return min(times), coreset
+    found: list[Coreset] = []
+
+    def work() -> None:
+        found.append(select(x, y, size=size, runtime=runtime, **options))
+
+    return best(work, repeats, time.process_time), found[-1]

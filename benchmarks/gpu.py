@@ -7,19 +7,16 @@ second in float32 and float64, and bytes a second of memory. A floor is what the
 do, divided by the ceiling that binds it.
 """
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, device_seconds, machine
+from benchmarks.common import data_folder, device_seconds, report, require_gpu
 from bicore import BilevelSelector, Context, Dataset, Runtime
-from bicore.errors import InputError
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
 from bicore.kernels.gpu import function
 from bicore.sources import cifar10, mnist
@@ -48,23 +45,13 @@ WINDOW_OPERATIONS = 3
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    if not torch.cuda.is_available():
-        raise InputError("this benchmark needs a GPU, and torch sees none.")
+    require_gpu()
     folder = data_folder(arguments.data)
     ceilings = _ceilings()
-    print(ceilings, file=sys.stderr, flush=True)
-    rows = [
-        *_flat(folder, ceilings, arguments.repeats),
-        *_pooled(folder, ceilings),
-        *_selections(folder, ceilings, arguments.repeats),
-    ]
-    return {
-        "benchmark": "gpu",
-        "machine": machine(),
-        "ceilings": ceilings,
-        "rows": rows,
-        "accuracy": _accuracy(folder),
-    }
+    report(ceilings)
+    kernels = [*_flat(folder, ceilings, arguments.repeats), *_pooled(folder, ceilings)]
+    rows = [*kernels, *_selections(folder, ceilings, arguments.repeats)]
+    return {"ceilings": ceilings, "rows": rows, "accuracy": _accuracy(folder)}
 
 
 def _ceilings() -> dict[str, float]:
@@ -73,9 +60,7 @@ def _ceilings() -> dict[str, float]:
         spin = function(FMA, "spin", {"REAL": name})
         blocks = 16 * torch.cuda.get_device_properties(0).multi_processor_count
         out = torch.empty(blocks * 256, dtype=dtype, device="cuda")
-        seconds = device_seconds(
-            lambda spin=spin, blocks=blocks, out=out: spin.launch(blocks, 256, [out, TURNS])
-        )
+        seconds = device_seconds(partial(spin.launch, blocks, 256, [out, TURNS]))
         found[f"{name}_multiply_adds_a_second"] = blocks * 256 * 16 * TURNS / seconds
     source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
     target = torch.empty_like(source)
@@ -85,7 +70,7 @@ def _ceilings() -> dict[str, float]:
 
 def _row(what: str, seconds: float, goal: float | None, floor: float, why: str) -> dict[str, Any]:
     row = {"what": what, "seconds": seconds, "goal": goal, "floor": floor, "floor_is": why}
-    print(row, file=sys.stderr, flush=True)
+    report(row)
     return row
 
 
@@ -102,20 +87,10 @@ def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[st
         pairs = len(images) * (len(images) + 1) / 2
         for dtype, name in ((torch.float32, "float"), (torch.float64, "double")):
             given = images.to(dtype)
-            seconds = device_seconds(
-                lambda kernel=kernel, given=given: kernel(given),
-                1 if len(images) > 1000 else repeats,
-            )
+            seconds = device_seconds(partial(kernel, given), 1 if len(images) > 1000 else repeats)
             floor = pairs * _operations(kernel, given) / ceilings[f"{name}_multiply_adds_a_second"]
-            rows.append(
-                _row(
-                    f"{what}, {given.dtype}".replace("torch.", ""),
-                    seconds,
-                    goal,
-                    floor,
-                    "multiply-adds",
-                )
-            )
+            told = f"{what}, {str(dtype).removeprefix('torch.')}"
+            rows.append(_row(told, seconds, goal, floor, "multiply-adds"))
     return rows
 
 
@@ -135,22 +110,14 @@ def _pooled(folder: str, ceilings: dict[str, float]) -> list[dict[str, Any]]:
             given = images[: 200 if dtype == torch.float32 else 40].to(dtype)
             pairs = len(given) * (len(given) + 1) / 2
             kernel = pooled_cntk(depth)
-            seconds = device_seconds(lambda kernel=kernel, given=given: kernel(given), 2) / pairs
+            seconds = device_seconds(partial(kernel, given), 2) / pairs
             work = 1024**2 * ((depth - 1) * POOLED_INSTRUCTIONS + INPUT_INSTRUCTIONS)
             floor = work / ceilings[f"{name}_multiply_adds_a_second"]
-            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {given.dtype}".replace(
-                "torch.", ""
-            )
+            kind = str(dtype).removeprefix("torch.")
+            told = f"pooled CNTK, depth {depth}, a pair of 32×32×3, {kind}"
             limit = goal if dtype == torch.float32 else None
-            rows.append(
-                _row(
-                    told,
-                    seconds,
-                    limit,
-                    floor,
-                    "instructions of the float32 kernel, all issued at the rate of multiply-adds",
-                )
-            )
+            why = "instructions of the float32 kernel, all issued at the rate of multiply-adds"
+            rows.append(_row(told, seconds, limit, floor, why))
     return rows
 
 
@@ -165,18 +132,12 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
     stored = Dataset(np.arange(len(images), dtype=np.float64)[:, None], labels)
     wide = Dataset(features, y)
     rows = []
+    matrix = "400 of 10 000 from a stored Gram matrix"
+    table = "1000 of 50 000 × 2048 features"
     for what, kernel, data, loss, size, goal, weight in (
+        (f"{matrix}, squared error", _lookup(gram), stored, "squared", 400, 1.0, gram.nbytes),
         (
-            "400 of 10 000 from a stored Gram matrix, squared error",
-            _lookup(gram),
-            stored,
-            "squared",
-            400,
-            1.0,
-            gram.nbytes,
-        ),
-        (
-            "400 of 10 000 from a stored Gram matrix, cross-entropy",
+            f"{matrix}, cross-entropy",
             _lookup(gram),
             stored,
             "cross-entropy",
@@ -184,30 +145,16 @@ def _selections(folder: str, ceilings: dict[str, float], repeats: int) -> list[d
             10.0,
             gram.nbytes,
         ),
-        (
-            "1000 of 50 000 × 2048 features, squared error",
-            "linear",
-            wide,
-            "squared",
-            1000,
-            5.0,
-            features.nbytes,
-        ),
+        (f"{table}, squared error", "linear", wide, "squared", 1000, 5.0, features.nbytes),
     ):
         context = Context(runtime=Runtime("cuda", progress=False))
-        selector = BilevelSelector(
-            kernel=kernel, loss=loss, inner_reg=10.0 if kernel == "linear" else 0.1
-        )
+        reg = 10.0 if kernel == "linear" else 0.1
+        selector = BilevelSelector(kernel=kernel, loss=loss, inner_reg=reg)
         selector.select(data, 40, context=context)
         found = [selector.select(data, size, context=context).provenance for _ in range(repeats)]
         seconds = min(one.selection_seconds for one in found)
-        row = _row(
-            f"{what}, float64",
-            seconds,
-            goal,
-            size * weight / ceilings["bytes_a_second"],
-            "a pass over the matrix a point",
-        )
+        floor = size * weight / ceilings["bytes_a_second"]
+        row = _row(f"{what}, float64", seconds, goal, floor, "a pass over the matrix a point")
         rows.append({**row, "preparation_seconds": min(one.preparation_seconds for one in found)})
     return rows
 
@@ -233,5 +180,5 @@ def _accuracy(folder: str) -> list[dict[str, Any]]:
         exact = kernel(images.double())
         single = kernel(images).double()
         rows.append({"what": what, "largest": float(((single - exact).abs() / exact.abs()).max())})
-        print(rows[-1], file=sys.stderr, flush=True)
+        report(rows[-1])
     return rows

@@ -1,7 +1,5 @@
 """Linear heads trained on a few rows of an embedding, tuned as a comparison tunes its judges."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

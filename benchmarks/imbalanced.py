@@ -7,14 +7,12 @@ Draws docs/images/stream.png: the stream, what reservoir sampling keeps of it, a
 merge-reduce buffer keeps.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors
 from bicore import RBF, BilevelSelector, MergeReduce
 from bicore.memory import Reservoir
 from bicore.report.figures import draw_rows
@@ -48,4 +46,4 @@ def run(arguments: Any) -> dict[str, Any]:
     images = (x * STD + MEAN).reshape(-1, 28, 28)
     draw_rows({name: (images[kept], y[kept]) for name, kept in shown.items()}, FIGURE)
     counts = {name: np.bincount(y[kept], minlength=10).tolist() for name, kept in shown.items()}
-    return {"benchmark": "imbalanced", "machine": machine(), "counts": counts}
+    return {"counts": counts}

@@ -6,15 +6,12 @@ The same presets in neural-tangents 0.6.5 (jax 0.5.3) are timed in an environmen
 ``benchmarks/neural_tangents_timing.py``; its record stands beside this one.
 """
 
-from __future__ import annotations
-
-import json
-import sys
+from functools import partial
 from typing import Any
 
 import torch
 
-from benchmarks.common import RECORDS, best, data_folder, machine
+from benchmarks.common import best, data_folder, read_record, report
 from bicore.kernels import cnn, fully_connected
 from bicore.sources import mnist
 
@@ -24,32 +21,16 @@ THREADS = 2
 def run(arguments: Any) -> dict[str, Any]:
     images, _ = mnist(data_folder(arguments.data), limit=1000)
     torch.set_num_threads(THREADS)
-    record: dict[str, Any] = {
-        "benchmark": "kernels",
-        "machine": machine(),
-        "threads": THREADS,
-        "images": len(images),
-        "rows": [],
-    }
-    peer = _peer()
+    peer = read_record("neural_tangents")["seconds"]
+    rows = []
     for name, kernel, x in (
         ("fully connected", fully_connected(), images.reshape(1000, -1)),
         ("cnn", cnn(), images),
     ):
         points = torch.from_numpy(x)
         kernel.gram(points[:50])
-        row = {
-            "kernel": name,
-            "dtype": "float32",
-            "seconds": best(lambda k=kernel, p=points: k.gram(p), arguments.repeats),
-        }
-        if peer is not None:
-            row |= {"neural_tangents_seconds": peer[name], "ratio": peer[name] / row["seconds"]}
-        print(row, file=sys.stderr, flush=True)
-        record["rows"].append(row)
-    return record
-
-
-def _peer() -> dict[str, float] | None:
-    path = RECORDS / "neural_tangents.json"
-    return json.loads(path.read_text())["seconds"] if path.exists() else None
+        seconds = best(partial(kernel.gram, points), arguments.repeats)
+        compared = {"neural_tangents_seconds": peer[name], "ratio": peer[name] / seconds}
+        rows.append({"kernel": name, "dtype": "float32", "seconds": seconds, **compared})
+        report(rows[-1])
+    return {"threads": THREADS, "images": len(images), "rows": rows}

@@ -7,9 +7,6 @@ The goal is an overrun of at most a tenth and a second. With ``large="exact"`` n
 the kernel, and a limit before the first point is an error, which is a row too.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 import warnings
 from typing import Any
@@ -18,7 +15,7 @@ import numpy as np
 import torch
 
 import bicore
-from benchmarks.common import machine
+from benchmarks.common import report
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
 from bicore.errors import BicoreError, LargeDataWarning
@@ -41,12 +38,8 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def network() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 64),
-        torch.nn.ReLU(),
-        torch.nn.Dropout(0.5),
-        torch.nn.Linear(64, CLASSES),
-    )
+    first = [torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Dropout(0.5)]
+    return torch.nn.Sequential(*first, torch.nn.Linear(64, CLASSES))
 
 
 def cases() -> list[dict[str, Any]]:
@@ -69,17 +62,13 @@ def run(arguments: Any) -> dict[str, Any]:
     for case in cases():
         for limit in LIMITS:
             rows.append(_timed(x, y, model, case, limit))
-            print(rows[-1], file=sys.stderr, flush=True)
-    worst = max(row["seconds"] - row["allowed"] for row in rows)
+            report(rows[-1])
+    over = [row["seconds"] - row["allowed"] for row in rows]
+    facts = {"rows_of_data": ROWS, "features": FEATURES, "memory": MEMORY, "rows": rows}
     return {
-        "benchmark": "limits",
-        "machine": machine(),
-        "rows_of_data": ROWS,
-        "features": FEATURES,
-        "memory": MEMORY,
-        "rows": rows,
-        "beyond_the_goal": sum(row["seconds"] > row["allowed"] for row in rows),
-        "furthest_seconds_beyond": worst,
+        **facts,
+        "beyond_the_goal": sum(one > 0 for one in over),
+        "furthest_seconds_beyond": max(over),
     }
 
 
@@ -94,11 +83,9 @@ def _timed(
             warnings.simplefilter("ignore", LargeDataWarning)
             seen = model if looks else None
             coreset = bicore.select(x, y, SIZE, runtime=runtime, model=seen, **case)
-        ending = coreset.status.value
-        points = len(coreset)
+        ending, points = coreset.status.value, len(coreset)
     except BicoreError as error:
-        ending = type(error).__name__
-        points = 0
+        ending, points = type(error).__name__, 0
     return {
         **case,
         "max_seconds": limit,

@@ -1,4 +1,4 @@
-"""Memory of a selection beyond its stored Gram matrix, when the last point is in.
+"""Memory of a selection beyond its stored Gram matrix, when the last point is chosen.
 
     python -m benchmarks memory --json [--record]
 
@@ -6,13 +6,9 @@ Counts the bytes of every tensor that is alive then, each storage once; what a s
 frees is n·C numbers.
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from typing import Any
 
-from benchmarks.common import machine
+from benchmarks.common import report, run_python
 
 CODE = """
 import gc, torch, numpy as np
@@ -30,23 +26,11 @@ select(x, y, m, kernel=RBF(0.1), loss="{loss}", inner_reg=0.1, runtime=runtime)
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    rows = [_grown(*case) for case in ((6000, 1000, "squared"), (3000, 300, "cross-entropy"))]
-    for row in rows:
-        print(row, file=sys.stderr)
-    return {"benchmark": "memory", "machine": machine(), "rows": rows}
-
-
-def _grown(n: int, m: int, loss: str) -> dict[str, Any]:
-    code = CODE.format(n=n, m=m, loss=loss)
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    beyond = int(result.stdout) - 8 * n * n
-    return {
-        "loss": loss,
-        "n": n,
-        "m": m,
-        "beyond_gram_bytes": beyond,
-        "n_times_m_bytes": 8 * n * m,
-        "gram_bytes": 8 * n * n,
-    }
+    rows = []
+    for n, m, loss in ((6000, 1000, "squared"), (3000, 300, "cross-entropy")):
+        gram = 8 * n * n
+        beyond = int(run_python(CODE.format(n=n, m=m, loss=loss))) - gram
+        sizes = {"n_times_m_bytes": 8 * n * m, "gram_bytes": gram}
+        rows.append({"loss": loss, "n": n, "m": m, "beyond_gram_bytes": beyond, **sizes})
+        report(rows[-1])
+    return {"rows": rows}

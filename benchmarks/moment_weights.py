@@ -7,16 +7,13 @@ ones; the objective is told too. Digits and the first MNIST images come in rando
 of 125; a quarter of the rows is kept for the test.
 """
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors, report
 from benchmarks.heads import CPU, labelled
 from bicore import Linear
 from bicore.evaluate.models import LogisticJudge, RidgeJudge
@@ -39,9 +36,9 @@ def run(arguments: Any) -> dict[str, Any]:
         for seed in range(arguments.seeds):
             for capacity in CAPACITIES:
                 row = {"data": name, "seed": seed, **_one(x, y, capacity, seed)}
-                print(row, file=sys.stderr, flush=True)
+                report(row)
                 rows.append(row)
-    return {"benchmark": "moment_weights", "machine": machine(), "rows": rows}
+    return {"rows": rows}
 
 
 def _sets(folder: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:

@@ -8,10 +8,8 @@ through its own curvature) against kernels that stand for it. Every coreset trai
 scratch, from several starts.
 """
 
-from __future__ import annotations
-
-import sys
 import time
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.common import data_folder, machine
-from bicore import BilevelSelector, Context, Dataset, Runtime
+from benchmarks.common import data_folder, on_cpu, report
+from bicore import BilevelSelector, Dataset
 from bicore.kernels import cnn, fully_connected
 from bicore.networks import ConjugateGradients, NeumannSeries, Stochastic
 from bicore.selectors import NetworkSelector, Selector, Uniform
@@ -39,84 +37,50 @@ def run(arguments: Any) -> dict[str, Any]:
     (x, y), (test_x, test_y) = mnist(folder, "train"), mnist(folder, "test", TEST)
     rows: list[dict[str, Any]] = []
     for name, (selector, kernel) in _selectors().items():
-        kernel_shape = (POOL, -1) if name.startswith("proxy, fully") else (POOL, 1, 28, 28)
-        seconds = []
-        scores = []
-        once = []
+        shape = (POOL, -1) if name.startswith("proxy, fully") else (POOL, 1, 28, 28)
+        found: dict[str, list[float]] = defaultdict(list)
         for seed in range(arguments.seeds):
             drawn = np.random.default_rng(seed).choice(len(x), POOL, replace=False)
             images = x[drawn].reshape(POOL, 1, 28, 28).astype(np.float32)
             start = time.perf_counter()
-            given = (
-                images
-                if kernel is None
-                else kernel(images.reshape(kernel_shape).astype(np.float64))
-            )
-            once.append(time.perf_counter() - start)
-            context = Context(
-                _network(seed),
-                Runtime("cpu", dtype="float32" if "network" in name else "float64", progress=False),
-            )
+            given = images if kernel is None else kernel(images.reshape(shape).astype(np.float64))
+            found["kernel_seconds"].append(time.perf_counter() - start)
+            context = on_cpu(_network(seed), dtype="float32" if "network" in name else "float64")
             start = time.perf_counter()
-            picks = selector.select(
-                Dataset(given, y[drawn]), SIZE, rng=seed, context=context
-            ).indices
-            seconds.append((time.perf_counter() - start) / SIZE)
-            scores.append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
-        rows.append(
-            {"method": name, "kernel_seconds": once, "seconds_a_point": seconds, "accuracy": scores}
-        )
-        print(
-            name,
-            np.mean(once).round(2),
-            np.mean(seconds).round(4),
-            np.mean(scores).round(4),
-            file=sys.stderr,
-            flush=True,
-        )
+            data = Dataset(given, y[drawn])
+            picks = selector.select(data, SIZE, rng=seed, context=context).indices
+            found["seconds_a_point"].append((time.perf_counter() - start) / SIZE)
+            found["accuracy"].append(_accuracy(images[picks], y[drawn][picks], test_x, test_y))
+        rows.append({"method": name, **found})
+        report(name, {key: np.mean(one).round(4) for key, one in found.items()})
     parameters = sum(value.numel() for value in _network(0).parameters())
     sizes = {"pool": POOL, "size": SIZE, "test": TEST, "starts": STARTS, "parameters": parameters}
-    return {"benchmark": "network", "machine": machine(), **sizes, "rows": rows}
+    return {**sizes, "rows": rows}
 
 
 def _selectors() -> dict[str, tuple[Selector, Any]]:
     """Each with the kernel it reads a matrix of."""
     training = Stochastic(epochs=20, batch=32, rate=RATE)
     options: dict[str, Any] = {"inner_reg": 0.01, "training": training, "curvature": "gauss-newton"}
+    conjugate = NetworkSelector(**options, inverse=ConjugateGradients(30))
+    neumann = NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0))
+    softmax = BilevelSelector(kernel="precomputed", loss="cross-entropy")
+    squared = BilevelSelector(kernel="precomputed")
     return {
         "uniform": (Uniform(), None),
-        "network, conjugate gradients": (
-            NetworkSelector(**options, inverse=ConjugateGradients(30)),
-            None,
-        ),
-        "network, Neumann series": (
-            NetworkSelector(**options, inverse=NeumannSeries(50, 1e-3, damping=1.0)),
-            None,
-        ),
-        "proxy, convolutional, cross-entropy": (
-            BilevelSelector(kernel="precomputed", loss="cross-entropy"),
-            cnn(),
-        ),
-        "proxy, convolutional, squared error": (BilevelSelector(kernel="precomputed"), cnn()),
-        "proxy, fully connected, squared error": (
-            BilevelSelector(kernel="precomputed"),
-            fully_connected(),
-        ),
+        "network, conjugate gradients": (conjugate, None),
+        "network, Neumann series": (neumann, None),
+        "proxy, convolutional, cross-entropy": (softmax, cnn()),
+        "proxy, convolutional, squared error": (squared, cnn()),
+        "proxy, fully connected, squared error": (squared, fully_connected()),
     }
 
 
 def _network(seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 5),
-        nn.ReLU(),
-        nn.AvgPool2d(2),
-        nn.Conv2d(8, 16, 5),
-        nn.ReLU(),
-        nn.AvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(256, 10),
-    )
+    first = [nn.Conv2d(1, 8, 5), nn.ReLU(), nn.AvgPool2d(2)]
+    second = [nn.Conv2d(8, 16, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()]
+    return nn.Sequential(*first, *second, nn.Linear(256, 10))
 
 
 def _accuracy(x: Any, y: Any, test_x: Any, test_y: Any) -> float:

@@ -9,15 +9,12 @@ flips. Rules with a clean outer set know 200 points to judge by; "trusted" leave
 whose label a model of the other folds denies.
 """
 
-from __future__ import annotations
-
-import sys
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine
-from bicore import BilevelSelector, Context, CustomLoss, Dataset, Runtime
+from benchmarks.common import data_folder, on_cpu, report, ridge_answers
+from bicore import BilevelSelector, CustomLoss, Dataset
 from bicore.kernels import fully_connected
 from bicore.selectors import Selector, Uniform, trusted
 from bicore.sources import digits, mnist
@@ -38,35 +35,13 @@ def run(arguments: Any) -> dict[str, Any]:
         x = np.asarray(x, dtype=np.float64).reshape(len(x), -1)
         for rho in REGULARISERS:
             for rule, (selector, help_given) in _rules(rho).items():
-                found = [
-                    _one(x, y, selector, help_given, rho, seed) for seed in range(arguments.seeds)
-                ]
-                shares, scores = (np.array([one[place] for one in found]) for place in range(2))
-                row = {
-                    "data": name,
-                    "inner_reg": rho,
-                    "rule": rule,
-                    "flipped": shares.tolist(),
-                    "accuracy": scores.tolist(),
-                }
-                rows.append(row)
-                print(
-                    name,
-                    rho,
-                    rule,
-                    shares.mean().round(3),
-                    scores.mean().round(4),
-                    file=sys.stderr,
-                    flush=True,
-                )
-    return {
-        "benchmark": "noise",
-        "machine": machine(),
-        "share": SHARE,
-        "size": SIZE,
-        "pool": POOL,
-        "rows": rows,
-    }
+                runs = range(arguments.seeds)
+                found = [_one(x, y, selector, help_given, rho, seed) for seed in runs]
+                shares, scores = map(list, zip(*found, strict=True))
+                row = {"data": name, "inner_reg": rho, "rule": rule}
+                rows.append({**row, "flipped": shares, "accuracy": scores})
+                report(name, rho, rule, np.mean(shares).round(3), np.mean(scores).round(4))
+    return {"share": SHARE, "size": SIZE, "pool": POOL, "rows": rows}
 
 
 def _rules(rho: float) -> dict[str, tuple[Selector, str]]:
@@ -107,14 +82,13 @@ def _one(
     flipped = rng.choice(POOL, int(SHARE * POOL), replace=False)
     labels[flipped] = (labels[flipped] + rng.integers(1, 10, len(flipped))) % 10
     outer = Dataset(x[known], y[known]) if help_given == "clean" else None
-    context = Context(runtime=Runtime("cpu", progress=False))
+    context = on_cpu()
     data = Dataset(x[pool], labels)
     if help_given == "trusted":
         data = trusted(data, BilevelSelector(kernel=fully_connected()), context=context)
     picks = selector.select(data, SIZE, outer=outer, rng=seed, context=context).indices
-    kernel = fully_connected()
     targets = np.eye(10)[labels[picks]]
-    centre = targets.mean(0)
-    alpha = np.linalg.solve(kernel(x[pool[picks]]) + rho * np.eye(SIZE), targets - centre)
-    guesses = (kernel(x[test], x[pool[picks]]) @ alpha + centre).argmax(1)
-    return float(np.isin(picks, flipped).mean()), float((guesses == y[test]).mean())
+    chosen = x[pool[picks]]
+    guesses = ridge_answers(fully_connected(), chosen, targets, targets.mean(0), rho, x[test])
+    right = guesses.argmax(1) == y[test]
+    return float(np.isin(picks, flipped).mean()), float(right.mean())

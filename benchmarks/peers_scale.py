@@ -10,8 +10,6 @@ goes on from the rows it finds. Data: made up like an embedding, and the real on
 DIR/cifar10-embedding.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -25,17 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
-from benchmarks.embedding import Done
-from benchmarks.linear_heads import logistic_accuracy, ridge_accuracy
+from benchmarks.common import Rows, report
+from benchmarks.embedding import embedding_data
+from benchmarks.linear_heads import CLASSES, Data, head_accuracies
 from benchmarks.peers.at_scale import METHODS
 
 SCRIPT = Path(__file__).parent / "peers" / "at_scale.py"
 COUNTS = (20_000, 100_000, 1_000_000)
 SHARES = (0.001, 0.01, 0.05)
-WIDTH, CLASSES, KINDS, TEST_ROWS = 128, 10, 5, 10_000
+WIDTH, KINDS, TEST_ROWS = 128, 5, 10_000
 #: A logistic head is fitted on so many rows at most: beyond, a ridge head says enough.
 MOST_LOGISTIC = 5000
+PEERS = os.environ.get("BICORE_PEERS", sys.executable)
 LIMIT = float(os.environ.get("BICORE_LIMIT", 600))
 MEMORY = int(float(os.environ.get("BICORE_MEMORY", 8e9)))
 #: How much of what a process said before it failed is kept.
@@ -44,38 +43,23 @@ MOST_WORDS = 160
 
 def run(arguments: Any) -> dict[str, Any]:
     most = arguments.pool or max(COUNTS)
-    done = Done(Path(arguments.rows))
+    done = Rows(arguments.rows)
     with tempfile.TemporaryDirectory(prefix="bicore-peers-") as folder:
         for name, data in _sets(arguments.data, most):
             _compared(done, name, data, Path(folder))
-    return {
-        "machine": machine(),
-        "limit_seconds": LIMIT,
-        "limit_bytes": MEMORY,
-        "versions": _versions(),
-        "rows": done.rows,
-    }
+    limits = {"limit_seconds": LIMIT, "limit_bytes": MEMORY}
+    return {**limits, "versions": _versions(), "rows": list(done)}
 
 
-def _sets(folder: str | None, most: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def _sets(folder: str | None, most: int) -> Iterator[tuple[str, Data]]:
     for count in COUNTS:
         if count <= most:
             yield f"made up, {count} rows", made_up(count)
-    place = Path(folder or ".") / "cifar10-embedding"
-    if (place / "train.npz").exists():
-        with np.load(place / "train.npz") as train, np.load(place / "test.npz") as test:
-            yield (
-                "CIFAR-10 embedding, 50000 rows",
-                {
-                    "x": train["x"],
-                    "y": train["y"].astype(np.int64),
-                    "test_x": test["x"].astype(np.float64),
-                    "test_y": test["y"].astype(np.int64),
-                },
-            )
+    if (Path(folder or ".") / "cifar10-embedding" / "train.npz").exists():
+        yield "CIFAR-10 embedding, 50000 rows", embedding_data(folder)
 
 
-def made_up(count: int) -> dict[str, np.ndarray]:
+def made_up(count: int) -> Data:
     """Classes of several kinds whose directions decay as those of embeddings do."""
     rng = np.random.default_rng(3)
     spread = np.arange(1, WIDTH + 1) ** -0.4
@@ -96,37 +80,32 @@ def made_up(count: int) -> dict[str, np.ndarray]:
     }
 
 
-def _compared(done: Done, name: str, data: dict[str, np.ndarray], folder: Path) -> None:
+def _compared(done: Rows, name: str, data: Data, folder: Path) -> None:
     np.save(folder / "x.npy", data["x"])
     np.save(folder / "y.npy", data["y"])
     for method in METHODS:
         for share in SHARES:
             size = round(share * len(data["x"]))
-            told = f"{method} | {name}"
-            row = done.find(told, 0, size)
+            key = {"method": f"{method} | {name}", "seed": 0, "size": size}
+            row = done.find(**key)
             if row is None:
-                row = {"method": told, "seed": 0, "size": size, "peer": method, "data": name}
-                row |= {"count": len(data["x"]), "share": share}
-                row |= _picked(method, size, folder)
+                facts = {"peer": method, "data": name, "count": len(data["x"]), "share": share}
+                row = {**key, **facts, **_picked(method, size, folder)}
                 if "failed" not in row:
-                    row |= _judged(np.load(folder / "picks.npy"), data)
+                    picks = np.load(folder / "picks.npy")
+                    row |= head_accuracies(picks, data, logistic=len(picks) <= MOST_LOGISTIC)
                 done.add(row)
+                report(row)
             if "failed" in row:
                 break  # more points take no less
 
 
 def _picked(method: str, size: int, folder: Path) -> dict[str, Any]:
-    python = (
-        sys.executable if method == "bicore" else os.environ.get("BICORE_PEERS", sys.executable)
-    )
+    python = sys.executable if method == "bicore" else PEERS
     words = [str(folder / "x.npy"), str(folder / "y.npy"), str(size), str(folder / "picks.npy")]
+    command = [python, str(SCRIPT), method, *words]
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        process = subprocess.Popen(
-            [python, str(SCRIPT), method, *words],
-            stdout=out,
-            stderr=err,
-            preexec_fn=_limited,
-        )
+        process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=_limited)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = code = os.waitstatus_to_exitcode(status)
     peak = {"peak_bytes": used.ru_maxrss * 1024, "cpu_seconds": used.ru_utime + used.ru_stime}
@@ -144,15 +123,6 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT), int(LIMIT) + 5))
 
 
-def _judged(picks: np.ndarray, data: dict[str, np.ndarray]) -> dict[str, float]:
-    x, y = data["x"][picks].astype(np.float64), data["y"][picks]
-    test = data["test_x"], data["test_y"]
-    found = {"ridge": ridge_accuracy(x, y, *test, CLASSES)}
-    if len(picks) <= MOST_LOGISTIC:
-        found["logistic"] = logistic_accuracy(x, y, *test)
-    return found
-
-
 def _versions() -> dict[str, str]:
     """Of the peers, as their own environment has them."""
     names = ["apricot-select", "coreax", "submodlib", "scikit-learn", "numpy"]
@@ -161,5 +131,4 @@ def _versions() -> dict[str, str]:
         f"print(json.dumps({{d.metadata['Name']: d.version for d in m.distributions() "
         f"if d.metadata['Name'] in {names!r}}}))"
     )
-    python = os.environ.get("BICORE_PEERS", sys.executable)
-    return json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True).stdout)
+    return json.loads(subprocess.run([PEERS, "-c", code], capture_output=True, text=True).stdout)

@@ -11,12 +11,9 @@ written as they come, a pool at a time; strips of the kernel are kept under --ca
 from both.
 """
 
-from __future__ import annotations
-
 import json
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import Rows, data_folder, report
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
-from bicore.coreset import Provenance
+from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
 from bicore.sources import cifar10
 
@@ -38,123 +35,89 @@ TESTED = 4000
 STRIP = 500
 LAMBDA = 1e-5
 CLASSES = 10
+WEIGHED = "uniform, optimised weights"
+CORESET = "coreset, optimised weights"
+DEFAULT = "default picks, optimised weights"
+
+
+Key = tuple[str, int, int, int]
 
 
 def run(arguments: Any) -> dict[str, Any]:
     device = str(Runtime(arguments.device).torch_device)
     folder = data_folder(arguments.data)
-    work = Work(device, Path(arguments.rows), Path(arguments.cache))
-    pools = (
-        POOLS if arguments.pool is None else tuple(pool for pool in POOLS if pool <= arguments.pool)
-    )
+    work = Work(device, arguments.rows, Path(arguments.cache))
+    pools = [pool for pool in POOLS if pool <= (arguments.pool or max(POOLS))]
     images, labels = cifar10(folder, "train", max(pools))
     tests, answers = cifar10(folder, "test", TESTED)
     x, test_x = (torch.from_numpy(part).to(device) for part in (images, tests))
     kernel = pooled_cntk(6, fixed=True)
     norms, test_norms = (kernel.diag(part).double().sqrt() for part in (x, test_x))
-    sets: dict[tuple[str, int, int, int], Coreset] = {}
     for pool in pools:
         gram = work.gram(kernel, x, pool) / (norms[:pool, None] * norms[:pool])
         gram.diagonal().fill_(1.0)
-        # Points are their numbers, and the kernel looks their values up: the matrix stays on the
-        # device.
-        data = Dataset(np.arange(pool, dtype=np.float64)[:, None], labels[:pool])
-        sets |= dict(
-            work.selections(
-                data, pool, arguments.seeds, lambda a, b, gram=gram: gram[_at(a)][:, _at(b)]
-            )
-        )
-        wanted = [key for key in sets if key not in work.done]
-        points = (
-            np.unique(np.concatenate([sets[key].indices for key in wanted]))
-            if wanted
-            else np.empty(0, int)
-        )
-        if len(points):
-            start = time.perf_counter()
-            columns = kernel(test_x, x[torch.from_numpy(points).to(x.device)]).double()
-            columns /= test_norms[:, None] * norms[torch.from_numpy(points).to(x.device)]
-            work.say(f"{len(points)} test columns in {time.perf_counter() - start:.1f} s")
-            for key in wanted:
-                work.write(
-                    key, _accuracy(gram, columns, points, sets[key], labels, answers), sets[key]
-                )
-    return {
-        "benchmark": "pooled_regression",
-        "machine": machine(),
-        "lambda": LAMBDA,
-        "tested": TESTED,
-        "rows": work.read(),
-        "kernel": {"strips": work.strips()},
-    }
+        sets = dict(work.selections(labels[:pool], arguments.seeds, gram))
+        if not sets:
+            continue
+        points = np.unique(np.concatenate([one.indices for one in sets.values()]))
+        at = torch.from_numpy(points).to(device)
+        start = time.perf_counter()
+        columns = kernel(test_x, x[at]).double() / (test_norms[:, None] * norms[at])
+        report(f"{len(points)} test columns in {time.perf_counter() - start:.1f} s")
+        for key, coreset in sets.items():
+            own = torch.from_numpy(coreset.indices).to(device)
+            places = torch.from_numpy(np.searchsorted(points, coreset.indices)).to(device)
+            of = (gram[own][:, own], columns[:, places], coreset, labels, answers, LAMBDA)
+            work.add(key, float(right_answers(*of).mean()), coreset)
+    facts = {"lambda": LAMBDA, "tested": TESTED, "rows": list(work.rows)}
+    return {**facts, "kernel": {"strips": read_timings(work.cache, "strip-*.json")}}
 
 
-def _at(points: Tensor) -> Tensor:
-    return points[:, 0].long()
-
-
-def _accuracy(
-    gram: Tensor,
+def right_answers(
+    own: Tensor,
     columns: Tensor,
-    points: np.ndarray,
     coreset: Coreset,
     labels: np.ndarray,
     answers: np.ndarray,
-) -> float:
-    """Test accuracy of the weighted ridge regression on the coreset."""
-    index = torch.from_numpy(coreset.indices).to(gram.device)
-    weights = torch.from_numpy(coreset.weights).to(gram.device)
-    targets = (
-        torch.nn.functional.one_hot(torch.from_numpy(labels[coreset.indices]), CLASSES)
-        .double()
-        .to(gram.device)
-    )
-    system = gram[index][:, index] + torch.diag(LAMBDA * len(index) / weights)
+    ridge: float,
+) -> np.ndarray:
+    """Which test images the weighted ridge regression on the coreset answers rightly."""
+    chosen = torch.from_numpy(labels[coreset.indices])
+    targets = torch.nn.functional.one_hot(chosen, CLASSES).double().to(own.device)
+    weights = torch.from_numpy(coreset.weights).to(own.device)
+    system = own + torch.diag(ridge * len(coreset) / weights)
     alpha = torch.linalg.solve(system, targets - 1 / CLASSES)
-    places = torch.from_numpy(np.searchsorted(points, coreset.indices)).to(gram.device)
-    return float(
-        (columns[:, places] @ alpha).argmax(1).cpu().eq(torch.from_numpy(answers)).double().mean()
-    )
+    return np.asarray((columns @ alpha).argmax(1).cpu().numpy() == answers)
+
+
+def read_timings(folder: Path, pattern: str) -> list[dict[str, Any]]:
+    """Pairs and seconds of the parts of a kernel that are kept in a folder."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(pattern))]
+
+
+def keep_timing(path: Path, pairs: int, seconds: float, **facts: Any) -> None:
+    path.with_suffix(".json").write_text(json.dumps({**facts, "pairs": pairs, "seconds": seconds}))
+    report(f"{path.stem}: {seconds:.1f} s, {seconds / pairs * 1e6:.2f} µs a pair")
 
 
 class Work:
     """Rows and kernel strips on disk, and what is done."""
 
-    def __init__(self, device: str, rows: Path, cache: Path) -> None:
-        self.device = device
-        self.rows = rows
+    def __init__(self, device: str, rows: str, cache: Path) -> None:
+        self.rows = Rows(rows)
         self.cache = cache
         cache.mkdir(parents=True, exist_ok=True)
-        self.done = {(row["method"], row["pool"], row["seed"], row["size"]) for row in self.read()}
         self.context = Context(runtime=Runtime(device, progress=False))
 
-    def read(self) -> list[dict[str, Any]]:
-        return (
-            [json.loads(line) for line in self.rows.read_text().splitlines()]
-            if self.rows.exists()
-            else []
-        )
+    def done(self, method: str, pool: int, seed: int = 0, sizes: Sequence[int] = SIZES) -> bool:
+        key = {"method": method, "pool": pool, "seed": seed}
+        return all(self.rows.find(**key, size=size) for size in sizes)
 
-    def say(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
-
-    def write(self, key: tuple[str, int, int, int], accuracy: float, coreset: Coreset) -> None:
-        method, pool, seed, size = key
-        row = {
-            "method": method,
-            "pool": pool,
-            "seed": seed,
-            "size": size,
-            "accuracy": accuracy,
-            "selection_seconds": coreset.provenance.seconds,
-            "kept": len(coreset),
-        }
-        with open(self.rows, "a") as file:
-            file.write(json.dumps(row) + "\n")
-        self.done.add(key)
-
-    def strips(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted(self.cache.glob("strip-*.json"))]
+    def add(self, key: Key, accuracy: float, coreset: Coreset) -> None:
+        row = dict(zip(("method", "pool", "seed", "size"), key, strict=True))
+        seconds = coreset.provenance.seconds
+        facts = {"accuracy": accuracy, "selection_seconds": seconds, "kept": len(coreset)}
+        self.rows.add({**row, **facts})
 
     def gram(self, kernel: TangentKernel, x: Tensor, pool: int) -> Tensor:
         """The pool's matrix; strips of it are computed once and kept."""
@@ -174,67 +137,63 @@ class Work:
         rows = x[top : top + STRIP]
         own = kernel(rows)
         strip = torch.cat([kernel(rows, x[:top]), own], 1) if top else own
-        if strip.is_cuda:
-            torch.cuda.synchronize()
+        found = strip.cpu().numpy()  # waits for the device
         seconds = time.perf_counter() - start
-        pairs = STRIP * top + STRIP * (STRIP + 1) // 2
-        beside = path.with_suffix(".part.npy")
-        np.save(beside, strip.cpu().numpy())
-        beside.replace(path)
-        path.with_suffix(".json").write_text(
-            json.dumps({"top": top, "pairs": pairs, "seconds": seconds})
-        )
-        self.say(f"strip {top}: {seconds:.1f} s, {seconds / pairs * 1e6:.2f} µs a pair")
+        with replacing(path) as beside, beside.open("wb") as file:
+            np.save(file, found)
+        keep_timing(path, STRIP * top + STRIP * (STRIP + 1) // 2, seconds, top=top)
         return strip
 
     def selections(
-        self, data: Dataset, pool: int, seeds: int, kernel: Any
-    ) -> Iterator[tuple[tuple[str, int, int, int], Coreset]]:
+        self, labels: np.ndarray, seeds: int, gram: Tensor
+    ) -> Iterator[tuple[Key, Coreset]]:
         """Every coreset of this pool that has no row yet."""
+        pool = len(labels)
+
+        def kernel(a: Tensor, b: Tensor) -> Tensor:
+            return gram[a[:, 0].long()][:, b[:, 0].long()]
+
+        # Points are their numbers, and the kernel looks their values up: the matrix stays on the
+        # device.
+        data = Dataset(np.arange(pool, dtype=np.float64)[:, None], labels)
         paper = BilevelSelector(kernel=kernel, inner_reg=PerPoint(LAMBDA), weights="learnt")
-        picks = BilevelSelector(kernel=kernel)
         for seed in range(seeds if pool == UNIFORM_POOL else 0):
-            order = np.random.default_rng(seed).permutation(pool)
-            for size in SIZES:
-                start = time.perf_counter()
-                plain = Coreset(
-                    order[:size],
-                    np.ones(size),
-                    order[:size],
-                    provenance=Provenance(seconds=time.perf_counter() - start),
-                )
-                yield ("uniform", pool, seed, size), plain
-                if ("uniform, optimised weights", pool, seed, size) not in self.done:
-                    better = paper.reweight(data, order[:size].tolist(), context=self.context)
-                    yield ("uniform, optimised weights", pool, seed, size), better
-            self.say(f"uniform, seed {seed}")
-        if not self._complete("coreset, optimised weights", pool):
-            yield from self._grown(data, pool, paper)
-        if self._complete("default picks, optimised weights", pool):
-            return
-        binary = picks.select(data, max(SIZES), context=self.context)
+            yield from self._sampled(data, seed, paper)
+        if not self.done(CORESET, pool):
+            yield from self._grown(data, paper)
+        if not self.done(DEFAULT, pool):
+            yield from self._reweighted(data, BilevelSelector(kernel=kernel), paper)
+
+    def _sampled(
+        self, data: Dataset, seed: int, paper: BilevelSelector
+    ) -> Iterator[tuple[Key, Coreset]]:
+        order = np.random.default_rng(seed).permutation(len(data))
         for size in SIZES:
-            prefix = binary.prefix(size)
-            better = paper.reweight(data, prefix.indices.tolist(), context=self.context)
-            picking = binary.provenance.seconds * size / max(SIZES)
-            both = better.annotated({"seconds": better.provenance.seconds + picking})
-            yield ("default picks, optimised weights", pool, 0, size), both
-        self.say(f"default picks of {pool} in {binary.provenance.seconds:.1f} s")
+            if not self.done("uniform", len(data), seed, [size]):
+                picks = order[:size]
+                yield ("uniform", len(data), seed, size), Coreset(picks, np.ones(size), picks)
+            if not self.done(WEIGHED, len(data), seed, [size]):
+                better = paper.reweight(data, order[:size].tolist(), context=self.context)
+                yield (WEIGHED, len(data), seed, size), better
 
-    def _complete(self, method: str, pool: int) -> bool:
-        return all((method, pool, 0, size) in self.done for size in SIZES)
-
-    def _grown(
-        self, data: Dataset, pool: int, selector: BilevelSelector
-    ) -> Iterator[tuple[tuple[str, int, int, int], Coreset]]:
+    def _grown(self, data: Dataset, paper: BilevelSelector) -> Iterator[tuple[Key, Coreset]]:
         """The paper's coreset: weights optimised after every point, grown from size to size."""
-        coreset = None
+        first: Any = ()
         seconds = 0.0
         for size in SIZES:
-            coreset = selector.select(
-                data, size, initial=() if coreset is None else coreset, context=self.context
-            )
-            seconds += coreset.provenance.seconds
-            whole = coreset.annotated({"seconds": seconds})
-            yield ("coreset, optimised weights", pool, 0, size), whole
-            self.say(f"coreset of {size} from {pool}: {seconds:.1f} s")
+            first = paper.select(data, size, initial=first, context=self.context)
+            seconds += first.provenance.seconds
+            yield (CORESET, len(data), 0, size), first.annotated({"seconds": seconds})
+            report(f"coreset of {size} from {len(data)}: {seconds:.1f} s")
+
+    def _reweighted(
+        self, data: Dataset, default: BilevelSelector, paper: BilevelSelector
+    ) -> Iterator[tuple[Key, Coreset]]:
+        """Default picks, with weights optimised once at each size."""
+        binary = default.select(data, max(SIZES), context=self.context)
+        for size in SIZES:
+            picks = binary.prefix(size).indices.tolist()
+            better = paper.reweight(data, picks, context=self.context)
+            picking = binary.provenance.seconds * size / max(SIZES)
+            both = better.annotated({"seconds": better.provenance.seconds + picking})
+            yield (DEFAULT, len(data), 0, size), both

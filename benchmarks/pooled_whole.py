@@ -12,10 +12,6 @@ coreset of the first 10 000 images. Strips of the kernel are kept under --cache 
 as they come; a rerun goes on from both.
 """
 
-from __future__ import annotations
-
-import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,10 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import data_folder, machine
-from benchmarks.pooled_regression import CLASSES, LAMBDA, SIZES
+from benchmarks.common import Rows, data_folder, report
+from benchmarks.pooled_regression import (
+    CORESET,
+    LAMBDA,
+    SIZES,
+    WEIGHED,
+    keep_timing,
+    read_timings,
+    right_answers,
+)
 from benchmarks.pooled_regression import TESTED as FIRST_TESTED
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime
+from bicore.files import replacing
 from bicore.kernels import TangentKernel, pooled_cntk
 from bicore.sources import cifar10
 
@@ -71,69 +76,44 @@ def run(arguments: Any) -> dict[str, Any]:
     kernel = pooled_cntk(6, fixed=True)
     pool = Images.of(kernel, *cifar10(folder, "train", arguments.pool), device)
     test = Images.of(kernel, *cifar10(folder, "test", None), device)
-    work = Work(kernel, pool, test, Path(arguments.rows), Path(arguments.cache))
+    work = Work(kernel, pool, test, arguments.rows, Path(arguments.cache))
     for job in jobs(len(pool.x), arguments.seeds):
-        if not work.complete(job):
-            work.judge(job)
-    return {
-        "benchmark": "pooled_whole",
-        "machine": machine(),
-        "lambda": LAMBDA,
-        "landmarks": max(SIZES),
-        "tested": len(test.x),
-        "tested_first": FIRST_TESTED,
-        "rows": work.read(),
-        "kernel": work.timings(),
-    }
+        if work.rows.find(method=job.method, pool=job.pool, seed=job.seed) is None:
+            work.rows.add(*work.judge(job))  # at once
+    facts = {"lambda": LAMBDA, "landmarks": max(SIZES), "tested": len(test.x)}
+    facts |= {"tested_first": FIRST_TESTED, "rows": list(work.rows)}
+    return {**facts, "kernel": read_timings(work.cache, "*.json")}
 
 
 def jobs(images: int, seeds: int) -> Iterator[Job]:
     """The landmarks are the first uniform sample, so that their columns serve twice."""
     for seed in range(seeds):
-        yield Job("coreset, optimised weights", images, seed)
+        yield Job(CORESET, images, seed)
         if seed < 2:
             yield Job("uniform", images, seed)
         if seed == 0 and images > KNOWN:
-            yield Job("coreset, optimised weights", KNOWN, 0)
+            yield Job(CORESET, KNOWN, 0)
 
 
 class Work:
     """The kernel as far as it is needed, and rows on disk."""
 
     def __init__(
-        self, kernel: TangentKernel, pool: Images, test: Images, rows: Path, cache: Path
+        self, kernel: TangentKernel, pool: Images, test: Images, rows: str | Path, cache: Path
     ) -> None:
         self.kernel = kernel
         self.pool = pool
         self.test = test
-        self.rows = rows
+        # Landmarks and orders of more or fewer images are others.
+        self.rows = Rows(rows, images=len(pool.x))
         # Strips of another pool, and those of the benchmark beside this one, lie elsewhere.
         self.cache = cache / f"whole-{len(pool.x)}"
         self.cache.mkdir(parents=True, exist_ok=True)
         self.context = Context(runtime=Runtime(str(pool.x.device), progress=False))
         self.features = self._seen_from(self._order(0)[: max(SIZES)])
 
-    def read(self) -> list[dict[str, Any]]:
-        """Rows of these images; landmarks and orders of more or fewer are others."""
-        lines = self.rows.read_text().splitlines() if self.rows.exists() else []
-        rows = [json.loads(line) for line in lines]
-        return [row for row in rows if row.get("images") == len(self.pool.x)]
-
-    def timings(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted(self.cache.glob("*.json"))]
-
-    def complete(self, job: Job) -> bool:
-        """Rows of a job are written at once."""
-        known = {(row["method"], row["pool"], row["seed"]) for row in self.read()}
-        return (job.method, job.pool, job.seed) in known
-
-    def judge(self, job: Job) -> None:
-        """Choose, and write a row for every size and kind of weights."""
-        lines = [json.dumps(row) + "\n" for row in self._judged(job)]
-        with open(self.rows, "a") as file:
-            file.write("".join(lines))
-
-    def _judged(self, job: Job) -> Iterator[dict[str, Any]]:
+    def judge(self, job: Job) -> Iterator[dict[str, Any]]:
+        """A row for every size and kind of weights."""
         chosen = dict(self._chosen(job))
         points = np.unique(np.concatenate([one.indices for one in chosen.values()]))
         name = f"{job.method}-{job.pool}-{job.seed}".replace(", ", "-").replace(" ", "-")
@@ -141,7 +121,8 @@ class Work:
         own = self._block(f"own-{name}", self.pool, points, points)
         for (method, size), coreset in chosen.items():
             places = torch.from_numpy(np.searchsorted(points, coreset.indices)).to(own.device)
-            right = self._right(own[places][:, places], columns[:, places], coreset)
+            of = (coreset, self.pool.labels, self.test.labels, LAMBDA)
+            right = right_answers(own[places][:, places], columns[:, places], *of)
             yield {
                 "method": method,
                 "images": len(self.pool.x),
@@ -156,10 +137,7 @@ class Work:
 
     def _chosen(self, job: Job) -> Iterator[tuple[tuple[str, int], Coreset]]:
         selector = BilevelSelector(
-            kernel="linear",
-            inner_reg=PerPoint(LAMBDA),
-            weights="learnt",
-            candidates=CANDIDATES,
+            kernel="linear", inner_reg=PerPoint(LAMBDA), weights="learnt", candidates=CANDIDATES
         )
         data = Dataset(self.features[: job.pool], self.pool.labels[: job.pool])
         order = self._order(job.seed)
@@ -171,26 +149,16 @@ class Work:
                 picks = order[:size]
                 yield (job.method, size), Coreset(picks, np.ones(size), picks)
                 better = selector.reweight(data, picks.tolist(), context=self.context)
-                yield ("uniform, optimised weights", size), better
+                yield (WEIGHED, size), better
                 continue
             first: Any = order[: min(STARTS, size)].tolist() if coreset is None else coreset
             coreset = selector.select(data, size, initial=first, rng=job.seed, context=self.context)
             seconds += coreset.provenance.seconds
-            _say(f"{job}: {size} points, {seconds:.1f} s")
+            report(f"{job}: {size} points, {seconds:.1f} s")
             yield (job.method, size), coreset.annotated({"seconds": seconds})
 
     def _order(self, seed: int) -> np.ndarray:
         return np.random.default_rng(seed).permutation(len(self.pool.x))
-
-    def _right(self, own: Tensor, columns: Tensor, coreset: Coreset) -> np.ndarray:
-        """Which test images the weighted ridge regression on the coreset answers rightly."""
-        labels = torch.from_numpy(self.pool.labels[coreset.indices])
-        targets = torch.nn.functional.one_hot(labels, CLASSES).double().to(own.device)
-        weights = torch.from_numpy(coreset.weights).to(own.device)
-        system = own + torch.diag(LAMBDA * len(coreset) / weights)
-        alpha = torch.linalg.solve(system, targets - 1 / CLASSES)
-        answers = (columns @ alpha).argmax(1).cpu().numpy()
-        return np.asarray(answers == self.test.labels)
 
     def _seen_from(self, landmarks: np.ndarray) -> np.ndarray:
         """Nyström features of all images: exact between landmarks."""
@@ -199,7 +167,7 @@ class Work:
         values, vectors = torch.linalg.eigh((own + own.T) / 2)
         seen = values > CUTOFF * values.max()
         root = vectors[:, seen] * values[seen].rsqrt()
-        _say(f"{int(seen.sum())} features of {len(landmarks)} landmarks")
+        report(f"{int(seen.sum())} features of {len(landmarks)} landmarks")
         return (block @ root).cpu().numpy()
 
     def _block(
@@ -223,14 +191,7 @@ class Work:
         block = torch.cat(strips)
         found = block.cpu().numpy()  # waits for the device
         seconds = time.perf_counter() - start
-        beside = path.with_suffix(".part.npz")
-        np.savez(beside, block=found, points=points)
-        beside.replace(path)
-        told = {"block": name, "pairs": block.numel(), "seconds": seconds}
-        path.with_suffix(".json").write_text(json.dumps(told))
-        _say(f"{name}: {seconds:.1f} s, {seconds / block.numel() * 1e6:.2f} µs a pair")
+        with replacing(path) as beside, beside.open("wb") as file:
+            np.savez(file, block=found, points=points)
+        keep_timing(path, block.numel(), seconds, block=name)
         return block
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)

@@ -9,19 +9,14 @@ take much longer. *SplitMNIST*: the run of the table that float32 changed most, 
 they come, and a rerun makes what is missing.
 """
 
-from __future__ import annotations
-
-import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import Rows, data_folder, report
 from bicore import InputError
 from experiments import continual
 from experiments.methods import continual_row
@@ -64,23 +59,12 @@ def runs(protocol: str, seeds: int) -> Iterator[Run]:
 
 def run(arguments: Any) -> dict[str, Any]:
     data = Data(data_folder(arguments.data), False)
-    path = Path(arguments.rows)
-    lines = path.read_text().splitlines() if path.exists() else []
-    done = [json.loads(line) for line in lines]
-    known = {tuple(row[name] for name in Run.__dataclass_fields__) for row in done}
+    rows = Rows(arguments.rows)
     for one in runs(arguments.protocol, arguments.seeds):
-        if tuple(asdict(one).values()) not in known:
-            row = {**asdict(one), **made(one, data, arguments.device)}
-            done.append(row)
-            with open(path, "a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(row, file=sys.stderr, flush=True)
-    return {
-        "benchmark": "precision",
-        "machine": machine(),
-        "cifar_epochs": CIFAR_EPOCHS,
-        "rows": done,
-    }
+        if rows.find(**asdict(one)) is None:
+            rows.add({**asdict(one), **made(one, data, arguments.device)})
+            report(rows[-1])
+    return {"cifar_epochs": CIFAR_EPOCHS, "rows": list(rows)}
 
 
 def made(one: Run, data: Data, device: str) -> dict[str, Any]:
@@ -93,9 +77,5 @@ def made(one: Run, data: Data, device: str) -> dict[str, Any]:
     torch.manual_seed(one.draw)  # dropout, crops and mirror images
     job = Job(one.seed, [one.beta], device, one.fast)
     ((_, found),) = continual.run(row, job, data.tasks(problem))
-    return {
-        "test": found["test"],
-        "held": found["held"],
-        "precision": found["precision"],
-        "seconds": time.perf_counter() - start,
-    }
+    kept = {name: found[name] for name in ("test", "held", "precision")}
+    return {**kept, "seconds": time.perf_counter() - start}

@@ -8,14 +8,11 @@ has no published value for the squared error there, so it is a tuned parameter o
 record shows what the tuning saw.
 """
 
-from __future__ import annotations
-
-import sys
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors, report
 from benchmarks.selection import LAMBDA, POINTS, SIZES, refitted
 from bicore import Dataset, PerPoint, select
 
@@ -32,18 +29,7 @@ def run(arguments: Any) -> dict[str, Any]:
         for rho in GRID:
             picks = select(data, size=max(SIZES), loss="squared", inner_reg=rho, rule=rule)
             losses = {size: refitted(data, picks.prefix(size)) for size in SIZES}
-            rows.append(
-                {
-                    "rule": rule,
-                    "rho": rho,
-                    "losses": losses,
-                    "excess": {size: losses[size] / aims[size] - 1 for size in SIZES},
-                }
-            )
-            print(rows[-1], file=sys.stderr, flush=True)
-    return {
-        "benchmark": "regulariser",
-        "machine": machine(),
-        "cross_entropy_losses": aims,
-        "rows": rows,
-    }
+            excess = {size: losses[size] / aims[size] - 1 for size in SIZES}
+            rows.append({"rule": rule, "rho": rho, "losses": losses, "excess": excess})
+            report(rows[-1])
+    return {"cross_entropy_losses": aims, "rows": rows}

@@ -37,10 +37,7 @@ class ResidualJudge(Judge):
     name = "resnet18"
 
     def __init__(
-        self,
-        steps: int,
-        device: str = "cpu",
-        make: Callable[[int], ResNet18] = ResNet18,
+        self, steps: int, device: str = "cpu", make: Callable[[int], ResNet18] = ResNet18
     ) -> None:
         self.steps = steps
         self.device = device

@@ -7,18 +7,15 @@ Methods that look at a network get one that has been run over the points before:
 apart.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine
+from benchmarks.common import data_folder, on_cpu, report
 from benchmarks.comparison import mnist_pools
-from bicore import Context, Dataset, Runtime
+from bicore import Context, Dataset
 from bicore.evaluate.networks import convolutional, perceptron
 from bicore.networks.observe import observe
 from bicore.selectors.baselines.batchbald import BatchBALD
@@ -40,58 +37,30 @@ def large() -> Dataset:
 def run(arguments: Any) -> dict[str, Any]:
     pool, _ = mnist_pools(data_folder(arguments.data)).of(0)
     torch.manual_seed(0)
-    parts = {
-        "10 000 × 512, 500 points": (
-            large(),
-            500,
-            LARGE,
-            perceptron((512,), 10),
-            {"kernel": "linear"},
-        ),
-        "MNIST pool of 1000, 250 points": (
-            pool,
-            250,
-            list(METHODS),
-            convolutional((1, 28, 28), 10),
-            {},
-        ),
+    flat, images = perceptron((512,), 10), convolutional((1, 28, 28), 10)
+    parts: dict[str, tuple[Any, ...]] = {
+        "10 000 × 512, 500 points": (large(), 500, LARGE, flat, {"kernel": "linear"}),
+        "MNIST pool of 1000, 250 points": (pool, 250, list(METHODS), images, {}),
     }
     rows: list[dict[str, Any]] = []
+
+    def add(part: str, method: str, seconds: float, points: int, needs_model: bool) -> None:
+        row = {"part": part, "method": method, "seconds": seconds, "points": points}
+        rows.append({**row, "needs_model": needs_model})
+        report(rows[-1])
+
     for part, (data, size, names, network, ours) in parts.items():
         start = time.perf_counter()
         seen = observe(network, data.x)
         passed = time.perf_counter() - start
         for name in names:
             selector = as_selector(name, **(ours if METHODS[name][0] is BilevelSelector else {}))
-            model = (
-                None
-                if not selector.needs_model
-                else network
-                if isinstance(selector, BatchBALD)
-                else seen
-            )
-            context = Context(model, Runtime(device="cpu", progress=False))
-            seconds, count = _timed(selector, data, size, context, arguments.repeats)
-            rows.append(
-                {
-                    "part": part,
-                    "method": name,
-                    "seconds": seconds,
-                    "points": count,
-                    "needs_model": selector.needs_model,
-                }
-            )
-            print(f"{part}: {name} {seconds:.2f} s", file=sys.stderr, flush=True)
-        rows.append(
-            {
-                "part": part,
-                "method": "the network's pass",
-                "seconds": passed,
-                "points": 0,
-                "needs_model": True,
-            }
-        )
-    return {"benchmark": "rivals", "machine": machine(), "rows": rows}
+            model = network if isinstance(selector, BatchBALD) else seen
+            context = on_cpu(model if selector.needs_model else None)
+            timed = _timed(selector, data, size, context, arguments.repeats)
+            add(part, name, *timed, selector.needs_model)
+        add(part, "the network's pass", passed, 0, True)
+    return {"rows": rows}
 
 
 def _timed(

@@ -8,14 +8,11 @@ is not a mapped file, with the interpreter. A bare pass converts all rows and mu
 columns, with as many threads.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import device_seconds, machine, mnist_vectors
+from benchmarks.common import Peak, cifar_embedding, device_seconds, mnist_vectors, report
+from bicore import Coreset
 from bicore.moments.features import RandomReLU
 from bicore.runtime import Runtime
 from bicore.shards.executors import Executor, Threads
@@ -47,24 +45,24 @@ CARD_CASES = (
     (1_280_000, 768, 1000, 12_800, 120.0),
 )
 CARD_PART_ROWS = 2**20
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "default, no exchange": {"exchange": False},
+    "exact, gain": {"passes": "exact", "rule": "gain"},
+    "exact, gradient": {"passes": "exact", "rule": "gradient"},
+}
 
 
 def run(arguments: Any) -> dict[str, Any]:
     if arguments.device != "cpu":
-        return {"record": "scale_gpu", "machine": machine(), **_on_a_card()}
+        return {"record": "scale_gpu", **_on_a_card()}
     most = arguments.pool or MOST_ROWS
     with tempfile.TemporaryDirectory(prefix="bicore-scale-") as folder:
-        rows = []
-        for count, width in FILES:
-            if count <= most:
-                rows.append(_file(Path(folder), count, width, arguments.processes))
-    return {
-        "machine": machine(),
-        "threads": arguments.processes,
-        "rows": rows,
-        "exponent": _exponent([row for row in rows if row["width"] == 256]),
-        "quality": _quality(arguments),
-    }
+        files = [one for one in FILES if one[0] <= most]
+        rows = [_file(Path(folder), *one, arguments.processes) for one in files]
+    exponent = _exponent([row for row in rows if row["width"] == 256])
+    quality = _quality(arguments)
+    return {"threads": arguments.processes, "rows": rows, "exponent": exponent, "quality": quality}
 
 
 # Files, each in a process of its own.
@@ -77,7 +75,7 @@ def _file(folder: Path, count: int, width: int, threads: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.scale", json.dumps(asked)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     row = {"count": count, "width": width, "size": SIZE, **json.loads(done.stdout)}
-    print(row, file=sys.stderr, flush=True)
+    report(row)
     return row
 
 
@@ -99,24 +97,17 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
     threads = asked["threads"]
     bare = min(_bare(source, threads) for _ in range(3))
     runtime = Runtime(threads=threads, progress=False)
+    timed = Timed(Threads(threads))
     with Peak() as peak:
-        timed = Timed(Threads(threads))
-        start = time.perf_counter()
         found = select_from_shards(source, SIZE, executor=timed, runtime=runtime)
-        seconds = time.perf_counter() - start
     exact = Timed(Threads(threads))
     start = time.perf_counter()
     select_from_shards(source, EXACT_SIZE, executor=exact, runtime=runtime, passes="exact")
     point = (time.perf_counter() - start - exact.seconds[0]) / EXACT_SIZE
     return {
-        "seconds": seconds,
         "bare_pass": bare,
-        "first_pass": timed.seconds[0],
-        "further_pass": float(np.median(timed.seconds[1:])),
-        "beside_passes": seconds - sum(timed.seconds),
-        "passes": found.details["passes"],
+        **timed.facts(found, peak.seconds),
         "certain": found.details["certain"],
-        "objective": found.objective,
         "peak_bytes": peak.bytes,
         "peak_bytes_beyond_imports": peak.bytes - peak.before,
         "exact_seconds_a_point": point,
@@ -153,31 +144,16 @@ class Timed(Executor):
         yield from self.executor.map(work, source)
         self.seconds.append(time.perf_counter() - start)
 
-
-class Peak:
-    """The most memory of this process that is no mapped file, looked at every few milliseconds."""
-
-    def __enter__(self) -> Peak:
-        self.before = self.bytes = _anonymous()
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.01):
-            self.bytes = max(self.bytes, _anonymous())
-
-
-def _anonymous() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no RssAnon; run on Linux")
+    def facts(self, found: Coreset, seconds: float) -> dict[str, Any]:
+        """Passes and seconds of a selection."""
+        return {
+            "seconds": seconds,
+            "first_pass": self.seconds[0],
+            "further_pass": float(np.median(self.seconds[1:])),
+            "beside_passes": seconds - sum(self.seconds),
+            "passes": found.details["passes"],
+            "objective": found.objective,
+        }
 
 
 def _exponent(rows: list[dict[str, Any]]) -> float | None:
@@ -197,26 +173,17 @@ def _quality(arguments: Any) -> list[dict[str, Any]]:
         source = ArrayShards(x, y, part_rows=8192)
         threads = Threads(arguments.processes)
         found = {}
-        for told, options in (
-            ("default", {}),
-            ("default, no exchange", {"exchange": False}),
-            ("exact, gain", {"passes": "exact", "rule": "gain"}),
-            ("exact, gradient", {"passes": "exact", "rule": "gradient"}),
-        ):
+        for told, options in WAYS.items():
             one = select_from_shards(source, QUALITY_SIZE, executor=threads, **options)
             found[told] = {"objective": one.objective, "passes": one.details["passes"]}
         exact = found["exact, gain"]["objective"]
         best = min(exact, found["exact, gradient"]["objective"])
-        row = {
-            "data": name,
-            "count": len(x),
-            "size": QUALITY_SIZE,
-            "ways": found,
-            "default_over_exact": found["default"]["objective"] / exact,
-            "default_over_best_exact": found["default"]["objective"] / best,
-        }
-        print(row, file=sys.stderr, flush=True)
-        rows.append(row)
+        own = found["default"]["objective"]
+        row = {"data": name, "count": len(x), "size": QUALITY_SIZE, "ways": found}
+        rows.append(
+            {**row, "default_over_exact": own / exact, "default_over_best_exact": own / best}
+        )
+        report(rows[-1])
     return rows
 
 
@@ -228,15 +195,15 @@ def _sets(folder: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     rows = kinds[labels, rng.integers(0, 6, len(labels))]
     rows = np.maximum(rows + 2.0 * rng.standard_normal(rows.shape), 0)
     yield "made up, like digits", rows.astype(np.float16), labels
-    path = Path(folder or ".") / "cifar10-embedding" / "train.npz"
-    if path.exists():
-        with np.load(path) as held:
-            yield "CIFAR-10 embedding", held["x"], held["y"].astype(np.int64)
+    if (Path(folder or ".") / "cifar10-embedding").exists():
+        x, y = cifar_embedding(folder, "train")
+        yield "CIFAR-10 embedding", x.astype(np.float32), y
     if (Path(folder or ".") / "MNIST").exists():
         x, y = mnist_vectors(str(folder))
-        map = RandomReLU(FEATURES, seed=0).settled(x[:1000])
+        chosen = RandomReLU(FEATURES, seed=0).settled(x[:1000])
         rows = [
-            map.features(torch.from_numpy(x[at : at + 10_000])) for at in range(0, len(x), 10_000)
+            chosen.features(torch.from_numpy(x[at : at + 10_000]))
+            for at in range(0, len(x), 10_000)
         ]
         yield "MNIST in random features", torch.cat(rows).half().numpy(), y
 
@@ -259,27 +226,16 @@ def _on_a_card() -> dict[str, Any]:
         with timed.executor:
             found = select_from_shards(source, size, executor=timed)
             seconds = time.perf_counter() - start
-        passes = found.details["passes"]
-        work = count * min(2 * width * classes, width**2)
-        rows.append(
-            {
-                "count": count,
-                "width": width,
-                "classes": classes,
-                "size": size,
-                "seconds": seconds,
-                "goal": goal,
-                "first_pass": timed.seconds[0],
-                "further_pass": float(np.median(timed.seconds[1:])),
-                "beside_passes": seconds - sum(timed.seconds),
-                "passes": passes,
-                "floor_bytes_seconds": passes * x.nbytes / rates["bytes_a_second"],
-                "floor_multiply_adds_seconds": passes * work / rates["multiply_adds_a_second"],
-                "peak_bytes_of_the_card": torch.cuda.max_memory_allocated(),
-                "objective": found.objective,
-            }
-        )
-        print(rows[-1], file=sys.stderr, flush=True)
+        facts = timed.facts(found, seconds)
+        work = count * min(2 * width * classes, width**2) / rates["multiply_adds_a_second"]
+        row = {"count": count, "width": width, "classes": classes, "size": size, "goal": goal}
+        row |= facts | {
+            "floor_bytes_seconds": facts["passes"] * x.nbytes / rates["bytes_a_second"],
+            "floor_multiply_adds_seconds": facts["passes"] * work,
+            "peak_bytes_of_the_card": torch.cuda.max_memory_allocated(),
+        }
+        report(row)
+        rows.append(row)
     return {"rates": rates, "same_picks": same, "rows": rows}
 
 

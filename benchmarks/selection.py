@@ -7,16 +7,12 @@ fully connected kernel, λ = 1e-3 per point, binary weights, one thread. Seconds
 selection itself, after the kernel matrix.
 """
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import best, data_folder, machine, mnist_vectors
+from benchmarks.common import best, data_folder, mnist_vectors, report, run_python
 from bicore import BilevelSelector, Context, Coreset, Dataset, PerPoint, Runtime, select
 from bicore.bilevel import LBFGS, ConjugateGradient
 
@@ -45,7 +41,7 @@ def run(arguments: Any) -> dict[str, Any]:
     data = Dataset(x.astype(np.float64), y)
     torch.set_num_threads(1)
     product = torch.randn(1000, 1000)
-    record: dict[str, Any] = {"benchmark": "selection", "machine": machine(), "authors": AUTHORS}
+    record: dict[str, Any] = {"authors": AUTHORS}
     record["product_seconds"] = best(lambda: product @ product, 20)
     record["engines"] = [_engine(data, *one, arguments.repeats) for one in ENGINES]
     record["scaling"] = _scaling(data, arguments.repeats)
@@ -53,20 +49,16 @@ def run(arguments: Any) -> dict[str, Any]:
     if not arguments.skip_recipe:
         record["recipe"] = [_recipe(data, size) for size in SIZES]
         record["ratios"] = _ratios(record)
-    _show(record)
     return record
 
 
 ENGINES = [
-    (name, options, dtype, size)
+    (name, {"inner_reg": reg, **options}, dtype, size)
     for size in SIZES
-    for name, options in (
-        ("cross-entropy", {"loss": "cross-entropy", "inner_reg": PerPoint(LAMBDA)}),
-        ("squared, gradient rule", {"loss": "squared", "inner_reg": squared_reg(size)}),
-        (
-            "squared, exact gain",
-            {"loss": "squared", "inner_reg": squared_reg(size), "rule": "gain"},
-        ),
+    for name, reg, options in (
+        ("cross-entropy", PerPoint(LAMBDA), {"loss": "cross-entropy"}),
+        ("squared, gradient rule", squared_reg(size), {"loss": "squared"}),
+        ("squared, exact gain", squared_reg(size), {"loss": "squared", "rule": "gain"}),
     )
     for dtype in ("float64", "float32")
 ]
@@ -80,14 +72,10 @@ def _engine(
     data: Dataset, name: str, options: dict[str, Any], dtype: str, size: int, repeats: int
 ) -> dict[str, Any]:
     runs = [select(data, size=size, runtime=_runtime(dtype), **options) for _ in range(repeats)]
-    print(f"{name} {dtype} {size}: {min(map(_seconds, runs)):.3f} s", file=sys.stderr, flush=True)
-    return {
-        "engine": name,
-        "dtype": dtype,
-        "size": size,
-        "seconds": min(map(_seconds, runs)),
-        "loss": refitted(data, runs[0]),
-    }
+    found = {"seconds": min(map(_seconds, runs)), "loss": refitted(data, runs[0])}
+    row = {"engine": name, "dtype": dtype, "size": size, **found}
+    report(row)
+    return row
 
 
 def _runtime(dtype: str) -> Runtime:
@@ -98,12 +86,8 @@ def refitted(data: Dataset, coreset: Coreset) -> float:
     """The outer cross-entropy of the per-point problem fitted on the picks: one yardstick for every
     engine."""
     judge = BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(LAMBDA))
-    fitted = judge.select(
-        data,
-        len(coreset),
-        initial=coreset.indices[: len(coreset)],
-        context=Context(runtime=_runtime("float64")),
-    )
+    context = Context(runtime=_runtime("float64"))
+    fitted = judge.select(data, len(coreset), initial=coreset.indices, context=context)
     assert fitted.objective is not None
     return fitted.objective
 
@@ -120,7 +104,7 @@ def _recipe(data: Dataset, size: int) -> dict[str, Any]:
     )
     coreset = selector.select(data, size, context=Context(runtime=_runtime("float32")))
     effort = coreset.details["effort"]
-    print(f"recipe {size}: {_seconds(coreset):.1f} s", file=sys.stderr, flush=True)
+    report(f"recipe {size}: {_seconds(coreset):.1f} s")
     return {
         "size": size,
         "seconds": _seconds(coreset),
@@ -135,16 +119,14 @@ def _ratios(record: dict[str, Any]) -> list[dict[str, Any]]:
     the matrix product."""
     scale = record["product_seconds"] / AUTHORS_PRODUCT_SECONDS
     recipes = {one["size"]: one["seconds"] for one in record["recipe"]}
-    return [
-        {
-            "engine": one["engine"],
-            "dtype": one["dtype"],
-            "size": one["size"],
-            "recipe_over_engine": recipes[one["size"]] / one["seconds"],
-            "authors_scaled_over_engine": AUTHORS[one["size"]]["seconds"] * scale / one["seconds"],
-        }
-        for one in record["engines"]
-    ]
+    ratios = []
+    for one in record["engines"]:
+        kind = {name: one[name] for name in ("engine", "dtype", "size")}
+        scaled = AUTHORS[one["size"]]["seconds"] * scale / one["seconds"]
+        recipe = recipes[one["size"]] / one["seconds"]
+        both = {"recipe_over_engine": recipe, "authors_scaled_over_engine": scaled}
+        ratios.append({**kind, **both})
+    return ratios
 
 
 def _scaling(data: Dataset, repeats: int) -> dict[str, Any]:
@@ -160,24 +142,9 @@ def _scaling(data: Dataset, repeats: int) -> dict[str, Any]:
 
 def _import_times(repeats: int) -> dict[str, float]:
     def once(module: str) -> None:
-        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+        run_python(f"import {module}")
 
     once("bicore")
     torch_seconds = best(lambda: once("torch"), 2 * repeats)
     own = best(lambda: once("bicore"), 2 * repeats)
     return {"torch_seconds": torch_seconds, "bicore_seconds": own, "ratio": own / torch_seconds}
-
-
-def _show(record: dict[str, Any]) -> None:
-    for one in record["engines"]:
-        print(
-            f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['seconds']:.3f} s, loss "
-            f"{one['loss']:.4f}",
-            file=sys.stderr,
-        )
-    for one in record.get("ratios", []):
-        print(
-            f"{one['engine']:24s} {one['dtype']} m={one['size']}: {one['recipe_over_engine']:.0f}× "
-            "the recipe",
-            file=sys.stderr,
-        )

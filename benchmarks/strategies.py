@@ -7,17 +7,14 @@ outer objective, accuracy that of the kernel model fitted on the coreset, on all
 seconds are of the selection alone.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine
-from bicore import BilevelSelector, Context, Coreset, Dataset, Runtime
+from benchmarks.common import data_folder, on_cpu, report
+from bicore import BilevelSelector, Coreset, Dataset
 from bicore.kernels import fully_connected
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex, Strategy, Uniform
 from bicore.sources import mnist
@@ -29,6 +26,7 @@ GREEDY = 2000
 ROUNDS = {100: None, 500: None, 2000: 200}
 #: Sizes at which the weights of the simplex are tried.
 WEIGHED = (100, 500, 2000)
+DETAILS = ("exchanges", "exchange_gain", "eliminated", "relaxed_objective", "relaxed_support")
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -43,50 +41,24 @@ def run(arguments: Any) -> dict[str, Any]:
     cross = kernel(test_x, x).numpy()
     data = Dataset(gram, y)
     rows = []
-    rho = float(
-        BilevelSelector(kernel="precomputed")
-        .select(data, 1, context=_context())
-        .provenance.inner_reg
-    )
+    first = BilevelSelector(kernel="precomputed").select(data, 1, context=on_cpu())
+    rho = float(first.provenance.inner_reg)
     for size in SIZES:
         for strategy in _strategies(size):
             start = time.perf_counter()
             coreset = _selected(strategy, data, size, rho)
             seconds = time.perf_counter() - start
-            scores = _scores(gram, cross, y, test_y, coreset, rho)
-            kept = (
-                "exchanges",
-                "exchange_gain",
-                "eliminated",
-                "relaxed_objective",
-                "relaxed_support",
-            )
-            more = {name: coreset.info[name] for name in kept if name in coreset.info}
-            rows.append(
-                {"size": size, "strategy": repr(strategy), "seconds": seconds, **scores, **more}
-            )
-            print(rows[-1], file=sys.stderr, flush=True)
+            row = {"size": size, "strategy": repr(strategy), "seconds": seconds}
+            row |= _scores(gram, cross, y, test_y, coreset, rho)
+            rows.append(row | {name: one for name, one in coreset.info.items() if name in DETAILS})
+            report(rows[-1])
     whole = _scores(gram, cross, y, test_y, None, rho)
-    return {
-        "benchmark": "strategies",
-        "machine": machine(),
-        "inner_reg": rho,
-        "pool": POOL,
-        "rows": rows,
-        "all": whole,
-    }
-
-
-def _context() -> Context:
-    return Context(runtime=Runtime("cpu", progress=False))
+    return {"inner_reg": rho, "pool": POOL, "rows": rows, "all": whole}
 
 
 def _strategies(size: int) -> list[Strategy | Uniform]:
-    found: list[Strategy | Uniform] = [
-        Uniform(),
-        *([Greedy()] if size <= GREEDY else []),
-        Batches(50),
-    ]
+    greedy = [Greedy()] if size <= GREEDY else []
+    found: list[Strategy | Uniform] = [Uniform(), *greedy, Batches(50)]
     if size in ROUNDS:
         found.append(Exchange(ROUNDS[size]))
     if 1.5 * size <= POOL // 2:
@@ -96,9 +68,9 @@ def _strategies(size: int) -> list[Strategy | Uniform]:
 
 def _selected(strategy: Strategy | Uniform, data: Dataset, size: int, rho: float) -> Coreset:
     if isinstance(strategy, Uniform):
-        return strategy.select(data, size, context=_context())
+        return strategy.select(data, size, context=on_cpu())
     return BilevelSelector(kernel="precomputed", inner_reg=rho, strategy=strategy).select(
-        data, size, context=_context()
+        data, size, context=on_cpu()
     )
 
 

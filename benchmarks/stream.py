@@ -9,16 +9,13 @@ sorted by class, 100 rows in 10 slots, a ridge judge trained on what is kept and
 10 000 test images; 5 seeds.
 """
 
-from __future__ import annotations
-
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import data_folder, mnist_vectors, report
 from bicore import RBF, BilevelSelector
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.samples import as_sample
@@ -34,22 +31,10 @@ RIDGE = 1e-3
 
 def run(arguments: Any) -> dict[str, Any]:
     folder = data_folder(arguments.data)
-    cases: list[tuple[str, float | str]] = [
-        ("squared", 0.1),
-        ("cross-entropy", 0.1),
-        ("squared", "auto"),
-    ]
-    speeds = [_speed(loss, inner_reg, arguments.repeats) for loss, inner_reg in cases]
-    weights = _weights(folder, arguments.seeds)
-    return {
-        "benchmark": "stream",
-        "machine": machine(),
-        "batch": BATCH,
-        "capacity": CAPACITY,
-        "slots": SLOTS,
-        "speed": speeds,
-        "weights": weights,
-    }
+    cases = (("squared", 0.1), ("cross-entropy", 0.1), ("squared", "auto"))
+    speeds = [_speed(*case, arguments.repeats) for case in cases]
+    facts = {"batch": BATCH, "capacity": CAPACITY, "slots": SLOTS}
+    return {**facts, "speed": speeds, "weights": _weights(folder, arguments.seeds)}
 
 
 def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
@@ -78,7 +63,7 @@ def _speed(loss: str, inner_reg: float | str, repeats: int) -> dict[str, Any]:
         "median_ms_first_half": 1e3 * float(np.median(warm[:half])),
         "median_ms_second_half": 1e3 * float(np.median(warm[half:])),
     }
-    print(answer, file=sys.stderr, flush=True)
+    report(answer)
     return answer
 
 
@@ -92,44 +77,29 @@ def _weights(folder: str, seeds: int) -> list[dict[str, Any]]:
     for order_name in ("random order", "sorted by class"):
         for seed in range(seeds):
             order = np.random.default_rng(seed).permutation(len(x))
-            order = (
-                order
-                if order_name == "random order"
-                else order[np.argsort(y[order], kind="stable")]
-            )
-            plain, final = (
-                BilevelSelector(kernel=kernel, inner_reg=0.1, weights=kind)
-                for kind in ("binary", "final")
-            )
-            buffers: dict[str, Buffer] = {
-                "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "equal", seed),
-                "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learnt", seed),
-                "reservoir": Reservoir(CAPACITY, seed),
-                "class-balanced reservoir": ClassBalancedReservoir(CAPACITY, seed),
-            }
-            for name, buffer in buffers.items():
+            if order_name == "sorted by class":
+                order = order[np.argsort(y[order], kind="stable")]
+            for name, buffer in _buffers(kernel, seed).items():
                 for start in range(0, len(x), BATCH):
                     part = order[start : start + BATCH]
                     buffer.update(x[part], y[part])
                 kept = buffer.snapshot()
-                for judged in ("stream's weights", "no weights"):
-                    shares = kept.weights if judged == "stream's weights" else np.ones(len(kept))
+                ways = {"stream's weights": kept.weights, "no weights": np.ones(len(kept))}
+                for judged, shares in ways.items():
                     sample = as_sample(kept.x, kept.y, shares, device, True)
                     score = RidgeJudge(kernel, ridge=RIDGE).scores([sample], test, 10, seed)[0]
-                    rows.append(
-                        {
-                            "order": order_name,
-                            "buffer": name,
-                            "judged with": judged,
-                            "seed": seed,
-                            "accuracy": score,
-                        }
-                    )
-            print(
-                order_name,
-                seed,
-                [f"{row['accuracy']:.4f}" for row in rows[-8:]],
-                file=sys.stderr,
-                flush=True,
-            )
+                    row = {"order": order_name, "buffer": name, "judged with": judged}
+                    rows.append({**row, "seed": seed, "accuracy": score})
+            report(order_name, seed, [f"{row['accuracy']:.4f}" for row in rows[-8:]])
     return rows
+
+
+def _buffers(kernel: RBF, seed: int) -> dict[str, Buffer]:
+    options: dict[str, Any] = {"kernel": kernel, "inner_reg": 0.1}
+    plain, final = (BilevelSelector(weights=kind, **options) for kind in ("binary", "final"))
+    return {
+        "equal weights": MergeReduce(plain, CAPACITY, SLOTS, "equal", seed),
+        "learnt weights": MergeReduce(final, CAPACITY, SLOTS, "learnt", seed),
+        "reservoir": Reservoir(CAPACITY, seed),
+        "class-balanced reservoir": ClassBalancedReservoir(CAPACITY, seed),
+    }

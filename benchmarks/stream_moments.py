@@ -7,19 +7,17 @@ The parts of an update are timed from outside, by wrapping what does them. The f
 multiplications that the formulas need, at the speed of one large product of this machine.
 """
 
-from __future__ import annotations
-
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
-from benchmarks.common import machine
+from benchmarks.common import best, report
 from bicore.memory import MomentMemory
 from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import WAYS
@@ -36,11 +34,7 @@ CASES = ((784, 1024, 200, 2000), (64, 512, 400, 10_000))
 #: Rows and columns of the product that tells the machine's speed.
 PRODUCT = 1000
 PARTS = (
-    "features",
-    "moments",
-    "products carried along",
-    "candidates' matrices",
-    "elimination",
+    *("features", "moments", "products carried along", "candidates' matrices", "elimination"),
     "rest",
 )
 
@@ -49,7 +43,7 @@ def run(arguments: Any) -> dict[str, Any]:
     """A row a case: the fastest of some streams, the parts of another."""
     rates = {name: multiplications_a_second(name) for name in ("float32", "float64")}
     cases = [_case(*case, arguments.repeats, rates) for case in CASES]
-    return {"benchmark": "stream_moments", "machine": machine(), "cases": cases}
+    return {"cases": cases}
 
 
 def _case(
@@ -89,7 +83,7 @@ def _case(
         },
         "millions_a_second": {name: rate / 1e6 for name, rate in rates.items()},
     }
-    print(answer, file=sys.stderr, flush=True)
+    report(answer)
     return answer
 
 
@@ -147,12 +141,7 @@ def multiplications_a_second(precision: str) -> float:
     """Of one thread in a product, the best of some."""
     matrix = np.random.default_rng(0).normal(size=(PRODUCT, PRODUCT)).astype(precision)
     with narrow(1):
-        times = []
-        for _ in range(7):
-            begin = time.process_time()
-            matrix @ matrix
-            times.append(time.process_time() - begin)
-        return PRODUCT**3 / min(times)
+        return PRODUCT**3 / best(lambda: matrix @ matrix, 7, time.process_time)
 
 
 @contextmanager
@@ -175,14 +164,10 @@ def _watched(spent: dict[str, float]) -> Iterator[None]:
         (MomentMemory, "_followed_by_sums", "products carried along"),
         (Candidates, "__init__", "candidates' matrices"),
     ]
-    before = [getattr(owner, name) for owner, name, _ in places]
-    way = WAYS["elimination"]
-    try:
-        for (owner, name, part), work in zip(places, before, strict=True):
-            setattr(owner, name, timed(part, work))
-        WAYS["elimination"] = timed("elimination", way)
+    with ExitStack() as patched:
+        for owner, name, part in places:
+            work = timed(part, getattr(owner, name))
+            patched.enter_context(mock.patch.object(owner, name, work))
+        way = {"elimination": timed("elimination", WAYS["elimination"])}
+        patched.enter_context(mock.patch.dict(WAYS, way))
         yield
-    finally:
-        for (owner, name, _), work in zip(places, before, strict=True):
-            setattr(owner, name, work)
-        WAYS["elimination"] = way

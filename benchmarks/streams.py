@@ -8,13 +8,10 @@ seed draws the order of the stream and the 300 rows that settings of the heads a
 are written as they come; a rerun goes on from those that the same source of bicore made.
 """
 
-from __future__ import annotations
-
 import hashlib
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +20,8 @@ import torch
 
 import bicore
 from benchmarks import drift
-from benchmarks.common import data_folder, machine
+from benchmarks.common import Pair, Rows, cifar_embedding, data_folder, report
 from benchmarks.heads import CLASSES, Heads, labelled
-from benchmarks.worth import embedding
 from bicore import BilevelSelector, Dataset, Runtime, select
 from bicore.memory import Buffer, ClassBalancedReservoir, MergeReduce, MomentMemory, Reservoir
 
@@ -61,69 +57,39 @@ BUFFERS: Buffers = {
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    folder = Path(data_folder(arguments.data))
-    work = Work(Path(arguments.rows), embedding(folder, "train"), embedding(folder, "test"))
+    folder = data_folder(arguments.data)
+    work = Work(arguments.rows, cifar_embedding(folder, "train"), cifar_embedding(folder, "test"))
     for seed in range(arguments.seeds):
         for key, job in jobs(work, seed):
             work.do(key, job)
     for key, job in _stream_jobs(work, 0, SHOWN, ("merge-reduce",)):
         work.do(key, job)
-    return {
-        "benchmark": "streams",
-        "machine": machine(),
-        "threads": torch.get_num_threads(),
-        "batch": BATCH,
-        "shown": SHOWN,
-        "first": FIRST,
-        "rows": work.read(),
-    }
+    facts = {"threads": torch.get_num_threads(), "batch": BATCH, "shown": SHOWN, "first": FIRST}
+    return {**facts, "rows": list(work.rows)}
 
 
 class Work:
     """The data, and the rows that are done."""
 
-    def __init__(
-        self,
-        rows: Path,
-        train: tuple[np.ndarray, np.ndarray],
-        test: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        self.rows = rows
+    def __init__(self, rows: str, train: Pair, test: Pair) -> None:
         self.source = source()
+        self.rows = Rows(rows, source=self.source)
         self.x, self.y = train[0].astype(np.float32), train[1]
         self.test = labelled(*test)
-        self.done = {row["key"] for row in self.read()}
-        self._heads: dict[int, Heads] = {}
-
-    def read(self) -> list[dict[str, Any]]:
-        if not self.rows.exists():
-            return []
-        rows = [json.loads(line) for line in self.rows.read_text().splitlines()]
-        return [row for row in rows if row["source"] == self.source]
+        self.heads = cache(lambda seed: Heads(self.x, self.y, seed))
 
     def do(self, key: str, job: Callable[[], dict[str, Any]]) -> None:
-        """A row, unless there is one."""
-        if key in self.done:
-            return
-        row = {"key": key, "source": self.source, **job()}
-        with open(self.rows, "a") as file:
-            file.write(json.dumps(row) + "\n")
-        self.done.add(key)
-        print({name: one for name, one in row.items() if name != "along"}, file=sys.stderr)
-
-    def heads(self, seed: int) -> Heads:
-        if seed not in self._heads:
-            self._heads[seed] = Heads(self.x, self.y, seed)
-        return self._heads[seed]
+        """Add a row, unless there is one."""
+        if self.rows.find(key=key) is None:
+            row = {"key": key, "source": self.source, **job()}
+            self.rows.add(row)
+            report({name: one for name, one in row.items() if name != "along"})
 
 
 def source() -> str:
     """A fingerprint of bicore's files as they are now."""
-    folder = Path(bicore.__file__).parent
-    found = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:12]
+    paths = sorted(Path(bicore.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
 
 def orders(y: np.ndarray, seed: int) -> dict[str, np.ndarray]:
@@ -197,16 +163,9 @@ def _stream_job(
         shown = look if capacity == SHOWN else None
         seconds = fed(buffer, work.x[places], work.y[places], BATCH, shown)
         kept = buffer.snapshot()
-        row = {
-            "part": "stream",
-            "order": order,
-            "buffer": name,
-            "capacity": capacity,
-            "seed": seed,
-            "seconds": seconds,
-            "classes": np.bincount(kept.y, minlength=CLASSES).tolist(),
-            **heads.all(kept, work.test),
-        }
+        facts = {"order": order, "buffer": name, "capacity": capacity, "seed": seed}
+        facts |= {"seconds": seconds, "classes": np.bincount(kept.y, minlength=CLASSES).tolist()}
+        row = {"part": "stream", **facts, **heads.all(kept, work.test)}
         return {**row, "along": along} if along else row
 
     return job
@@ -215,21 +174,25 @@ def _stream_job(
 def _at_once(work: Work, capacity: int) -> dict[str, Any]:
     """The ceiling: chosen with all rows at hand."""
     heads = work.heads(0)
-    begin = time.perf_counter()
-    runtime = Runtime("cpu", progress=False)
-    chosen = select(work.x, work.y, capacity, runtime=runtime).indices
-    seconds = time.perf_counter() - begin
-    found = heads.all(Dataset(work.x[chosen], work.y[chosen]), work.test)
-    # One update with everything: the moments are those of all rows before the first is chosen.
-    memory = MomentMemory(capacity)
-    begin = time.perf_counter()
-    memory.update(work.x, work.y)
-    moments = {
-        "seconds": time.perf_counter() - begin,
-        **heads.all(memory.snapshot(), work.test),
-    }
-    selected = {"seconds": seconds, **found}
-    return {"part": "offline", "capacity": capacity, "select": selected, "moments": moments}
+
+    def timed(choose: Callable[[], Dataset]) -> dict[str, Any]:
+        begin = time.perf_counter()
+        kept = choose()
+        return {"seconds": time.perf_counter() - begin, **heads.all(kept, work.test)}
+
+    def select_rows() -> Dataset:
+        runtime = Runtime("cpu", progress=False)
+        chosen = select(work.x, work.y, capacity, runtime=runtime).indices
+        return Dataset(work.x[chosen], work.y[chosen])
+
+    def update_once() -> Dataset:
+        """The moments are those of all rows before the first is chosen."""
+        memory = MomentMemory(capacity)
+        memory.update(work.x, work.y)
+        return memory.snapshot()
+
+    ways = {"select": timed(select_rows), "moments": timed(update_once)}
+    return {"part": "offline", "capacity": capacity, **ways}
 
 
 def _batches(work: Work, count: int, sizes: tuple[int, ...], seed: int) -> dict[str, Any]:
@@ -243,12 +206,6 @@ def _batches(work: Work, count: int, sizes: tuple[int, ...], seed: int) -> dict[
         kept = memory.snapshot()
         own = set(kept.ids.tolist())
         usual = usual or own
-        found.append(
-            {
-                "batch": batch,
-                "seconds": seconds,
-                "shared": len(own & usual) / len(own),
-                **work.heads(seed).all(kept, work.test),
-            }
-        )
+        facts = {"batch": batch, "seconds": seconds, "shared": len(own & usual) / len(own)}
+        found.append({**facts, **work.heads(seed).all(kept, work.test)})
     return {"part": "batches", "count": count, "seed": seed, "sizes": found}

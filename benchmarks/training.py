@@ -8,9 +8,6 @@ second of memory. The floor is what the convolutions must compute, or the maps t
 write, divided by the ceiling that binds.
 """
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common import device_seconds, machine
-from bicore.errors import InputError
+from benchmarks.common import device_seconds, report, require_gpu
 from experiments.networks import ResNet18
 from experiments.training import Cohort, Learner, Memory, build, products
 
@@ -32,11 +28,11 @@ EPOCHS = 12
 #: off) and writes the input's.
 INPUT_PASSES = 4
 OUTPUT_PASSES = 3
+SEARCHED = "bfloat16, recorded, algorithms searched"
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    if not torch.cuda.is_available():
-        raise InputError("this benchmark needs a GPU, and torch sees none.")
+    require_gpu()
     ceilings = _ceilings()
     work = _work()
     floor = max(
@@ -45,16 +41,11 @@ def run(arguments: Any) -> dict[str, Any]:
     )
     rows = []
     for row in _rows(arguments.repeats):
-        ratio = (
-            {}
-            if row["setting"].startswith("float32")
-            else {"times_the_floor": row["seconds_a_step"] / floor}
-        )
-        rows.append({**row, **ratio})
-        print(rows[-1], file=sys.stderr, flush=True)
+        if not row["setting"].startswith("float32"):
+            row["times_the_floor"] = row["seconds_a_step"] / floor
+        rows.append(row)
+        report(row)
     return {
-        "benchmark": "training",
-        "machine": machine(),
         "images": BATCH + MEMORY,
         "ceilings": ceilings,
         "work": work,
@@ -102,15 +93,9 @@ def _rows(repeats: int) -> Iterator[dict[str, Any]]:
         ("float32, recorded, algorithms searched", False, True, True, 1),
         ("bfloat16, steps launched one by one", True, False, False, 1),
         ("bfloat16, epochs recorded", True, False, True, 1),
-        ("bfloat16, recorded, algorithms searched", True, True, True, 1),
-        ("bfloat16, recorded, algorithms searched, two networks side by side", True, True, True, 2),
-        (
-            "bfloat16, recorded, algorithms searched, four networks side by side",
-            True,
-            True,
-            True,
-            4,
-        ),
+        (SEARCHED, True, True, True, 1),
+        (f"{SEARCHED}, two networks side by side", True, True, True, 2),
+        (f"{SEARCHED}, four networks side by side", True, True, True, 4),
     ):
         learners = [_learner(searched, fast) for _ in range(count)]
         seconds = _recorded(learners, repeats) if recorded else _launched(learners[0], repeats)

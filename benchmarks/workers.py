@@ -5,16 +5,13 @@
 Needs the extra ``dask`` and two cores that nobody else uses.
 """
 
-from __future__ import annotations
-
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import machine
+from benchmarks.common import report
 from benchmarks.scale import Timed, _write
 from bicore.distributed import DaskExecutor, select_from_shards
 from bicore.errors import InputError
@@ -37,29 +34,17 @@ def run(arguments: Any) -> dict[str, Any]:
         _write(x, y, count, WIDTH)
         source = NpyShards(x, labels=y, part_rows=max(1, count // PARTS))
         for workers in (1, 2):
-            with LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None
-            ) as cluster:
+            alone = {"threads_per_worker": 1, "dashboard_address": None}
+            with LocalCluster(n_workers=workers, **alone) as cluster:
                 timed = Timed(DaskExecutor(cluster.scheduler_address))
                 found = select_from_shards(source, SIZE, executor=timed, exchange=False)
                 timed.executor.client.close()
             picks.append(found.indices)
-            rows.append(
-                {
-                    "workers": workers,
-                    "passes_seconds": sum(timed.seconds),
-                    "further_pass": float(np.median(timed.seconds[1:])),
-                    "seconds": found.provenance.seconds,
-                }
-            )
-            print(rows[-1], file=sys.stderr, flush=True)
+            row = {"workers": workers, "passes_seconds": sum(timed.seconds)}
+            further = float(np.median(timed.seconds[1:]))
+            rows.append({**row, "further_pass": further, "seconds": found.provenance.seconds})
+            report(rows[-1])
     one, two = rows
-    return {
-        "machine": machine(),
-        "count": count,
-        "width": WIDTH,
-        "size": SIZE,
-        "rows": rows,
-        "times_faster": one["passes_seconds"] / two["passes_seconds"],
-        "same_picks": bool(np.array_equal(*picks)),
-    }
+    facts = {"count": count, "width": WIDTH, "size": SIZE, "rows": rows}
+    faster = one["passes_seconds"] / two["passes_seconds"]
+    return {**facts, "times_faster": faster, "same_picks": bool(np.array_equal(*picks))}

@@ -7,15 +7,11 @@ on the embedding's own test set. Seconds are the processor's own, one thread, th
 repeats; the smaller problem is 1000 images of MNIST.
 """
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import data_folder, machine, mnist_vectors
+from benchmarks.common import cifar_embedding, data_folder, mnist_vectors, report
 from benchmarks.exchange import timed
 from bicore import Runtime, worth
 
@@ -25,8 +21,8 @@ MOST = 10_000
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    folder = Path(data_folder(arguments.data))
-    train, test = embedding(folder, "train"), embedding(folder, "test")
+    folder = data_folder(arguments.data)
+    train, test = cifar_embedding(folder, "train"), cifar_embedding(folder, "test")
     rows, seconds = [], []
     x, y = mnist_vectors(folder, "train", 1000)
     spent, _ = timed(x.astype(np.float64), y, 100, arguments.repeats)
@@ -38,11 +34,5 @@ def run(arguments: Any) -> dict[str, Any]:
         found = worth(*train, coreset, test=test, judge="logistic", most=MOST, runtime=runtime)
         worths = {own.baseline: [own.rows, own.low, own.high] for own in found.baselines}
         rows.append({"size": size, "score": found.score, "worth": worths})
-        print(rows[-1], seconds, file=sys.stderr, flush=True)
-    return {"benchmark": "worth", "machine": machine(), "rows": rows, "seconds": seconds}
-
-
-def embedding(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels of one part of the frozen embedding."""
-    with np.load(folder / "cifar10-embedding" / f"{part}.npz") as stored:
-        return stored["x"].astype(np.float64), stored["y"].astype(np.int64)
+        report(rows[-1], seconds)
+    return {"rows": rows, "seconds": seconds}

@@ -1,8 +1,6 @@
 """``python -m experiments list | run NAME … | cell TABLE ROW | table NAME``: the experiments of the
 paper, from records that are written as they come."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -14,7 +12,6 @@ from pathlib import Path
 
 from bicore import InputError
 from experiments import appendix, cifar, page
-from experiments.book import Book
 from experiments.catalogue import EXPERIMENTS
 from experiments.cifar import Table
 from experiments.cifar_tables import LAMBDA_ROW, every_plan
@@ -22,7 +19,7 @@ from experiments.figures import FIGURES, draw
 from experiments.one_cell import wanted
 from experiments.records import FOLDER, RecordError, Records
 from experiments.running import Order, one_by_one, shared
-from experiments.tables import gathered, progress, table
+from experiments.tables import Book, progress, read_runs, table
 
 #: Where the runs of ``cell`` are recorded: beside those of the repository nothing would be missing.
 ANEW = Path("reproduced")
@@ -39,70 +36,48 @@ def main(words: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    listed = verbs.add_parser("list", help="what there is, and how much of it is done")
-    listed.set_defaults(obey=_list)
-    run = verbs.add_parser("run", help="run what has no record yet")
-    run.set_defaults(obey=_run)
-    _add_run_options(run)
-    cell = verbs.add_parser("cell", help="run a row of docs/reproduction.md anew, by its words")
-    cell.set_defaults(obey=_cell)
-    cell.add_argument("table", help='as it is headed there: "Table 3", "Figure 3a"')
-    cell.add_argument("row", help='as it stands there: "CBRS"')
-    cell.add_argument("column", nargs="?", help="one of its columns; all by default")
+    commands = parser.add_subparsers(dest="verb", required=True)
+    verbs = {}
+    for name, (obey, words) in VERBS.items():
+        verbs[name] = commands.add_parser(name, help=words)
+        verbs[name].set_defaults(obey=obey)
+        if name not in ("list", "page"):
+            verbs[name].add_argument("--records", type=Path, help="Folder of the records.")
+    _add_run_options(verbs["run"])
+    cell = verbs["cell"]
+    cell.add_argument("table", help='Its heading on the page: "Table 3", "Figure 3a".')
+    cell.add_argument("row", help='Its label there: "CBRS".')
+    cell.add_argument("column", nargs="?", help="One of its columns (default: all).")
     _add_place(cell)
-    shown = verbs.add_parser("table", help="the table of an experiment, from its records")
-    shown.set_defaults(obey=_table)
-    shown.add_argument("name", choices=list(EXPERIMENTS))
-    drawn = verbs.add_parser("figure", help="a figure, from records")
-    drawn.set_defaults(obey=_figure)
-    drawn.add_argument("name", choices=list(FIGURES))
-    drawn.add_argument("--out", type=Path, help="the picture's file")
-    _add_data(drawn, "folder with MNIST, for the picks (none: those of --quick)")
-    written = verbs.add_parser("page", help="write docs/reproduction.md and its appendix")
-    written.set_defaults(obey=_page)
-    found = verbs.add_parser(
-        "choose",
-        help="write experiments/chosen.json: λ and the β of each row on CIFAR-10, from records of "
-        "what held-out points say",
-    )
-    found.set_defaults(obey=_choose)
-    collected = verbs.add_parser("collect", help="add the records that another machine has written")
-    collected.set_defaults(obey=_collect)
-    collected.add_argument("source", type=Path, help="folder of its records")
-    for verb in (run, cell, shown, drawn, found, collected):
-        verb.add_argument("--records", type=Path, default=None, help="folder of the records")
+    verbs["table"].add_argument("name", choices=list(EXPERIMENTS))
+    verbs["figure"].add_argument("name", choices=list(FIGURES))
+    verbs["figure"].add_argument("--out", type=Path, help="File of the picture.")
+    _add_data(verbs["figure"], "Folder with MNIST, for the picks (default: those of --quick).")
+    verbs["collect"].add_argument("source", type=Path, help="Folder of its records.")
     return parser
 
 
 def _add_run_options(run: argparse.ArgumentParser) -> None:
-    run.add_argument("name", nargs="+", choices=[*EXPERIMENTS, "all"], help="one after the other")
-    run.add_argument("--seeds", type=int, default=5, help="seeds 0 … N − 1")
-    run.add_argument("--only", help="methods, separated by semicolons")
-    run.add_argument("--on", help="these data alone, such as SplitMNIST")
-    run.add_argument("--memory", type=int, help="rows with a memory of this size alone")
-    run.add_argument("--tried", help="of the β (or sizes) of a row only these, separated by commas")
+    run.add_argument("name", nargs="+", choices=[*EXPERIMENTS, "all"], help="Experiments to run.")
+    run.add_argument("--seeds", type=int, default=5, help="Number of seeds (default: 5).")
+    run.add_argument("--only", help="Methods, separated by semicolons.")
+    run.add_argument("--on", help="Data to run on, such as SplitMNIST (default: all).")
+    run.add_argument("--memory", type=int, help="Size of the memory (default: all).")
+    run.add_argument("--tried", help="Comma-separated β (or sizes) of a row (default: all).")
     run.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     _add_place(run)
 
 
 def _add_place(run: argparse.ArgumentParser) -> None:
     """Where and how runs are made."""
-    run.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    _add_data(run, "folder with MNIST or CIFAR-10 in torchvision's layout")
-    run.add_argument(
-        "--quick",
-        action="store_true",
-        help="a toy of the same shape on digits, end to end, in seconds",
-    )
-    run.add_argument(
-        "--precision",
-        choices=("fast", "float32"),
-        default="fast",
-        help="of products on a GPU; float32 to check by",
-    )
-    run.add_argument("--workers", type=int, default=1, help="processes that share the runs")
-    run.add_argument("--minutes", type=float, help="start no further run after this long")
+    run.add_argument("--device", default="auto", help="auto (default), cpu or cuda.")
+    _add_data(run, "Folder with MNIST or CIFAR-10 in torchvision's layout.")
+    quick = "Run a toy of the same shape on digits, end to end, in seconds."
+    run.add_argument("--quick", action="store_true", help=quick)
+    precision = {"choices": ("fast", "float32"), "default": "fast"}
+    run.add_argument("--precision", help="Precision of products on a GPU.", **precision)
+    run.add_argument("--workers", type=int, default=1, help="Processes that share the runs.")
+    run.add_argument("--minutes", type=float, help="Start no further run after this time.")
 
 
 def _add_data(verb: argparse.ArgumentParser, words: str) -> None:
@@ -122,7 +97,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _table(given: argparse.Namespace) -> int:
-    print(table(given.name, gathered(given.name, given.records or FOLDER)))
+    print(table(given.name, read_runs(given.name, given.records or FOLDER)))
     return 0
 
 
@@ -145,14 +120,10 @@ def _page(given: argparse.Namespace) -> int:
 
 def _choose(given: argparse.Namespace) -> int:
     folder = given.records or FOLDER
-    streams = gathered("cifar-stream-betas", folder)
-    tasks = gathered("cifar-betas", folder)
-    betas = {
-        Table.CONTINUAL: tasks,
-        Table.NORMALISED: tasks,
-        Table.IMBALANCED: streams,
-        Table.STREAMING: streams,
-    }
+    streams = read_runs("cifar-stream-betas", folder)
+    tasks = read_runs("cifar-betas", folder)
+    betas = {Table.CONTINUAL: tasks, Table.NORMALISED: tasks}
+    betas |= {Table.IMBALANCED: streams, Table.STREAMING: streams}
     penalties = Records("cifar-penalty", folder).all()
     by_network = (record for record in penalties if record["method"] == LAMBDA_ROW)
     found = cifar.choose(every_plan(), betas, by_network)
@@ -213,7 +184,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.worker:
         for name in order.names:
             order.records(name).tidy()
-            print(table(name, gathered(name, order.folder)))
+            print(table(name, read_runs(name, order.folder)))
     return failed
 
 
@@ -244,6 +215,18 @@ def _values(words: str | None) -> tuple[float, ...]:
         return tuple(float(word) for word in words.split(",")) if words else ()
     except ValueError:
         raise InputError(f"--tried: numbers separated by commas, not {words!r}.") from None
+
+
+VERBS = {
+    "list": (_list, "Show the experiments, and how much of them is done."),
+    "run": (_run, "Run what has no record yet."),
+    "cell": (_cell, "Run a row of docs/reproduction.md again, by its words."),
+    "table": (_table, "Show the table of an experiment, from its records."),
+    "figure": (_figure, "Draw a figure from records."),
+    "page": (_page, "Write docs/reproduction.md and its appendix."),
+    "choose": (_choose, "Write experiments/chosen.json: λ and β on CIFAR-10, by held-out points."),
+    "collect": (_collect, "Add the records that another machine has written."),
+}
 
 
 if __name__ == "__main__":

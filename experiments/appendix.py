@@ -1,8 +1,6 @@
 """docs/reproduction_appendix.md: every table with all of its rows, both choices of β, the searches
 of λ and β, and rows that the paper does not have; made from records alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,32 +8,25 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.pages import DOCS, render
 from experiments.catalogue import EXPERIMENTS
-from experiments.marks import ABOVE, BELOW, LEVEL, by_cause, mark
 from experiments.notes import note
 from experiments.paper import PAPER_SEEDS
-from experiments.reading import filled
 from experiments.records import FOLDER, Record, Records, identity
-from experiments.tables import AGAIN, OTHERS, Cell, cells, gathered, progress, table, titles, told
-
-PAGE = Path(__file__).parents[1] / "docs" / "reproduction_appendix.md"
-INTRODUCTION = (
-    "What [the page in front](reproduction.md) leaves out: searches of λ and β, rows of our own, "
-    "rows as the authors' code runs them, and every row with both choices of β. `python -m "
-    "experiments page` writes both pages from `experiments/records`, one line a run.",
-    "Percent of test points, mean over tasks, mean ± standard deviation (over n) over seeds. **The "
-    "number we stand by** is the one whose β was chosen on held-out training points; the next "
-    "column chooses β on the test set, as the paper did. The difference is ours (held-out) minus "
-    "the paper's with Welch's 95% interval, bold where that leaves out zero. Marks compare a row "
-    f"with those named below its table, one for each: {BELOW} told apart and below, {ABOVE} told "
-    f"apart and above, {LEVEL} not told apart by Welch's 95% interval; of so many comparisons one "
-    "in twenty would be told apart by chance. Rows with another network are compared with each "
-    "other. A table says how many of its runs are done; seeds that are missing were not run. "
-    "Minutes are added up over processes, of which up to 15 shared the card at a time.",
-    "Records are kept of all runs but 36 of VCL's first recipe (200 epochs), one timing of the "
-    "ResNet-18 that was repeated with the card to itself, and eight of *slots by their batches* on "
-    "the imbalanced SplitCIFAR-10, made when a batch waiting in front of the slot did not count.",
+from experiments.tables import (
+    AGAIN,
+    OTHERS,
+    Cell,
+    cell_table,
+    cells,
+    progress,
+    read_runs,
+    table,
+    titles,
 )
+from experiments.verdicts import by_cause, mark
+
+PAGE = DOCS / "reproduction_appendix.md"
 
 
 def text(folder: Path = FOLDER) -> str | None:
@@ -43,11 +34,10 @@ def text(folder: Path = FOLDER) -> str | None:
     parts = [
         part
         for name in EXPERIMENTS
-        if (records := gathered(name, folder))
+        if (records := read_runs(name, folder))
         for part in _section(name, records, folder)
     ]
-    head = "\n\n".join(["# The paper, reproduced: all rows", *map(filled, INTRODUCTION)]) + "\n"
-    return "\n".join([head, *parts]) if parts else None
+    return render("reproduction_appendix.md", sections=parts) if parts else None
 
 
 def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
@@ -58,7 +48,7 @@ def _section(name: str, records: list[Record], folder: Path) -> Iterator[str]:
         yield table(name, records)
     else:
         compared = any(cell.row.reference for cell in found)
-        yield told(found, partial(_marks, found) if compared else None)
+        yield cell_table(found, partial(_marks, found) if compared else None)
         yield _legend(found)
         yield _causes(name, found)
     if said := note(name, found):

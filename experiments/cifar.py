@@ -5,8 +5,6 @@ held out; ``choose`` writes what was found beside this file. Tables then hold on
 it matters most.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from experiments.rehearsal import BETAS, RehearsingRow
+from experiments.courses import BETAS, RehearsingRow
 
 MEMORY = 200
 #: β tried: everything for the rows that matter most; for the others the published best (1 for most,
@@ -74,7 +72,7 @@ class Plan(Generic[Rehearsing]):
         own = self.row.penalty
         return float(_chosen().get("penalty", own)) if self.by_proxy else own
 
-    def made(self) -> Rehearsing:
+    def build(self) -> Rehearsing:
         """The row of the table, with the β that it runs."""
         betas = tuple(dict.fromkeys((self.beta, *self.also)))
         return replace(self.row, betas=betas, penalty=self.penalty)

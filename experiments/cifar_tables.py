@@ -1,22 +1,11 @@
 """The rows of every experiment on CIFAR-10."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from experiments import summary
-from experiments.cifar import (
-    EVERY,
-    HIGHER,
-    LOW,
-    LOWER,
-    MEMORY,
-    OTHERS,
-    Plan,
-    Table,
-)
+from experiments.cifar import EVERY, HIGHER, LOW, LOWER, MEMORY, OTHERS, Plan, Table
 from experiments.continual import RECALIBRATED, ContinualRow
 from experiments.methods import (
     continual_row,
@@ -30,10 +19,9 @@ from experiments.methods import (
 )
 from experiments.networks import GROUPED_RESIDUAL, NORMALISED_RESIDUAL
 from experiments.paper import published
-from experiments.penalties import PenaltyRow
 from experiments.problems import CIFAR_POOL, IMBALANCED_CIFAR, SPLIT_CIFAR
-from experiments.proxies import Proxy
-from experiments.rows import Row, Source
+from experiments.rows import Row, Source, experiment
+from experiments.selections import PenaltyRow
 from experiments.selectors import (
     CORESET,
     RBF_CORESET,
@@ -42,8 +30,9 @@ from experiments.selectors import (
     ByEmbedding,
     Named,
     Picker,
+    Proxy,
 )
-from experiments.stores import RESERVOIR, ByMoments, ByNetwork, Store
+from experiments.stores import RESERVOIR, ByMoments, ByNetwork
 from experiments.streaming import Optimiser, StreamRow, Weighting
 
 #: Epochs a task, and by how much fewer steps a batch, of the runs that look for β.
@@ -68,7 +57,7 @@ LAMBDA_ROW = "Coreset"
 NORMALISED_EPOCHS = 40
 #: Memories by moments, in random features of images.
 CONVOLUTIONS = ByMoments(features="convolutions")
-MOMENTS: dict[str, Store] = {
+MOMENTS: dict[str, Any] = {
     "Moments, random convolutions": CONVOLUTIONS,
     "Moments, random ReLU": ByMoments(features="relu"),
     "Moments, pooled random features": ByMoments(features="pooled", on_host=False),
@@ -76,13 +65,9 @@ MOMENTS: dict[str, Store] = {
 }
 #: The same on the imbalanced stream, with every class counted alike.
 EQUAL_CONVOLUTIONS = replace(CONVOLUTIONS, prior="equal")
-EQUAL_MOMENTS: dict[str, Store] = {
-    "Moments, equal prior, random convolutions": EQUAL_CONVOLUTIONS,
-    "Moments, equal prior, random ReLU": ByMoments(features="relu", prior="equal"),
-    "Moments, equal prior, pooled random features": ByMoments(
-        features="pooled", prior="equal", on_host=False
-    ),
-    "Moments, equal prior, the network's embedding": ByNetwork("equal"),
+EQUAL_MOMENTS = {
+    key.replace("Moments, ", "Moments, equal prior, "): replace(store, prior="equal")
+    for key, store in MOMENTS.items()
 }
 #: Both streams begin every batch with a fresh optimiser, as in the authors' code, but where a row
 #: says otherwise.
@@ -100,28 +85,20 @@ def _plan(row: ContinualRow, **how: Any) -> Plan[ContinualRow]:
 
 def continual_plans() -> list[Plan[ContinualRow]]:
     """The paper's rows, and our own."""
+    matching, scaled = "Gradient matching", Named("gradient-matching", scaled=True)
+    paper = published("continual_learning", matching, SPLIT_CIFAR)
+    at_end = _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True)
     return [
         *(
             _plan(row, tried=TRIED.get(row.key, LOWER), also=ALSO.get(row.key, ()))
             for row in continual_rows(SPLIT_CIFAR, MEMORY)
         ),
-        _plan(
-            _row("Per task coreset, λ by the proxy, train at the end", CORESET, at_end=True),
-            by_proxy=True,
-        ),
+        _plan(at_end, by_proxy=True),
         _plan(_row("Coreset, λ by the proxy", CORESET), tried=EVERY, by_proxy=True),
-        _plan(_scaled(), follows="Gradient matching"),
+        # the authors' code scales gradients to length 1 before it matches them
+        _plan(_row("Gradient matching, normalised", scaled, paper=paper), follows=matching),
         *_normalised(),
     ]
-
-
-def _scaled() -> ContinualRow:
-    """The authors' code scales gradients to length 1 before it matches them."""
-    return _row(
-        "Gradient matching, normalised",
-        Named("gradient-matching", scaled=True),
-        paper=published("continual_learning", "Gradient matching", SPLIT_CIFAR),
-    )
 
 
 def _normalised() -> list[Plan[ContinualRow]]:
@@ -133,15 +110,11 @@ def _normalised() -> list[Plan[ContinualRow]]:
     """
     facts: dict[str, Any] = {"network": NORMALISED_RESIDUAL, "reference": True}
     name = "Coreset, normalised network"
+    directions = f"{name}, directions of its embedding as the proxy"
     coresets = [
         _row(name, CORESET, **facts),
         _row(f"{name}, its embedding as the proxy", ByEmbedding(), **facts),
-        _row(
-            f"{name}, directions of its embedding as the proxy",
-            ByDirections(),
-            penalty=DIRECTIONS_PENALTY,
-            **facts,
-        ),
+        _row(directions, ByDirections(), penalty=DIRECTIONS_PENALTY, **facts),
     ]
     uniform = _row("Uniform sampling, normalised network", UNIFORM, network=NORMALISED_RESIDUAL)
     return [
@@ -165,61 +138,14 @@ def normalised_plans() -> list[Plan[ContinualRow]]:
         for key, way in ways.items():
             row = _row(f"{key}, {network.normalised}", **way, **facts)
             plans.append(Plan(Table.NORMALISED, row, LOWER, () if shared else HIGHER))
-    embedded = _row(
-        "Coreset, its embedding as the proxy, BatchNorm",
-        ByEmbedding(),
-        network=NORMALISED_RESIDUAL,
-        epochs=NORMALISED_EPOCHS,
-        recalibrated=True,
-    )
+    facts = {"epochs": NORMALISED_EPOCHS, "recalibrated": True, "network": NORMALISED_RESIDUAL}
+    embedded = _row("Coreset, its embedding as the proxy, BatchNorm", ByEmbedding(), **facts)
     return [*plans, Plan(Table.NORMALISED, embedded, follows="Coreset, BatchNorm")]
-
-
-def normalised_table() -> list[Row]:
-    """Networks with statistics are tested twice: with those that training leaves, and with those of
-    the memory."""
-    rows = [plan.made() for plan in normalised_plans()]
-    again = [
-        replace(
-            row.variant(f"{row.key} recalibrated"),
-            source=Source("cifar-normalised", row.key, RECALIBRATED),
-            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
-        )
-        for row in rows
-        if row.recalibrated
-    ]
-    return [*rows, *again]
 
 
 def _rbf() -> Plan[ContinualRow]:
     """Which the paper says fails on CIFAR-10."""
     return _plan(_row("Coreset RBF", RBF_CORESET))
-
-
-def continual_table() -> list[Row]:
-    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
-    return [plan.made() for plan in continual_plans()]
-
-
-def beta_table() -> list[Row]:
-    """β on held-out points with one seed and fewer epochs."""
-    plans = [*continual_plans(), _rbf()]
-    return [
-        *(plan.searching(epochs=BETA_EPOCHS) for plan in plans if plan.searched),
-        *(
-            plan.searching(epochs=NORMALISED_EPOCHS // 2)
-            for plan in normalised_plans()
-            if plan.searched
-        ),
-    ]
-
-
-def penalty_table() -> list[Row]:
-    """The network's kernel, by which λ is chosen; and the RBF kernel."""
-    return [
-        PenaltyRow(problem=SPLIT_CIFAR, key=LAMBDA_ROW, proxy=Proxy.NETWORK, reference=True),
-        PenaltyRow(problem=SPLIT_CIFAR, key="Coreset RBF", proxy=Proxy.RBF),
-    ]
 
 
 def imbalanced_plans() -> list[Plan[StreamRow]]:
@@ -282,40 +208,91 @@ def grouped(plan: Plan[StreamRow]) -> Plan[StreamRow]:
     return replace(plan, row=plan.row.variant(key, network=GROUPED_RESIDUAL, paper=None))
 
 
-def stream_beta_table() -> list[Row]:
+def every_plan() -> Sequence[Plan[Any]]:
+    """All rows whose β are looked for."""
+    return [*continual_plans(), _rbf(), *normalised_plans(), *imbalanced_plans(), *balanced_plans()]
+
+
+@experiment("cifar-penalty", "SplitCIFAR-10: λ by the proxy's held-out loss", one_seed=True)
+def penalty_experiment() -> list[Row]:
+    """The network's kernel, by which λ is chosen; and the RBF kernel."""
+    return [
+        PenaltyRow(problem=SPLIT_CIFAR, key=LAMBDA_ROW, proxy=Proxy.NETWORK, reference=True),
+        PenaltyRow(problem=SPLIT_CIFAR, key="Coreset RBF", proxy=Proxy.RBF),
+    ]
+
+
+@experiment(
+    "cifar-betas", "SplitCIFAR-10: β by held-out points, one seed, fewer epochs", one_seed=True
+)
+def beta_experiment() -> list[Row]:
+    """β on held-out points with one seed and fewer epochs."""
+    epochs = {BETA_EPOCHS: [*continual_plans(), _rbf()], NORMALISED_EPOCHS // 2: normalised_plans()}
+    return [
+        plan.searching(epochs=few)
+        for few, plans in epochs.items()
+        for plan in plans
+        if plan.searched
+    ]
+
+
+@experiment(
+    "cifar-stream-betas",
+    "Streams of SplitCIFAR-10: β by held-out points, fewer steps",
+    one_seed=True,
+)
+def stream_beta_experiment() -> list[Row]:
     """β of the streams, with fewer steps a batch."""
     plans = [*imbalanced_plans(), *balanced_plans()]
     return [plan.searching(steps=plan.row.steps // FEWER_STEPS) for plan in plans]
 
 
-def imbalanced_table() -> list[Row]:
-    return [plan.made() for plan in imbalanced_plans()]
+@experiment("cifar-imbalanced", "An imbalanced stream of SplitCIFAR-10")
+def imbalanced_experiment() -> list[Row]:
+    return [plan.build() for plan in imbalanced_plans()]
 
 
-def streaming_table() -> list[Row]:
-    return [plan.made() for plan in balanced_plans()]
+@experiment("cifar-continual", "Continual learning on SplitCIFAR-10 with a memory of 200")
+def continual_experiment() -> list[Row]:
+    """The β that ``cifar-betas`` found; of the rows that matter most one more."""
+    return [plan.build() for plan in continual_plans()]
 
 
-def summary_table() -> list[Row]:
+@experiment(
+    "cifar-normalised", "SplitCIFAR-10 with networks that are normalised, many seeds, fewer epochs"
+)
+def normalised_experiment() -> list[Row]:
+    """Networks with statistics are tested twice: with those that training leaves, and with those of
+    the memory."""
+    rows = [plan.build() for plan in normalised_plans()]
+    again = [
+        replace(
+            row.variant(f"{row.key} recalibrated"),
+            source=Source("cifar-normalised", row.key, RECALIBRATED),
+            network=replace(row.network, normalised=f"{row.network.normalised} recalibrated"),
+        )
+        for row in rows
+        if row.recalibrated
+    ]
+    return [*rows, *again]
+
+
+@experiment("cifar-streaming", "A balanced stream of SplitCIFAR-10")
+def streaming_experiment() -> list[Row]:
+    return [plan.build() for plan in balanced_plans()]
+
+
+@experiment("cifar-summary", "CIFAR-10 in 30 … 210 points for the ResNet-18 (figure 3c)")
+def summary_experiment() -> list[Row]:
     return list(summary_rows(CIFAR_POOL, summary.CIFAR))
 
 
-def proxy_table() -> list[Row]:
+@experiment("cifar-proxy", "An RBF kernel as the proxy on SplitCIFAR-10")
+def proxy_experiment() -> list[Row]:
     """Uniform samples and the network's kernel, which are runs of another table, and the RBF."""
     plans = {plan.row.key: plan for plan in continual_plans()}
     shown = [
-        replace(plans[key].made(), paper=None, source=Source("cifar-continual", key))
+        replace(plans[key].build(), paper=None, source=Source("cifar-continual", key))
         for key in ("Uniform sampling", "Coreset")
     ]
-    return [*shown, _rbf().made()]
-
-
-def every_plan() -> Sequence[Plan[Any]]:
-    """All rows whose β are looked for."""
-    return [
-        *continual_plans(),
-        _rbf(),
-        *normalised_plans(),
-        *imbalanced_plans(),
-        *balanced_plans(),
-    ]
+    return [*shown, _rbf().build()]

@@ -1,7 +1,5 @@
 """Continual learning with a replay memory (section 6.2, table 1 and the appendix)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +9,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from experiments.checkpoints import Checkpoint, middle_of, once
-from experiments.courses import Course
-from experiments.keeping import InShares, Jointly, Keeping, TaskMemory
+from experiments.courses import Checkpoint, Course, RehearsingRow, middle_of, once
 from experiments.networks import Network
-from experiments.rehearsal import RehearsingRow
 from experiments.rows import Job, Results
 from experiments.selectors import LAMBDA, Noisy, Picker, context_of
-from experiments.stores import ByMoments
+from experiments.stores import ByMoments, Keeping, TaskMemory, keep_jointly, keep_shares
 from experiments.tasks import Task
 from experiments.training import Cohort, Learner, Memory, build, lasting, scores
 
@@ -47,11 +42,11 @@ class ContinualRow(RehearsingRow):
     def keeping(self, job: Job) -> Keeping | None:
         """How points of the tasks are kept."""
         if self.jointly is not None:
-            return Jointly(self.jointly, self.memory, job.seed)
+            return keep_jointly(self.jointly, self.memory, job.seed)
         if self.picker is None:
             return None
         selector = self.picker.selector(self.problem, job.device, self.penalty)
-        return InShares(self.picker, selector, self.memory, job.seed)
+        return keep_shares(self.picker, selector, self.memory, job.seed)
 
     def toy(self) -> Self:
         return replace(super().toy(), penalty=LAMBDA)

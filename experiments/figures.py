@@ -1,39 +1,28 @@
 """Figures, from records alone; the merge-reduce diagram from a live buffer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import drawing, percent
 from bicore import MergeReduce
 from bicore.selectors import as_selector
-from experiments.book import Book, Place
 from experiments.layout import CONTINUAL, ON_MNIST, published
 from experiments.methods import FRESH
 from experiments.paper import PAPER
-from experiments.records import Record
-from experiments.tables import Cell, titles
+from experiments.tables import Book, Cell, Place, titles
 from experiments.tasks import load
 
-Painter = Callable[[Any, Book, str | None], Any]
+Painter = Callable[[Path, Book, str | None], None]
 
 
 def draw(name: str, book: Book, path: Path, folder: str | None = None) -> None:
     """Write a figure to ``path``; ``folder`` has the images for those that show some."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure = FIGURES[name](pyplot, book, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140)
-    pyplot.close(figure)
+    FIGURES[name](path, book, folder)
 
 
 @dataclass(frozen=True)
@@ -57,23 +46,25 @@ STYLES = (
 )
 
 
-def _tasks(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _tasks(path: Path, book: Book, folder: str | None) -> None:
     """Figure 4: the final accuracy on each task, β chosen on held-out points; of continual learning
     and of the stream, with coresets and without."""
-    figure, axes = pyplot.subplots(
-        1, len(ON_MNIST), figsize=(9.5, 4), layout="constrained", squeeze=False
-    )
-    for axis, problem in zip(axes[0], ON_MNIST, strict=True):
-        for style, (words, place) in zip(STYLES, four_lines(problem).items(), strict=False):
-            runs = 100 * np.array([one["test"] for one in book.runs(place)])
-            tasks = np.arange(1, runs.shape[1] + 1)
-            means, spread = runs.mean(0), runs.std(0)
-            axis.plot(tasks, means, label=words, **style.facts())
-            axis.fill_between(tasks, means - spread, means + spread, color=style.color, alpha=0.12)
-        axis.set(title=problem, xlabel="task", ylabel="test accuracy, %", xticks=tasks)
-        axis.grid(alpha=0.3)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
+    shape = {"figsize": (9.5, 4), "squeeze": False, "dpi": DPI}
+    with drawing(path, 1, len(ON_MNIST), **shape) as (figure, axes):
+        for axis, problem in zip(axes[0], ON_MNIST, strict=True):
+            for style, (words, place) in zip(STYLES, four_lines(problem).items(), strict=False):
+                runs = percent(book.runs(place), "test")
+                tasks = np.arange(1, runs.shape[1] + 1)
+                _band(axis, tasks, runs.mean(0), runs.std(0), style, words)
+            axis.set(title=problem, xlabel="task", ylabel="test accuracy, %", xticks=tasks)
+            axis.grid(alpha=0.3)
+        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+
+
+def _band(axis: Any, at: Any, means: Any, spread: Any, style: Style, label: str) -> None:
+    """A line, and one deviation around it."""
+    axis.plot(at, means, label=label, **style.facts())
+    axis.fill_between(at, means - spread, means + spread, color=style.color, alpha=0.12)
 
 
 def four_lines(problem: str) -> dict[str, Place]:
@@ -86,11 +77,12 @@ def four_lines(problem: str) -> dict[str, Place]:
     }
 
 
+DPI = 140
 #: How a difference is drawn: the interval holds zero, or lies above or below it.
 HOLDING, HIGHER, LOWER = ("o", "white"), ("^", "0.45"), ("v", "black")
 
 
-def _differences(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _differences(path: Path, book: Book, folder: str | None) -> None:
     """Ours minus the paper with Welch's interval, every published number."""
     found = [
         (layout.title, _sized(line.label, place), book.cell(place))
@@ -100,30 +92,23 @@ def _differences(pyplot: Any, book: Book, folder: str | None) -> Any:
     names = list(dict.fromkeys((title, label) for title, label, _ in found))
     rows = {name: number for number, name in enumerate(names)}
     problems = list(dict.fromkeys(cell.problem for _, _, cell in found))
-    figure, axes = pyplot.subplots(
-        1, len(problems), figsize=(10, 10), layout="constrained", sharey=True
-    )
-    for axis, problem in zip(axes, problems, strict=True):
-        for title, label, cell in found:
-            if cell.problem == problem:
-                _difference(axis, rows[title, label], cell)
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=problem, xlabel="ours − paper, points")
-        axis.grid(alpha=0.25, axis="x")
-        for place in _first_rows(names)[1:]:
-            axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
-    axes[0].set_yticks(range(len(names)), [label for _, label in names], fontsize=8)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    for place in _first_rows(names):
-        axes[-1].text(
-            1.02,
-            place,
-            names[place][0].split(":")[0].replace(", ", "\n"),
-            transform=axes[-1].get_yaxis_transform(),
-            fontsize=8,
-            va="center",
-        )
-    return figure
+    shape = {"figsize": (10, 10), "sharey": True, "dpi": DPI}
+    with drawing(path, 1, len(problems), **shape) as (_, axes):
+        for axis, problem in zip(axes, problems, strict=True):
+            for title, label, cell in found:
+                if cell.problem == problem:
+                    _difference(axis, rows[title, label], cell)
+            axis.axvline(0, color="black", linewidth=0.8)
+            axis.set(title=problem, xlabel="ours − paper, points")
+            axis.grid(alpha=0.25, axis="x")
+            for place in _first_rows(names)[1:]:
+                axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
+        axes[0].set_yticks(range(len(names)), [label for _, label in names], fontsize=8)
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        beside = {"transform": axes[-1].get_yaxis_transform(), "fontsize": 8, "va": "center"}
+        for place in _first_rows(names):
+            title = names[place][0].split(":")[0].replace(", ", "\n")
+            axes[-1].text(1.02, place, title, **beside)
 
 
 def _sized(label: str, place: Place) -> str:
@@ -140,112 +125,84 @@ def _difference(axis: Any, row: int, cell: Cell) -> None:
     assert cell.difference is not None
     gap, half = cell.difference
     marker, face = HIGHER if gap > half else LOWER if gap < -half else HOLDING
-    axis.errorbar(
-        gap,
-        row,
-        xerr=half,
-        fmt=marker,
-        color="black",
-        markerfacecolor=face,
-        markersize=5,
-        linewidth=1,
-        capsize=2,
-    )
+    look = {"fmt": marker, "color": "black", "markerfacecolor": face, "markersize": 5}
+    axis.errorbar(gap, row, xerr=half, linewidth=1, capsize=2, **look)
 
 
-def _mnist_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _mnist_summary(path: Path, book: Book, folder: str | None) -> None:
     """Figure 3a, with the two points that BatchBALD's authors publish."""
-    records = book.records("summary")
-    figure, place = _summary(pyplot, records, titles("summary"))
-    if records:
-        typed = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
-        sizes = [int(words.split()[0]) for words in typed]
-        place.plot(sizes, list(typed.values()), "k*", label="BatchBALD, as published")
-    place.legend(fontsize=8)
-    return figure
+    typed = PAPER["claims"]["figure 3a, BatchBALD (typed in from its paper)"]
+    _summary(path, book, "summary", {int(words.split()[0]): typed[words] for words in typed})
 
 
-def _cifar_summary(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _cifar_summary(path: Path, book: Book, folder: str | None) -> None:
     """Figure 3c."""
-    figure, place = _summary(pyplot, book.records("cifar-summary"), titles("cifar-summary"))
-    place.legend(fontsize=8)
-    return figure
+    _summary(path, book, "cifar-summary", {})
 
 
-def _summary(pyplot: Any, records: list[Record], shown: Mapping[str, str]) -> tuple[Any, Any]:
+def _summary(path: Path, book: Book, name: str, published: dict[int, float]) -> None:
     """Accuracy against size."""
+    records, shown = book.records(name), titles(name)
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in records:
         scores[shown[one["method"]]][one["memory"]].append(100 * one["test"][0])
-    figure, place = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for style, (title, by_size) in zip(STYLES, scores.items(), strict=False):
-        sizes = sorted(by_size)
-        means, spread = (
-            np.array([measure(by_size[size]) for size in sizes]) for measure in (np.mean, np.std)
-        )
-        seeds = min(len(found) for found in by_size.values())
-        place.plot(
-            sizes,
-            means,
-            label=f"{title} ({seeds} seed{'s' * (seeds > 1)})",
-            **style.facts(),
-        )
-        place.fill_between(sizes, means - spread, means + spread, color=style.color, alpha=0.12)
-    place.set(xlabel="points", ylabel="test accuracy, %")
-    place.grid(alpha=0.3)
-    return figure, place
+    with drawing(path, figsize=(6, 4), dpi=DPI) as (_, place):
+        for style, (title, by_size) in zip(STYLES, scores.items(), strict=False):
+            sizes = sorted(by_size)
+            means, spread = (
+                np.array([measure(by_size[size]) for size in sizes])
+                for measure in (np.mean, np.std)
+            )
+            seeds = min(len(found) for found in by_size.values())
+            label = f"{title} ({seeds} seed{'s' * (seeds > 1)})"
+            _band(place, sizes, means, spread, style, label)
+        place.set(xlabel="points", ylabel="test accuracy, %")
+        place.grid(alpha=0.3)
+        if records and published:
+            place.plot(
+                list(published), list(published.values()), "k*", label="BatchBALD, as published"
+            )
+        place.legend(fontsize=8)
 
 
-def _picks(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _picks(path: Path, book: Book, folder: str | None) -> None:
     """Figure 5: the picks of the first seed in order, ten a row, each method below the other."""
     images = load(folder)[0].x
     shown = titles("picks")
     first = [one for one in book.records("picks") if one["seed"] == 0]
     across = 10
     deep = [-(-len(one["picks"]) // 10) for one in first]
-    figure, axes = pyplot.subplots(
-        sum(deep), across, figsize=(6, 0.72 * sum(deep)), squeeze=False, layout="constrained"
-    )
-    for place in axes.flat:
-        place.axis("off")
-    for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
-        for number, row in enumerate(one["picks"]):
-            axes[top + number // across][number % across].imshow(images[row, 0], cmap="gray_r")
-        axes[top][0].set_title(shown[one["method"]], loc="left", fontsize=8)
-    return figure
+    shape = {"figsize": (6, 0.72 * sum(deep)), "squeeze": False, "dpi": DPI}
+    with drawing(path, sum(deep), across, **shape) as (_, axes):
+        for place in axes.flat:
+            place.axis("off")
+        for top, one in zip(np.cumsum([0, *deep]), first, strict=False):
+            for number, row in enumerate(one["picks"]):
+                axes[top + number // across][number % across].imshow(images[row, 0], cmap="gray_r")
+            axes[top][0].set_title(shown[one["method"]], loc="left", fontsize=8)
 
 
-def _merge_reduce(pyplot: Any, book: Book, folder: str | None) -> Any:
+def _merge_reduce(path: Path, book: Book, folder: str | None) -> None:
     """Figure 2: the slots of a buffer of three after each of seven batches, as a buffer really
     holds them."""
     buffer = MergeReduce(as_selector("uniform"), capacity=6, slots=3)
     rng = np.random.default_rng(0)
-    figure, place = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
-    for step in range(1, 8):
-        buffer.update(rng.normal(size=(4, 2)))
-        end = 0
-        for slot in buffer.slots:
-            first = end + 1
-            last = end + slot.level
-            name = "".join(str(number) for number in range(first, last + 1))
-            place.barh(
-                -step, slot.level - 0.1, left=end, height=0.7, color=f"C{int(np.log2(slot.level))}"
-            )
-            place.text(
-                end + slot.level / 2 - 0.05,
-                -step,
-                f"$C_{{{name}}}$: {slot.level}β",
-                ha="center",
-                va="center",
-                fontsize=9,
-            )
-            end = last
-    place.set(
-        xlabel="batches a slot stands for",
-        yticks=range(-7, 0),
-        yticklabels=[f"after {-step}" for step in range(-7, 0)],
-    )
-    return figure
+    middle = {"ha": "center", "va": "center", "fontsize": 9}
+    with drawing(path, figsize=(6, 3.6), dpi=DPI) as (_, place):
+        for step in range(1, 8):
+            buffer.update(rng.normal(size=(4, 2)))
+            end = 0
+            for slot in buffer.slots:
+                level = slot.level
+                name = "".join(str(number) for number in range(end + 1, end + level + 1))
+                colour = f"C{int(np.log2(level))}"
+                place.barh(-step, level - 0.1, left=end, height=0.7, color=colour)
+                words = f"$C_{{{name}}}$: {level}β"
+                place.text(end + level / 2 - 0.05, -step, words, **middle)
+                end += level
+        steps = range(-7, 0)
+        labels = [f"after {-step}" for step in steps]
+        place.set(xlabel="batches a slot stands for", yticks=steps, yticklabels=labels)
 
 
 FIGURES: dict[str, Painter] = {

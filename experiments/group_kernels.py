@@ -41,18 +41,8 @@ def forward(
     out = torch.empty_like(maps)
     mean, inverse = (torch.empty(count, groups, device=maps.device) for _ in range(2))
     beside = maps if added is None else _last(added)
-    _forward[(count,)](
-        maps,
-        beside,
-        weight,
-        bias,
-        out,
-        mean,
-        inverse,
-        least,
-        summed=added is not None,
-        **_shape(maps, groups),
-    )
+    given = (maps, beside, weight, bias, out, mean, inverse, least)
+    _forward[(count,)](*given, summed=added is not None, **_shape(maps, groups))
     return out, mean, inverse
 
 
@@ -71,20 +61,8 @@ def backward(
     found = torch.empty_like(maps)
     beside = torch.empty_like(maps) if summed else found
     along, plain = (torch.empty(count, channels, device=maps.device) for _ in range(2))
-    _backward[(count,)](
-        gradient,
-        maps,
-        out,
-        weight,
-        mean,
-        inverse,
-        found,
-        beside,
-        along,
-        plain,
-        summed=summed,
-        **_shape(maps, mean.shape[1]),
-    )
+    given = (gradient, maps, out, weight, mean, inverse, found, beside, along, plain)
+    _backward[(count,)](*given, summed=summed, **_shape(maps, mean.shape[1]))
     return found, beside if summed else None, along, plain
 
 
@@ -96,13 +74,8 @@ def _shape(maps: Tensor, groups: int) -> dict[str, Any]:
     _, channels, height, width = maps.shape
     pixels = height * width
     rows = max(1, min(pixels, TILE // channels))
-    return {
-        "pixels": pixels,
-        "channels": channels,
-        "groups": groups,
-        "rows": rows,
-        "num_warps": WARPS,
-    }
+    sizes = {"pixels": pixels, "channels": channels, "groups": groups, "rows": rows}
+    return {**sizes, "num_warps": WARPS}
 
 
 if triton is not None:

@@ -5,8 +5,6 @@ time went into copies of its maps. Here nothing but sums is in float32, over map
 GPU it is one kernel with the ReLU behind it; elsewhere passes of torch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

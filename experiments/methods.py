@@ -1,7 +1,5 @@
 """The rows that several tables have in common, before they are given to a table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,13 +9,7 @@ from experiments.paper import published
 from experiments.problems import Problem
 from experiments.rows import Row
 from experiments.selectors import CORESET, UNIFORM, Named, Picker
-from experiments.stores import (
-    BALANCED_RESERVOIR,
-    RESERVOIR,
-    ByMoments,
-    Slots,
-    Store,
-)
+from experiments.stores import BALANCED_RESERVOIR, RESERVOIR, ByMoments, Slots, Store
 from experiments.streaming import Optimiser, StreamRow, Weighting
 from experiments.summary import CrossEntropyChoice, Recipe, SummaryRow, UniformChoice
 

@@ -1,29 +1,12 @@
 """The rows of every experiment on MNIST."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import summary, variational
-from experiments.methods import (
-    FRESH,
-    GSS_ROW,
-    by_key,
-    continual_row,
-    continual_rows,
-    coreset_row,
-    counted,
-    fresh,
-    imbalanced_rows,
-    joint_rows,
-    moment_rows,
-    stream_row,
-    summary_rows,
-)
+from experiments import methods, selectors, stores, summary, variational
+from experiments.methods import FRESH, GSS_ROW, by_key, continual_row, coreset_row, stream_row
 from experiments.paper import PAPER, published
-from experiments.picks import PicksRow
 from experiments.problems import (
     CIFAR_POOL,
     IMBALANCED_MNIST,
@@ -32,78 +15,50 @@ from experiments.problems import (
     SPLIT_MNIST,
     Problem,
 )
-from experiments.rows import Number, Row, Source
-from experiments.runtime import RuntimeRow
-from experiments.selectors import (
-    BALANCED_CORESET,
-    CORESET,
-    RBF_CORESET,
-    SQUARED_CORESET,
-    UNIFORM,
-    WEIGHTED_CORESET,
-    ByKernel,
-    Named,
-)
-from experiments.stores import (
-    BALANCED_RESERVOIR,
-    EQUAL_MOMENTS,
-    GSS,
-    JOINT_IMAGES,
-    JOINT_MOMENTS,
-    MOMENTS,
-    PROTOTYPES,
-    RESERVOIR,
-    ByMoments,
-)
+from experiments.rows import Row, Source, experiment
+from experiments.selections import PicksRow, RuntimeRow
+from experiments.selectors import CORESET, RBF_CORESET, SQUARED_CORESET, WEIGHTED_CORESET, Named
+from experiments.stores import EQUAL_MOMENTS, MOMENTS, ByMoments
 from experiments.streaming import StreamRow, Weighting
-from experiments.summary import SquaredChoice, SummaryRow
-from experiments.variational import VariationalRow
 
 MEMORY = 100
 SIZES = (50, MEMORY, 200)
 PROBLEMS = (PERM_MNIST, SPLIT_MNIST)
-#: Of the imbalanced stream: one slot, and a λ of its own.
+#: The imbalanced stream has one slot, and a λ of its own.
 IMBALANCED: dict[str, Any] = {"slots": 1, "penalty": 1e-4}
 #: Buffers that are compared at every size of memory and with both optimisers.
 COMPARED = ("Reservoir sampling", "CBRS", GSS_ROW, "ExStream", "Streaming coreset", *MOMENTS)
 #: Further rows of the streams as the authors' code runs them.
 AS_THE_AUTHORS = ("Streaming coreset RBF", "Streaming coreset, balanced classes")
-#: What the table of memory sizes calls the runs that it holds.
+#: Names of streams in the table of memory sizes, which holds their runs.
 IN_MEMORY_TABLE = {
     "Reservoir sampling": "Streaming reservoir sampling",
     "Streaming coreset": "Streaming coreset",
 }
 
 
-def on_each(made: Callable[[Problem], Sequence[Row]]) -> list[Row]:
-    """The rows of both problems."""
-    return [row for problem in PROBLEMS for row in made(problem)]
-
-
-def continual_table() -> list[Row]:
-    return on_each(_continual)
-
-
-def _continual(problem: Problem) -> Sequence[Row]:
-    """The paper's rows, and variants of our own: every point a candidate, the squared error in
-    place of the cross-entropy, weights kept in the memory; and one choice over all tasks by
-    moments."""
+@experiment(
+    "continual", "Continual learning with a memory of 100 (table 1 and the appendix)", PROBLEMS
+)
+def continual(problem: Problem) -> Sequence[Row]:
+    """The paper's rows, and our own: every point a candidate, the squared error instead of the
+    cross-entropy, weights kept in the memory; and one choice over all tasks by moments."""
+    variants = {
+        "Coreset, all candidates": selectors.ByKernel(all_candidates=True),
+        "Coreset, squared error": SQUARED_CORESET,
+        "Coreset, weights kept": WEIGHTED_CORESET,
+    }
+    # permuted pixels have no neighbours
+    images = stores.JOINT_IMAGES if problem is SPLIT_MNIST else {}
     return [
-        *continual_rows(problem, MEMORY),
-        continual_row(problem, MEMORY, "Coreset, all candidates", ByKernel(all_candidates=True)),
-        continual_row(problem, MEMORY, "Coreset, squared error", SQUARED_CORESET),
-        continual_row(problem, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET),
-        *joint_rows(problem, MEMORY, JOINT_MOMENTS),
-        # where pixels are permuted nothing lies beside anything
-        *joint_rows(problem, MEMORY, JOINT_IMAGES if problem is SPLIT_MNIST else {}),
+        *methods.continual_rows(problem, MEMORY),
+        *(continual_row(problem, MEMORY, key, picker) for key, picker in variants.items()),
+        *methods.joint_rows(problem, MEMORY, stores.JOINT_MOMENTS | images),
     ]
 
 
-def trap_table() -> list[Row]:
-    return on_each(_traps)
-
-
-def _traps(problem: Problem) -> Sequence[Row]:
+@experiment("traps", "Continual learning, rivals as the authors' code runs them", PROBLEMS)
+def traps(problem: Problem) -> Sequence[Row]:
     """Rows as the authors' code runs them, to find the cause of a difference: networks are looked
     at with dropout on, gradient matching scales gradients to length 1, and k-center begins with the
     first point of a task."""
@@ -113,64 +68,46 @@ def _traps(problem: Problem) -> Sequence[Row]:
         "Gradient matching": ("dropout on, normalised", Named("gradient-matching", scaled=True)),
         "Max entropy samples": ("dropout on", Named("max-entropy")),
         "Hardest samples": ("dropout on", Named("hardest")),
-        "k-center of features": (
-            "from the first point",
-            Named("k-center-features", from_the_first=True),
-        ),
+        "k-center of features": ("from the first point", Named("k-center-features", False, True)),
     }
-    return [
-        continual_row(
-            problem,
-            MEMORY,
-            f"{method}, {variant}",
-            picker,
-            noisy=True,
-            paper=published("continual_learning", method, problem),
-        )
-        for method, (variant, picker) in rows.items()
-    ]
+    made = []
+    for method, (variant, picker) in rows.items():
+        facts = {"noisy": True, "paper": published("continual_learning", method, problem)}
+        made.append(continual_row(problem, MEMORY, f"{method}, {variant}", picker, **facts))
+    return made
 
 
-def memory_table() -> list[Row]:
+@experiment("memory", "Memory sizes on SplitMNIST")
+def memory_sizes() -> list[Row]:
     """Three sizes; the runs of the middle one are those of other tables."""
     return [row for memory in SIZES for row in _of_size(memory)]
 
 
 def _of_size(memory: int) -> Sequence[Row]:
-    learning = by_key(continual_rows(SPLIT_MNIST, memory))
-    streams = by_key(_streaming(SPLIT_MNIST, memory))
+    learning = by_key(methods.continual_rows(SPLIT_MNIST, memory))
+    streams = by_key(streaming(SPLIT_MNIST, memory))
     rows = [
         learning["Uniform sampling"].borrowed("continual", "CL uniform sampling"),
         learning["Coreset"].borrowed("continual", "CL coreset"),
         streams["Reservoir sampling"].borrowed("streaming", "Streaming reservoir sampling"),
         streams["Streaming coreset"].borrowed("streaming", "Streaming coreset"),
     ]
-    return [
-        replace(
-            row,
-            paper=PAPER["memory_size_splitmnist"][row.key].get(str(memory)),
-            source=row.source if memory == MEMORY else None,
-        )
-        for row in rows
-    ]
+    paper = PAPER["memory_size_splitmnist"]
+    rows = [replace(row, paper=paper[row.key].get(str(memory))) for row in rows]
+    return rows if memory == MEMORY else [replace(row, source=None) for row in rows]
 
 
-def proxy_table() -> list[Row]:
-    return on_each(_proxies)
-
-
-def _proxies(problem: Problem) -> Sequence[Row]:
-    """The RBF kernel beside the network's own in three settings; all but one row are runs of the
+@experiment("proxy", "An RBF kernel as the proxy", PROBLEMS)
+def proxies(problem: Problem) -> Sequence[Row]:
+    """The RBF kernel next to the network's own in three settings; all but one row are runs of the
     other tables."""
-    learning = by_key(continual_rows(problem, MEMORY))
-    posteriors = by_key(_variational(problem))
-    streams = by_key(_streaming(problem))
+    learning = by_key(methods.continual_rows(problem, MEMORY))
+    posteriors, streams = by_key(posterior(problem)), by_key(streaming(problem))
     rbf = "CL Coreset RBF"
+    paper = published("rbf_proxy", rbf, problem)
     rows = [
         learning["Coreset"].borrowed("continual", "CL Coreset CNTK"),
-        continual_row(
-            problem, MEMORY, rbf, RBF_CORESET, paper=published("rbf_proxy", rbf, problem)
-        ),
+        continual_row(problem, MEMORY, rbf, RBF_CORESET, paper=paper),
         posteriors["Coreset"].borrowed("vcl", "VCL Coreset CNTK"),
         posteriors["Coreset RBF"].borrowed("vcl", "VCL Coreset RBF"),
         streams["Streaming coreset"].borrowed("streaming", "Streaming Coreset CNTK"),
@@ -179,203 +116,183 @@ def _proxies(problem: Problem) -> Sequence[Row]:
     return [replace(row, reference=False) for row in rows]
 
 
-def variational_table() -> list[Row]:
-    return on_each(_variational)
-
-
-def _variational(problem: Problem) -> Sequence[VariationalRow]:
+@experiment("vcl", "Variational continual learning, 20 points a task", PROBLEMS)
+def posterior(problem: Problem) -> Sequence[variational.VariationalRow]:
     """The paper's four rows and one of our own."""
     recipe = variational.PERMUTED if problem is PERM_MNIST else variational.SPLIT
     pickers = {
         "k-center": Named("k-center-features"),
-        "Uniform": UNIFORM,
+        "Uniform": selectors.UNIFORM,
         "Coreset": CORESET,
         "Coreset RBF": RBF_CORESET,
         "Coreset, squared error": SQUARED_CORESET,
     }
-    return [
-        VariationalRow(
-            problem=problem,
-            key=key,
-            picker=picker,
-            recipe=recipe,
-            paper=published("vcl", key, problem),
-            reference=picker is CORESET,
-        )
+    rows = [
+        variational.VariationalRow(problem=problem, key=key, picker=picker, recipe=recipe)
         for key, picker in pickers.items()
     ]
+    return _with_paper("vcl", [replace(row, reference=row.picker is CORESET) for row in rows])
 
 
-def streaming_table() -> list[Row]:
-    return on_each(_streaming)
+def _with_paper(table: str, rows: Sequence[Any]) -> list[Any]:
+    return [replace(row, paper=published(table, row.key, row.problem)) for row in rows]
 
 
-def _streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
+@experiment("streaming", "Streams with a memory of 100 (figure 4)", PROBLEMS)
+def streaming(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
     """The paper's six rows and six of our own."""
+    coresets = {
+        "Streaming coreset RBF": RBF_CORESET,
+        "Streaming coreset, squared error": SQUARED_CORESET,
+        "Streaming coreset, weights kept": WEIGHTED_CORESET,
+        "Streaming coreset, balanced classes": selectors.BALANCED_CORESET,
+    }
     rows = [
         coreset_row(problem, memory, "Train on coreset only", CORESET, at_end=True),
-        stream_row(problem, memory, "Reservoir sampling", RESERVOIR),
-        stream_row(problem, memory, GSS_ROW, GSS),
-        stream_row(problem, memory, "ExStream", PROTOTYPES, weighting=Weighting.SHARE),
+        stream_row(problem, memory, "Reservoir sampling", stores.RESERVOIR),
+        *_other_buffers(problem, memory),
         coreset_row(problem, memory, "Streaming coreset", CORESET, reference=True),
-        coreset_row(problem, memory, "Streaming coreset RBF", RBF_CORESET),
-        coreset_row(problem, memory, "Streaming coreset, squared error", SQUARED_CORESET),
-        coreset_row(problem, memory, "Streaming coreset, weights kept", WEIGHTED_CORESET),
-        coreset_row(problem, memory, "Streaming coreset, balanced classes", BALANCED_CORESET),
-        stream_row(problem, memory, "CBRS", BALANCED_RESERVOIR),
-        *moment_rows(problem, memory, MOMENTS, ByMoments()),
+        *(coreset_row(problem, memory, key, picker) for key, picker in coresets.items()),
+        stream_row(problem, memory, "CBRS", stores.BALANCED_RESERVOIR),
+        *methods.moment_rows(problem, memory, MOMENTS, ByMoments()),
     ]
-    return [replace(row, paper=published("streaming", row.key, problem)) for row in rows]
+    return _with_paper("streaming", rows)
 
 
-def stream_size_table() -> list[Row]:
-    """Three sizes of memory; runs that other tables hold are theirs."""
-    return on_each(lambda problem: [row for size in SIZES for row in _sized(problem, size)])
-
-
-def _sized(problem: Problem, memory: int) -> Sequence[Row]:
-    streams = by_key(_streaming(problem, memory))
+def _other_buffers(problem: Problem, memory: int) -> list[StreamRow]:
     return [
-        replace(
-            streams[key],
-            paper=None,
-            source=_held(problem, memory, key),
-            reference=streams[key].reference and key in MOMENTS,
-        )
-        for key in COMPARED
+        stream_row(problem, memory, GSS_ROW, stores.GSS),
+        stream_row(problem, memory, "ExStream", stores.PROTOTYPES, weighting=Weighting.SHARE),
     ]
 
 
-def _held(problem: Problem, memory: int, key: str) -> Source | None:
-    """Where the runs of a stream are, if another table has them."""
-    if memory == MEMORY:
-        return Source("streaming", key)
-    if problem is SPLIT_MNIST and key in IN_MEMORY_TABLE:
-        return Source("memory", IN_MEMORY_TABLE[key])
-    return None
-
-
-def fresh_table() -> list[Row]:
-    return on_each(_fresh)
-
-
-def _fresh(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
+@experiment(
+    "streaming-fresh",
+    "Streams with a fresh optimiser a batch, as the authors' code has it",
+    PROBLEMS,
+)
+def fresh_streams(problem: Problem, memory: int = MEMORY) -> Sequence[StreamRow]:
     """As the authors' code runs them: every batch of the stream begins with a fresh optimiser, and
     in the last row slots count for the batches they stand for."""
-    streams = by_key(_streaming(problem, memory))
+    streams = by_key(streaming(problem, memory))
     return [
-        *(fresh(streams[key]) for key in (*COMPARED, *AS_THE_AUTHORS)),
-        counted(fresh(streams["Streaming coreset"])),
+        *(methods.fresh(streams[key]) for key in (*COMPARED, *AS_THE_AUTHORS)),
+        methods.counted(methods.fresh(streams["Streaming coreset"])),
     ]
 
 
-def fresh_size_table() -> list[Row]:
-    """Three sizes of memory; the runs of the middle one are those of another table."""
-    return on_each(
-        lambda problem: [_fresh_of(row) for size in SIZES for row in _fresh(problem, size)]
-    )
-
-
-def _fresh_of(row: StreamRow) -> StreamRow:
-    held = Source("streaming-fresh", row.key) if row.memory == MEMORY else None
-    return replace(row, paper=_published_size(row), source=held)
-
-
-def _published_size(row: StreamRow) -> Number | None:
-    """Of SplitMNIST alone, in the table of sizes."""
+@experiment(
+    "streaming-fresh-sizes",
+    "Streams with a fresh optimiser a batch and a memory of 50, 100 and 200",
+    PROBLEMS,
+)
+def fresh_sizes(problem: Problem) -> Sequence[Row]:
+    """Three sizes of memory; the runs of the middle one are those of another table, and of
+    SplitMNIST the table of sizes has published numbers."""
     known = {key + FRESH: shown for key, shown in IN_MEMORY_TABLE.items()}
-    if row.problem is not SPLIT_MNIST or row.key not in known or row.memory == MEMORY:
-        return None
-    paper: Number | None = PAPER["memory_size_splitmnist"][known[row.key]].get(str(row.memory))
-    return paper
+    rows: list[Row] = []
+    for size in SIZES:
+        for row in fresh_streams(problem, size):
+            held = Source("streaming-fresh", row.key) if size == MEMORY else None
+            paper = None
+            if problem is SPLIT_MNIST and row.key in known and size != MEMORY:
+                paper = PAPER["memory_size_splitmnist"][known[row.key]].get(str(size))
+            rows.append(replace(row, paper=paper, source=held))
+    return rows
 
 
-def imbalanced_table() -> list[Row]:
+@experiment("streaming-sizes", "Streams with a memory of 50, 100 and 200", PROBLEMS)
+def stream_sizes(problem: Problem) -> Sequence[Row]:
+    """Three sizes of memory; runs that other tables hold are theirs."""
+    rows: list[Row] = []
+    for size in SIZES:
+        streams = by_key(streaming(problem, size))
+        for key in COMPARED:
+            held = Source("streaming", key) if size == MEMORY else None
+            if held is None and problem is SPLIT_MNIST and key in IN_MEMORY_TABLE:
+                held = Source("memory", IN_MEMORY_TABLE[key])
+            ours = streams[key].reference and key in MOMENTS
+            rows.append(replace(streams[key], paper=None, source=held, reference=ours))
+    return rows
+
+
+@experiment("imbalanced", "An imbalanced stream of SplitMNIST")
+def imbalanced() -> list[Row]:
     """The paper's rows, and our own: the last a class-balanced reservoir that is rehearsed in the
     proportions of the stream."""
+    where = (IMBALANCED_MNIST, MEMORY)
+    cbrs, share = "CBRS, weights of the stream", {"weighting": Weighting.SHARE}
     return [
         *_imbalanced(),
-        coreset_row(
-            IMBALANCED_MNIST, MEMORY, "Coreset, squared error", SQUARED_CORESET, **IMBALANCED
-        ),
-        coreset_row(
-            IMBALANCED_MNIST, MEMORY, "Coreset, weights kept", WEIGHTED_CORESET, **IMBALANCED
-        ),
-        stream_row(
-            IMBALANCED_MNIST,
-            MEMORY,
-            "CBRS, weights of the stream",
-            BALANCED_RESERVOIR,
-            weighting=Weighting.SHARE,
-            **IMBALANCED,
-        ),
+        coreset_row(*where, "Coreset, squared error", SQUARED_CORESET, **IMBALANCED),
+        coreset_row(*where, "Coreset, weights kept", WEIGHTED_CORESET, **IMBALANCED),
+        stream_row(*where, cbrs, stores.BALANCED_RESERVOIR, **share, **IMBALANCED),
     ]
 
 
-def imbalanced_fresh_table() -> list[Row]:
-    return [fresh(row) for row in _imbalanced()]
+@experiment("imbalanced-fresh", "The imbalanced stream with a fresh optimiser a batch")
+def imbalanced_fresh() -> list[Row]:
+    return [methods.fresh(row) for row in _imbalanced()]
 
 
-def imbalanced_size_table() -> list[Row]:
+@experiment("imbalanced-sizes", "The imbalanced stream with a memory of 50, 100 and 200")
+def imbalanced_sizes() -> list[Row]:
     return [row for size in SIZES for row in _imbalanced_of(size, _imbalanced(size), "imbalanced")]
 
 
-def imbalanced_fresh_size_table() -> list[Row]:
+@experiment(
+    "imbalanced-fresh-sizes",
+    "The imbalanced stream with a fresh optimiser a batch and a memory of 50, 100 and 200",
+)
+def imbalanced_fresh_sizes() -> list[Row]:
     return [
         row
         for size in SIZES
-        for row in _imbalanced_of(size, map(fresh, _imbalanced(size)), "imbalanced-fresh")
+        for row in _imbalanced_of(size, map(methods.fresh, _imbalanced(size)), "imbalanced-fresh")
     ]
 
 
 def _imbalanced_of(size: int, rows: Iterable[StreamRow], held: str) -> list[Row]:
-    """Of one size of memory; the runs of the middle one are held by the table of that name."""
-    return [
-        replace(
-            row,
-            paper=None,
-            source=Source(held, row.key) if size == MEMORY else None,
-            reference=row.reference and row.key.removesuffix(FRESH) in EQUAL_MOMENTS,
-        )
-        for row in rows
-    ]
+    """Rows of one size of memory; the runs of the middle one are held by the table of that name."""
+    made: list[Row] = []
+    for row in rows:
+        source = Source(held, row.key) if size == MEMORY else None
+        ours = row.reference and row.key.removesuffix(FRESH) in EQUAL_MOMENTS
+        made.append(replace(row, paper=None, source=source, reference=ours))
+    return made
 
 
 def _imbalanced(memory: int = MEMORY) -> Sequence[StreamRow]:
     """The paper's rows, the buffers of the other streams, and memories by moments that count
     classes as they came or alike."""
     problem = IMBALANCED_MNIST
+    ours = ByMoments(prior="equal")
     rows = [
-        *imbalanced_rows(problem, memory),
-        stream_row(problem, memory, GSS_ROW, GSS),
-        stream_row(problem, memory, "ExStream", PROTOTYPES, weighting=Weighting.SHARE),
-        *moment_rows(problem, memory, MOMENTS | EQUAL_MOMENTS, ByMoments(prior="equal")),
+        *methods.imbalanced_rows(problem, memory),
+        *_other_buffers(problem, memory),
+        *methods.moment_rows(problem, memory, MOMENTS | EQUAL_MOMENTS, ours),
     ]
     return [replace(row, **IMBALANCED) for row in rows]
 
 
-def summary_table() -> list[Row]:
-    return [
-        *summary_rows(MNIST_POOL, summary.MNIST),
-        SummaryRow(
-            problem=MNIST_POOL,
-            key="Coreset, squared error",
-            choice=SquaredChoice(),
-            recipe=summary.MNIST,
-            network=MNIST_POOL.network,
-        ),
-    ]
+@experiment("summary", "MNIST in 75 … 250 points for the CNN (figure 3a)")
+def summaries() -> list[Row]:
+    rows = methods.summary_rows(MNIST_POOL, summary.MNIST)
+    squared = {"choice": summary.SquaredChoice(), "reference": False}
+    return [*rows, rows[0].variant("Coreset, squared error", **squared)]
 
 
-def runtime_table() -> list[Row]:
-    return [
-        RuntimeRow(problem=MNIST_POOL, key="CNN"),
-        RuntimeRow(problem=CIFAR_POOL, key="ResNet-18"),
-    ]
-
-
-def picks_table() -> list[Row]:
+@experiment("picks", "The 40 picks of figure 5 and what the paper says of them")
+def picks() -> list[Row]:
     return [
         PicksRow(problem=MNIST_POOL, key="Coreset", reference=True),
         PicksRow(problem=MNIST_POOL, key="Coreset, squared error", squared=True),
+    ]
+
+
+@experiment("runtime", "Seconds of kernels and coresets of 1000 points", one_seed=True)
+def runtimes() -> list[Row]:
+    return [
+        RuntimeRow(problem=MNIST_POOL, key="CNN"),
+        RuntimeRow(problem=CIFAR_POOL, key="ResNet-18"),
     ]

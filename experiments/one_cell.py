@@ -1,21 +1,18 @@
 """From the words on docs/reproduction.md to the runs behind a row: which rows of which experiments,
 with how many seeds and which β."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bicore import InputError
-from experiments.book import Absent, Book, Place
 from experiments.catalogue import EXPERIMENTS
 from experiments.layout import FIGURE_A, FIGURE_C, TABLES, Layout, Line
 from experiments.paper import PAPER_SEEDS
 from experiments.rows import Row
 from experiments.running import Order
-from experiments.tables import Cell, cells, choice, gathered, spread
+from experiments.tables import Absent, Book, Cell, Place, cells, choice, read_runs, spread
 
 LAYOUTS = (*TABLES, FIGURE_A, FIGURE_C)
 
@@ -117,7 +114,7 @@ def _compared(book: Book, place: Place) -> tuple[int, tuple[float, ...]]:
 
 def _made(order: Order, place: Place) -> Cell | None:
     """What the runs of an order came to; a toy has a memory of its own."""
-    found: Sequence[Cell] = cells(place.experiment, gathered(place.experiment, order.folder))
+    found: Sequence[Cell] = cells(place.experiment, read_runs(place.experiment, order.folder))
     for cell in found:
         same = (cell.problem, cell.row.key) == (place.problem, place.key)
         if same and (order.quick or cell.memory == (place.memory or cell.row.memory)):

@@ -1,7 +1,5 @@
 """The paper's numbers, typed in."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """What is learnt: data under the name they are recorded by, the network trained on them, and the
 kernel that stands in for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum

@@ -7,12 +7,9 @@ the lines in order and leaves out those that count no more. A process that is ki
 leaves a torn line: it is named and passed over, and its run is done again.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
-import platform
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
-import torch
-
-import bicore
+from benchmarks.common import machine
 
 FOLDER = Path(__file__).parent / "records"
 #: What identifies a run within its experiment, as far as its record has it.
@@ -176,15 +170,3 @@ def _place(key: Identity) -> tuple[tuple[bool, Any], ...]:
 
 def _line(record: Record) -> bytes:
     return json.dumps(record).encode() + b"\n"
-
-
-def machine() -> dict[str, Any]:
-    """Versions and hardware; no host name."""
-    return {
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "processor": platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "bicore": bicore.__version__,
-    }

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from experiments.problems import Problem
 from experiments.tasks import Task
@@ -131,3 +131,40 @@ class Row(ABC):
 
 def toy_memory(memory: int) -> int:
     return max(4, memory // QUICK_SHARE)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table of the paper. Its rows are made anew at every call: some of their facts are found
+    by other experiments."""
+
+    name: str
+    title: str
+    rows: Callable[[], list[Row]]
+    #: Whether it is run with seed 0 alone.
+    one_seed: bool = False
+
+    def seeds(self, wanted: int) -> Sequence[int]:
+        """The seeds to run, if ``wanted`` are asked for."""
+        return range(min(1, wanted) if self.one_seed else wanted)
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+Make = TypeVar("Make", bound=Callable[..., Sequence[Row]])
+
+
+def experiment(
+    name: str, title: str, problems: Sequence[Problem] = (), one_seed: bool = False
+) -> Callable[[Make], Make]:
+    """Register a function that makes the rows of an experiment, of each problem if there are
+    some."""
+
+    def register(make: Make) -> Make:
+        def rows() -> list[Row]:
+            parts = [make(problem) for problem in problems] if problems else [make()]
+            return [row for part in parts for row in part]
+
+        EXPERIMENTS[name] = Experiment(name, title, rows, one_seed)
+        return make
+
+    return register

@@ -1,7 +1,5 @@
 """Runs what has no record yet, one after the other or in several processes that share the runs."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -103,17 +101,15 @@ class Order:
     @property
     def words(self) -> list[str]:
         """The same order for another process."""
-        return [
-            *("run", *self.names, "--seeds", str(self.seeds), "--device", self.device),
-            *("--records", str(self.folder), "--precision", "fast" if self.fast else "float32"),
-            *(["--data", self.data] if self.data else []),
-            *(["--quick"] if self.quick else []),
-            *(["--only", ";".join(self.only)] if self.only else []),
-            *(["--tried", ",".join(map(repr, self.values))] if self.values else []),
-            *(["--on", self.on] if self.on else []),
-            *([] if self.memory is None else ["--memory", str(self.memory)]),
-            *([] if self.minutes is None else ["--minutes", str(self.minutes)]),
+        precision = "fast" if self.fast else "float32"
+        given = {"--seeds": self.seeds, "--device": self.device, "--records": self.folder}
+        given |= {"--precision": precision, "--data": self.data, "--on": self.on}
+        given |= {"--only": ";".join(self.only), "--tried": ",".join(map(repr, self.values))}
+        given |= {"--memory": self.memory, "--minutes": self.minutes}
+        words = [
+            word for name, one in given.items() if one not in (None, "") for word in (name, one)
         ]
+        return ["run", *self.names, *map(str, words), *(["--quick"] if self.quick else [])]
 
 
 def shared(words: list[str], workers: int) -> int:

@@ -1,20 +1,21 @@
-"""What a stream is remembered in: the buffers of the tables' rows."""
+"""Memories of streams and tasks: the buffers of the tables' rows, and how tasks share a memory."""
 
-from __future__ import annotations
-
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
-from bicore import Context, Dataset, MergeReduce
+from bicore import Context, Dataset, MergeReduce, ReplayMemory, Selector
 from bicore.memory import (
     Buffer,
     ClassBalancedReservoir,
     GradientSampling,
+    JointReplay,
     MomentMemory,
     Prototypes,
     Reservoir,
@@ -204,10 +205,7 @@ BALANCED_RESERVOIR = Sampled(ClassBalancedReservoir)
 PROTOTYPES = Sampled(Prototypes)
 GSS = ByGradients()
 #: The library's two rules that suit networks, by what a table calls them.
-MOMENTS = {
-    "Moments, elimination": ByMoments(),
-    "Moments, gradient": ByMoments("gradient"),
-}
+MOMENTS = {"Moments, elimination": ByMoments(), "Moments, gradient": ByMoments("gradient")}
 #: The same as memories of tasks.
 JOINT_MOMENTS = {
     "Joint moments, elimination": ByMoments(),
@@ -222,3 +220,48 @@ JOINT_IMAGES = {
 EQUAL_MOMENTS = {
     f"{key}, equal prior": replace(store, prior="equal") for key, store in MOMENTS.items()
 }
+
+
+class TaskMemory(Protocol):
+    """What continual learning asks of a memory."""
+
+    def add_task(self, x: Any, y: Any, *, context: Context) -> None: ...
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def save(self, path: str | os.PathLike[str]) -> Path: ...
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How a row keeps points of its tasks: an empty memory, one as it was written, and the device
+    that points are chosen on."""
+
+    memory: Callable[[], TaskMemory]
+    load: Callable[[Path], TaskMemory]
+    place: Callable[[str], str]
+    #: Whether it looks at the network in training, so that every β needs a memory of its own.
+    looks: bool = False
+    #: Whether points are chosen with a proxy that has a λ.
+    penalised: bool = False
+
+
+def keep_shares(picker: Picker, selector: Selector, capacity: int, seed: int) -> Keeping:
+    """An equal share for every task, with what the ``picker`` chooses from it."""
+    return Keeping(
+        lambda: ReplayMemory(selector, capacity, picker.kept, seed),
+        lambda path: ReplayMemory.load(path, selector),
+        picker.place,
+        selector.needs_model,
+        picker.penalised,
+    )
+
+
+def keep_jointly(store: ByMoments, capacity: int, seed: int) -> Keeping:
+    """What the ``store`` chooses from all tasks."""
+    options = {"prior": store.prior, "seed": seed}
+    return Keeping(
+        lambda: JointReplay(capacity, store.features, store.rule, **options),
+        JointReplay.load,
+        store.place,
+    )

@@ -7,8 +7,6 @@ of batches: its β for a merge-reduce buffer and ours differ by the number of ba
 the rows that weigh slots as it does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +18,7 @@ import numpy as np
 import torch
 
 from bicore.memory import Buffer
-from experiments.checkpoints import Checkpoint, middle_of
-from experiments.courses import Course
-from experiments.rehearsal import RehearsingRow
+from experiments.courses import Checkpoint, Course, RehearsingRow, middle_of
 from experiments.rows import Job, Results
 from experiments.selectors import context_of
 from experiments.stores import Room, Store

@@ -15,8 +15,7 @@ import torch
 
 from bicore import BilevelSelector, Coreset, Dataset, Kernel, PerPoint
 from bicore.bilevel import Adam
-from experiments.checkpoints import Checkpoint, checkpoint_folder, middle_of, once
-from experiments.courses import Course
+from experiments.courses import Checkpoint, Course, checkpoint_folder, middle_of, once
 from experiments.networks import Architecture
 from experiments.rows import Job, Results, Row, Trials
 from experiments.selectors import on_the_host
@@ -51,20 +50,11 @@ class Recipe:
 
 MNIST = Recipe(tuple(range(75, 251, 25)), 4000, 1e-7, 10, True)
 #: Six passes over sixty thousand images, whatever the size; here sixty over six thousand.
-CIFAR = Recipe(
-    tuple(range(30, 211, 30)),
-    60,
-    1e-4,
-    10,
-    False,
-    rate=5e-5,
-    decay=1e-4,
-    rows=6000,
-    precision=torch.float32,
-    batch=64,
-)
+_BATCHES = {"rate": 5e-5, "decay": 1e-4, "rows": 6000, "precision": torch.float32, "batch": 64}
+CIFAR = Recipe(tuple(range(30, 211, 30)), 60, 1e-4, 10, False, **_BATCHES)
 #: Points, their weights, and the rows they are.
 Subset = tuple[Part, np.ndarray, np.ndarray]
+Tasks, Sizes = Sequence[Task], Sequence[int]
 
 
 class Choice(ABC):
@@ -74,9 +64,7 @@ class Choice(ABC):
     penalised = False
 
     @abstractmethod
-    def subsets(
-        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
-    ) -> Iterator[Subset]:
+    def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
         """One of each size; the tasks are the pool, and everything but what is held out."""
 
 
@@ -84,9 +72,7 @@ class Choice(ABC):
 class UniformChoice(Choice):
     """Of all images, as in the paper."""
 
-    def subsets(
-        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
-    ) -> Iterator[Subset]:
+    def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
         everything = tasks[1].train
         for size in sizes:
             rows = np.random.default_rng(job.seed).permutation(len(everything))[:size]
@@ -96,9 +82,7 @@ class UniformChoice(Choice):
 class Grown(Choice):
     """A coreset of the pool that grows from size to size."""
 
-    def subsets(
-        self, row: SummaryRow, job: Job, tasks: Sequence[Task], sizes: Sequence[int]
-    ) -> Iterator[Subset]:
+    def subsets(self, row: SummaryRow, job: Job, tasks: Tasks, sizes: Sizes) -> Iterator[Subset]:
         pool = tasks[0].train
         kernel = stored(row.problem.kernel, row.recipe.precision, pool, job.device)
         data = Dataset(kernel, pool.y)
@@ -108,10 +92,8 @@ class Grown(Choice):
             yield pool[coreset.indices], coreset.weights, coreset.indices
 
     @abstractmethod
-    def grown(
-        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
-    ) -> Coreset:
-        """A coreset of this size that continues the one before."""
+    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
+        """A coreset of this size that continues the one ``before``, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +102,13 @@ class CrossEntropyChoice(Grown):
 
     penalised = True
 
-    def grown(
-        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
-    ) -> Coreset:
-        selector = BilevelSelector(
-            kernel="precomputed",
-            loss="cross-entropy",
-            inner_reg=PerPoint(recipe.penalty),
-            candidates=200,
-            weights="learnt" if recipe.learnt else "binary",
-            optimiser=Adam(),
-        )
+    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
+        weights = {"weights": "learnt" if recipe.learnt else "binary", "optimiser": Adam()}
+        loss = {"loss": "cross-entropy", "inner_reg": PerPoint(recipe.penalty)}
+        selector = BilevelSelector(kernel="precomputed", candidates=200, **loss, **weights)
         starts = min(recipe.starts, size)
         drawn = np.random.default_rng(seed).choice(len(data.x), starts, replace=False).tolist()
-        first: Any = drawn if before is None else before
+        first = drawn if before is None else before
         return selector.select(data, size, initial=first, rng=seed, context=on_the_host())
 
 
@@ -141,12 +116,11 @@ class CrossEntropyChoice(Grown):
 class SquaredChoice(Grown):
     """By squared errors, as the library has it unless told otherwise."""
 
-    def grown(
-        self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Coreset | None
-    ) -> Coreset:
-        first: Any = () if before is None else before
+    def grown(self, data: Dataset, size: int, recipe: Recipe, seed: int, before: Any) -> Coreset:
         selector = BilevelSelector(kernel="precomputed")
-        return selector.select(data, size, initial=first, context=on_the_host())
+        return selector.select(
+            data, size, initial=() if before is None else before, context=on_the_host()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,18 +190,9 @@ def _learner(row: SummaryRow, job: Job, points: Part, weights: np.ndarray) -> Le
     """The points again and again, until an epoch is long enough."""
     recipe = row.recipe
     rows = np.resize(np.arange(len(points)), max(len(points), recipe.rows))
-    learner = Learner(
-        build(row.network.make, job.seed, job.device),
-        0.0,
-        len(rows),
-        1,
-        recipe.epochs,
-        recipe.batch,
-        recipe.rate,
-        job.seed,
-        recipe.decay,
-        job.fast,
-    )
+    network = build(row.network.make, job.seed, job.device)
+    how = (recipe.epochs, recipe.batch, recipe.rate, job.seed, recipe.decay, job.fast)
+    learner = Learner(network, 0.0, len(rows), 1, *how)
     weight = torch.from_numpy((weights / weights.mean())[rows]).float().to(job.device)
     learner.take(*tensors(points[rows], job.device), weight)
     return learner

@@ -1,5 +1,4 @@
-"""Tables from records alone: β chosen on held-out points, β chosen on the test set as the paper
-did, and the paper's number."""
+"""Tables from records alone: β chosen on held-out points or, as the paper did, on the test set."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from benchmarks import pages
 from experiments.catalogue import EXPERIMENTS
 from experiments.paper import PAPER, PAPER_SEEDS
 from experiments.records import FOLDER, Record, RecordError, Records
@@ -90,7 +90,7 @@ def contrast(terms: Sequence[tuple[int, Measured]]) -> tuple[float, float]:
 
 def table(name: str, records: Iterable[Record]) -> str:
     """The table of an experiment in Markdown."""
-    return OTHERS[name](list(records)) if name in OTHERS else told(cells(name, records))
+    return OTHERS[name](list(records)) if name in OTHERS else cell_table(cells(name, records))
 
 
 def titles(name: str) -> Mapping[str, str]:
@@ -98,19 +98,20 @@ def titles(name: str) -> Mapping[str, str]:
     return {row.key: row.title for row in EXPERIMENTS[name].rows()}
 
 
-def markdown(head: list[str], body: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)]) + "\n"
+def _titled(name: str, records: Iterable[Record]) -> list[Record]:
+    shown = titles(name)
+    return [{**one, "title": shown[one["method"]]} for one in records]
 
 
 def _runtime(records: list[Record]) -> str:
-    shown = titles("runtime")
-    body = [
-        [shown[record["method"]], what, _where(record, what), f"{record[what]:.3f} s", known]
-        for record in records
-        for what, known in _works(record)
-    ]
-    return markdown(["network", "work", "on", "ours", "paper"], body)
+    """Selections run on one thread, kernels on what there is."""
+    body = []
+    for record in _titled("runtime", records):
+        place = record["machine"]["gpu"] or record["machine"]["processor"]
+        for what, known in _works(record):
+            where = place if what == "kernel" else "one thread"
+            body.append([record["title"], what, where, f"{record[what]:.3f} s", known])
+    return pages.table(["network", "work", "on", "ours", "paper"], body)
 
 
 def _works(record: Record) -> Iterable[tuple[str, str]]:
@@ -120,48 +121,25 @@ def _works(record: Record) -> Iterable[tuple[str, str]]:
     selections = [*row.selections, *row.toy().selections]
     works = {"kernel": "kernel (GTX 1080 Ti)", **{one.key: one.paper for one in selections}}
     for what, paper in works.items():
-        if what not in record:
-            continue  # a toy times other sizes
-        known = theirs.get(paper, {}).get(record["method"])
-        yield what, "" if known is None else f"{known} s"
-
-
-def _where(record: Record, what: str) -> str:
-    """Selections run on one thread, kernels on what there is."""
-    machine = record["machine"]
-    place: str = machine["gpu"] or machine["processor"]
-    return place if what == "kernel" else "one thread"
+        if what in record:  # a toy times other sizes
+            known = theirs.get(paper, {}).get(record["method"])
+            yield what, "" if known is None else f"{known} s"
 
 
 def _picks(records: list[Record]) -> str:
     """The paper: the first ten picks come from ten classes; about twice as many eights as ones."""
-    shown = titles("picks")
-    body = [
-        [
-            shown[one["method"]],
-            str(one["seed"]),
-            str(one["classes_in_first_ten"]),
-            f"{one['eights']} and {one['ones']}",
-        ]
-        for one in records
-    ]
-    return markdown(
-        ["method", "seed", "classes among the first ten", "eights and ones among all"], body
-    )
+    head = ["method", "seed", "classes among the first ten", "eights and ones among all"]
+    patterns = "{title} | {seed} | {classes_in_first_ten} | {eights} and {ones}"
+    return pages.table(head, _titled("picks", records), patterns)
 
 
 def _penalties(records: list[Record]) -> str:
-    shown = titles("cifar-penalty")
-    body = [
-        [
-            shown[one["method"]],
-            f"{one['penalty']:g}",
-            f"{np.mean(one['held_loss']):.4f}",
-            ", ".join(f"{loss:.3f}" for loss in one["held_loss"]),
-        ]
-        for one in sorted(records, key=lambda record: float(record["penalty"]))
-    ]
-    return markdown(["method", "λ", "held-out loss of the proxy", "of each task"], body)
+    body = []
+    for one in sorted(_titled("cifar-penalty", records), key=lambda one: float(one["penalty"])):
+        losses = one["held_loss"]
+        each = ", ".join(f"{loss:.3f}" for loss in losses)
+        body.append([one["title"], f"{one['penalty']:g}", f"{np.mean(losses):.4f}", each])
+    return pages.table(["method", "λ", "held-out loss of the proxy", "of each task"], body)
 
 
 def _betas(name: str, records: list[Record]) -> str:
@@ -175,7 +153,7 @@ def _betas(name: str, records: list[Record]) -> str:
         if key in held:
             best = max(held[key].values())
             body.append([title, *(_bold(held[key].get(beta), best) for beta in betas)])
-    return markdown(["method", *(f"β = {beta:g}" for beta in betas)], body)
+    return pages.table(["method", *(f"β = {beta:g}" for beta in betas)], body)
 
 
 def _bold(value: float | None, best: float) -> str:
@@ -193,7 +171,7 @@ OTHERS: dict[str, Callable[[list[Record]], str]] = {
 }
 
 
-def gathered(name: str, folder: Path = FOLDER) -> list[Record]:
+def read_runs(name: str, folder: Path = FOLDER) -> list[Record]:
     """The records of an experiment, with those that other experiments hold for it, under its own
     keys."""
     rows = EXPERIMENTS[name].rows()
@@ -295,37 +273,19 @@ def spread(mean: float, std: float, seeds: int) -> str:
     return f"{mean:.2f} ± {std:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def told(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
+def cell_table(found: list[Cell], marks: Callable[[Cell], str] | None = None) -> str:
     """The rows as a Markdown table, with a column of marks where there are some."""
-    head = [
-        "data",
-        "method",
-        "memory",
-        "seeds",
-        "β",
-        "ours (β on held-out points)",
-        *(["marks"] if marks else []),
-        "ours (β on the test set)",
-        "paper",
-        "difference",
-    ]
-    return markdown(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
+    shown = ["marks"] if marks else []
+    head = ["data", "method", "memory", "seeds", "β", "ours (β on held-out points)", *shown]
+    head += ["ours (β on the test set)", "paper", "difference"]
+    return pages.table(head, [_line(cell, [marks(cell)] if marks else []) for cell in found])
 
 
 def _line(cell: Cell, marks: list[str]) -> list[str]:
     best = f"{spread(cell.best_mean, cell.best_std, cell.seeds)} ({cell.best_chosen:g})"
-    return [
-        cell.problem,
-        cell.title,
-        str(cell.memory),
-        str(cell.seeds),
-        f"{cell.chosen:g}",
-        spread(cell.mean, cell.std, cell.seeds),
-        *marks,
-        best if cell.choices > 1 else "",
-        published(cell),
-        difference(cell),
-    ]
+    run = [cell.problem, cell.title, str(cell.memory), str(cell.seeds), f"{cell.chosen:g}"]
+    ours = [spread(cell.mean, cell.std, cell.seeds), *marks, best if cell.choices > 1 else ""]
+    return [*run, *ours, published(cell), difference(cell)]
 
 
 def published(cell: Cell) -> str:
@@ -340,3 +300,79 @@ def difference(cell: Cell) -> str:
         return ""
     words = f"{gap[0]:+.2f} ± {gap[1]:.2f}"
     return f"**{words}**" if abs(gap[0]) > gap[1] else words
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cell stands: the experiment, the data, the key of its row, and the size where the row
+    has several or another row has the same key."""
+
+    experiment: str
+    problem: str
+    key: str
+    memory: int | None = None
+
+    @classmethod
+    def parse(cls, words: str) -> Place:
+        """From ``experiment | data | key | memory``, the last where there is one."""
+        experiment, problem, key, *memory = words.split(" | ")
+        return cls(experiment, problem, key, int(memory[0]) if memory else None)
+
+
+#: What a place holds, as one side measured it.
+Look = Callable[[Place], Measured]
+
+
+class Absent(Exception):
+    """No record, or no published number, stands at a place."""
+
+
+class Book:
+    """What the records of a folder say."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        self._records: dict[str, list[Record]] = {}
+        self._cells: dict[str, list[Cell]] = {}
+
+    def records(self, name: str) -> list[Record]:
+        if name not in self._records:
+            self._records[name] = read_runs(name, self.folder)
+        return self._records[name]
+
+    def cells(self, name: str) -> list[Cell]:
+        if name not in self._cells:
+            self._cells[name] = cells(name, self.records(name))
+        return self._cells[name]
+
+    def cell(self, place: Place) -> Cell:
+        for cell in self.cells(place.experiment):
+            found = (cell.problem, cell.row.key) == (place.problem, place.key)
+            if found and cell.memory == (place.memory or cell.row.memory):
+                return cell
+        raise Absent(place)
+
+    def runs(self, place: Place) -> list[Record]:
+        """The runs behind a cell, with what was chosen for it."""
+        cell = self.cell(place)
+        return [
+            one
+            for one in self.records(place.experiment)
+            if (one["dataset"], one["method"], one["memory"])
+            == (place.problem, place.key, cell.memory)
+            and choice(one) == cell.chosen
+        ]
+
+    def ours(self, place: Place) -> Measured:
+        """As we measured it; a spread needs two seeds."""
+        cell = self.cell(place)
+        if cell.seeds < 2:
+            raise Absent(place)
+        return cell.measured
+
+    def published(self, place: Place) -> Measured:
+        """As the paper has it."""
+        paper = self.cell(place).paper
+        if paper is None:
+            raise Absent(place)
+        return paper["mean"], paper["std"], PAPER_SEEDS

@@ -6,8 +6,6 @@ recorded once as a CUDA graph with a branch for each; data, order and memory lie
 nothing but a replay an epoch comes from the host.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -84,12 +82,8 @@ class Passes(ABC):
                 f"epochs={epochs} are more than the {self.passes} passes there is room for; raise "
                 "passes."
             )
-        orders = torch.cat(
-            [
-                torch.randperm(self.points, generator=self.generator, device=self.generator.device)
-                for _ in range(epochs)
-            ]
-        )
+        drawn = {"generator": self.generator, "device": self.generator.device}
+        orders = torch.cat([torch.randperm(self.points, **drawn) for _ in range(epochs)])
         self.order[: len(orders)] = orders.to(self.device)
         self.position.zero_()
 
@@ -182,17 +176,14 @@ class Learner(Passes):
 
     def loss(self, rows: Tensor) -> Tensor:
         x, y, weight = (values.index_select(0, rows) for values in (self.x, self.y, self.weight))
+        memory = self.memory
+        both = torch.cat([x, memory.x]) if self.beta else x
+        outputs = self._outputs(self.network.view(both))
+        current = (F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight).mean()
         if self.beta == 0:
-            return (
-                F.cross_entropy(self._outputs(self.network.view(x)), y, reduction="none") * weight
-            ).mean()
-        outputs = self._outputs(self.network.view(torch.cat([x, self.memory.x])))
-        rehearsed = (
-            F.cross_entropy(outputs[len(x) :], self.memory.y, reduction="none") @ self.memory.weight
-        )
-        return (
-            F.cross_entropy(outputs[: len(x)], y, reduction="none") * weight
-        ).mean() + self.beta * rehearsed
+            return current
+        losses = F.cross_entropy(outputs[len(x) :], memory.y, reduction="none")
+        return current + self.beta * (losses @ memory.weight)
 
     def _outputs(self, x: Tensor) -> Tensor:
         if not self.mixed:
@@ -248,12 +239,9 @@ class Cohort(Generic[Trained]):
     def _check(self) -> None:
         """A breakdown must not end as a record of a network that knows nothing."""
         for learner in self.learners:
-            values = [
-                value for group in learner.optimiser.param_groups for value in group["params"]
-            ]
-            if not all(
-                torch.isfinite(torch.stack([value.detach().sum() for value in values])).tolist()
-            ):
+            groups = learner.optimiser.param_groups
+            sums = [value.detach().sum() for group in groups for value in group["params"]]
+            if not torch.isfinite(torch.stack(sums)).all():
                 raise ArithmeticError("a training broke down: weights are not finite.")
 
     def _side_by_side(self) -> None:
@@ -322,9 +310,8 @@ def scores(
 
 
 def tensors(part: Part, device: str) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(np.ascontiguousarray(part.x)).to(device), torch.from_numpy(
-        part.y.astype(np.int64)
-    ).to(device)
+    x, y = np.ascontiguousarray(part.x), part.y.astype(np.int64)
+    return torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
 
 
 @lru_cache(maxsize=64)

@@ -7,8 +7,6 @@ backward, the sum of the two gradients that meet in front of a block and the ReL
 pass; and all weights are rounded in one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Variational continual learning with coresets (section 6.2): 20 points a task, withheld from
 training and refined on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -88,17 +86,10 @@ def run(row: VariationalRow, job: Job, tasks: Sequence[Task]) -> Results:
 
 def _learner(row: VariationalRow, job: Job) -> VariationalLearner:
     training = Training(row.recipe.epochs, penalties=tuple(job.values), fast=job.fast)
-    return VariationalLearner(
-        SIZES,
-        row.picker.selector(row.problem, job.device),
-        row.memory,
-        training,
-        training,
-        job.seed,
-        job.device,
-        row.recipe.prior,
-        unit_pixels if row.recipe.unit_pixels else as_they_are,
-    )
+    selector = row.picker.selector(row.problem, job.device)
+    prepare = unit_pixels if row.recipe.unit_pixels else as_they_are
+    how = (training, training, job.seed, job.device, row.recipe.prior, prepare)
+    return VariationalLearner(SIZES, selector, row.memory, *how)
 
 
 def unit_pixels(x: Tensor) -> Tensor:

@@ -15,8 +15,6 @@ what they share is computed once, and a small GPU kernel serves all of them. Ada
 number alone, so that each copy trains as it would by itself.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -35,6 +33,7 @@ from experiments.training import Cohort, Passes, adam
 DEVIATION = 0.05
 #: Predicted at a time.
 ROWS = 5000
+Generator = torch.Generator | None
 
 
 class MeanFieldLinear(nn.Module):
@@ -64,9 +63,7 @@ class MeanFieldLinear(nn.Module):
             "prior_log_deviation", torch.full_like(self.mean.data, math.log(prior))
         )
 
-    def forward(
-        self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, samples: int = 1, generator: Generator = None) -> Tensor:
         """(samples, copies, rows, outputs); x may have the samples in front already."""
         x = torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
         mean = x @ self.mean
@@ -96,9 +93,7 @@ class MeanFieldNetwork(nn.Module):
             MeanFieldLinear(a, b, copies, prior) for a, b in pairwise(sizes)
         )
 
-    def forward(
-        self, x: Tensor, samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, samples: int = 1, generator: Generator = None) -> Tensor:
         """Outputs (samples, copies, rows, outputs) for rows that all copies see."""
         x = x[None]
         for number, layer in enumerate(self.layers):
@@ -169,17 +164,12 @@ class Fit(Passes):
         y = self.y.index_select(0, rows)
         outputs = self.network(x, self.samples, self.noise)
         times = outputs.shape[0] * outputs.shape[1]
-        losses = (
-            self.losses(outputs.flatten(0, 2), y.repeat(times, *[1] * (y.dim() - 1)))
-            .view(times, len(x))
-            .mean(1)
-        )
+        targets = y.repeat(times, *[1] * (y.dim() - 1))
+        losses = self.losses(outputs.flatten(0, 2), targets).view(times, len(x)).mean(1)
         fitted = losses.sum() / self.samples
-        return (
-            fitted + self.penalties @ self.network.divergence() / self.points
-            if self.bound
-            else fitted
-        )
+        if not self.bound:
+            return fitted
+        return fitted + self.penalties @ self.network.divergence() / self.points
 
 
 def fit(
@@ -240,11 +230,9 @@ class VariationalLearner:
         held = np.zeros(len(x), dtype=bool)
         if self.selector is not None and self.coreset_size:
             seed = np.random.default_rng((self.seed, len(self.coresets)))
-            held[
-                self.selector.select(
-                    Dataset(x, y), self.coreset_size, rng=seed, context=context
-                ).indices
-            ] = True
+            data = Dataset(x, y)
+            coreset = self.selector.select(data, self.coreset_size, rng=seed, context=context)
+            held[coreset.indices] = True
             self.coresets.append(self._tensors(x[held], y[held]))
         self._refined = None
         rest = self._tensors(x[~held], y[~held])
@@ -261,9 +249,7 @@ class VariationalLearner:
         if self._refined is None:
             self._refined = copy.deepcopy(self.network)
             if self.coresets:
-                x, y = (
-                    torch.cat([coreset[part] for coreset in self.coresets]) for part in range(2)
-                )
+                x, y = map(torch.cat, zip(*self.coresets, strict=True))
                 fit(self._refined, x, y, self.refining, self.generator)
         return self._refined
 
@@ -283,6 +269,5 @@ class VariationalLearner:
         return self._inputs(x), torch.as_tensor(np.asarray(y), dtype=torch.long).to(self.device)
 
     def _inputs(self, x: np.ndarray) -> Tensor:
-        return self.prepare(
-            torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1).to(self.device)
-        )
+        rows = torch.as_tensor(np.asarray(x), dtype=torch.float32).flatten(1)
+        return self.prepare(rows.to(self.device))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bicore.memory
-from benchmarks import battery, battery_page, choosing_page, common, speed_page
+from benchmarks import battery, battery_page, choosing_page, pages, speed_page
 from benchmarks.battery.memories import BUFFERS, Replay, Stream
 from benchmarks.battery.protocols import PROTOCOLS
 from benchmarks.battery.sets import SETS
@@ -121,7 +121,7 @@ def test_the_page_shows_memories_where_there_are_records(tmp_path, monkeypatch):
     found = rows({"class-balanced": [0.5, 0.6], "default": [0.7, 0.9]})
     (tmp_path / "battery_replay.json").write_text(json.dumps({"rows": found}))
     monkeypatch.setattr(battery_page, "RECORDS", tmp_path)
-    monkeypatch.setattr(common, "RECORDS", tmp_path)
+    monkeypatch.setattr(pages, "RECORDS", tmp_path)
     opening, words, shown, _ = battery_page._memories()
     assert opening.startswith("\n## Memories")
     assert "1 sets, 2 seeds, `--protocol replay`" in words

@@ -9,7 +9,7 @@ import torch
 from benchmarks import comparison_embedding
 from benchmarks.common import write_record
 from benchmarks.comparison_embedding import PARTS, Part, run
-from benchmarks.comparison_embedding_page import complete
+from benchmarks.comparison_page import complete_seeds
 from bicore import Linear
 from bicore.errors import InputError
 from bicore.evaluate.models import RidgeJudge
@@ -87,9 +87,9 @@ def test_every_method_stands_in_the_comparison_and_fractions_are_deepcores():
 
 def test_only_whole_seeds_are_told():
     rows = [Row(method, 5, seed, 0.5, 0.1) for method in "ab" for seed in range(3)]
-    assert complete([*rows, Row("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
-    assert complete([*rows, Row("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]
-    assert complete([*rows, Row("a", 9, 3, 0.5, 0.1)], 9) == [3]
+    assert complete_seeds([*rows, Row("a", 5, 3, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete_seeds([*rows, Row("c", 5, 0, 0.5, 0.1)], 5) == [0, 1, 2]
+    assert complete_seeds([*rows, Row("a", 9, 3, 0.5, 0.1)], 9) == [3]
 
 
 def test_a_ridge_head_tries_penalties_with_all_classes_of_a_selection_that_takes_them_in_turn():

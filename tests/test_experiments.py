@@ -24,9 +24,7 @@ from experiments import (
     appendix,
     cifar,
     continual,
-    penalties,
-    picks,
-    runtime,
+    selections,
     selectors,
     streaming,
     summary,
@@ -35,10 +33,10 @@ from experiments import (
 )
 from experiments.__main__ import main
 from experiments.catalogue import EXPERIMENTS
-from experiments.checkpoints import Checkpoint, once
 from experiments.cifar import Table
 from experiments.cifar_tables import BETA_EPOCHS, NORMALISED_EPOCHS, every_plan
 from experiments.continual import started
+from experiments.courses import Checkpoint, once
 from experiments.grouped import Normalised
 from experiments.masked import masked_sum
 from experiments.methods import continual_row, stream_row, summary_rows
@@ -75,7 +73,7 @@ from experiments.stores import (
     Slots,
 )
 from experiments.streaming import BATCHES, Optimiser, Weighting
-from experiments.tables import cells, gathered, progress, table, told
+from experiments.tables import cell_table, cells, progress, read_runs, table
 from experiments.tasks import IMBALANCED, Part, Task, batches, load, permuted, split
 from experiments.training import Cohort, Learner, Memory, accuracy, build, products
 
@@ -450,13 +448,13 @@ def test_beta_on_cifar_is_chosen_by_held_out_points(tmp_path, monkeypatch, capsy
     # published: 100
     assert plan("continual", "k-means of grads").searched == (1.0, 10.0, 100.0, 1000.0)
     assert plan("streaming", "Reservoir sampling").searched == (1.0, 10.0, 100.0)
-    assert plan("continual", "Coreset").made().betas == (1.0, 100.0)
-    assert plan("imbalanced", "CBRS").made().betas == (100.0,)
+    assert plan("continual", "Coreset").build().betas == (1.0, 100.0)
+    assert plan("imbalanced", "CBRS").build().betas == (100.0,)
     assert embedding.searched == ()
     assert "| Coreset | 0.01 | 0.5500 |" in table(
-        "cifar-penalty", gathered("cifar-penalty", tmp_path)
+        "cifar-penalty", read_runs("cifar-penalty", tmp_path)
     )
-    assert "**50.00**" in table("cifar-betas", gathered("cifar-betas", tmp_path))
+    assert "**50.00**" in table("cifar-betas", read_runs("cifar-betas", tmp_path))
 
 
 def data_folder(path):
@@ -636,7 +634,7 @@ def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
     Records("cifar-normalised", tmp_path).write(trained.configuration(0, 10.0), result)
     found = {
         cell.row.key: (cell.mean, cell.row.normalised)
-        for cell in cells("cifar-normalised", gathered("cifar-normalised", tmp_path))
+        for cell in cells("cifar-normalised", read_runs("cifar-normalised", tmp_path))
     }
     assert found == {
         "Coreset, BatchNorm": (20.0, "BatchNorm"),
@@ -644,7 +642,7 @@ def test_a_row_may_be_another_measurement_of_the_same_runs(tmp_path):
     }
     # one run of four rows with one β and three with four; what is measured twice counts once
     assert progress("cifar-normalised", tmp_path, seeds=1) == (trained.betas == (10.0,), 16)
-    found = appendix._cost(gathered("cifar-normalised", tmp_path))
+    found = appendix._cost(read_runs("cifar-normalised", tmp_path))
     assert found.startswith("0.0 minutes")
 
 
@@ -719,11 +717,11 @@ def test_choices_with_fewer_seeds_do_not_win():
 
 def test_one_seed_has_no_spread():
     (cell,) = cells("continual", [record("Coreset", 100.0, 0, 0.5, 0.9)])
-    assert "| 50.00 |" in told([cell])
+    assert "| 50.00 |" in cell_table([cell])
     (cell,) = cells(
         "continual", [record("Coreset", 100.0, seed, 0.5 + seed / 100, 0.9) for seed in range(2)]
     )
-    assert "| 50.50 ± 0.50 |" in told([cell])
+    assert "| 50.50 ± 0.50 |" in cell_table([cell])
 
 
 @pytest.mark.slow
@@ -762,12 +760,12 @@ def test_a_larger_penalty_is_judged_by_points_the_coreset_never_saw():
     x[:, 0] += 3 * y
     inner = Dataset(x[:40] @ x[:40].T, y[:40])
     outer = Dataset(x[40:] @ x[:40].T, y[40:])
-    told = {value: penalties.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
+    told = {value: selections.held_out_loss(inner, outer, value, 8) for value in (1e-3, 1e3)}
     assert told[1e3] == pytest.approx(np.log(2), abs=0.02)  # a proxy that knows nothing
     assert told[1e-3] < told[1e3]
     # the coreset never saw them: only its judgement changes
     wrong = Dataset(outer.x, 1 - np.asarray(outer.y))
-    assert penalties.held_out_loss(inner, wrong, 1e-3, 8) > 1
+    assert selections.held_out_loss(inner, wrong, 1e-3, 8) > 1
 
 
 def test_the_cnn_is_the_papers_also_on_windows_laid_out_before():
@@ -1041,7 +1039,7 @@ def test_records_of_rows_that_are_no_more_are_not_shown(tmp_path):
     for method in ("Coreset", "Coreset of old"):
         key = {"dataset": "SplitMNIST", "method": method, "memory": 100, "beta": 1.0, "seed": 0}
         Records("continual", tmp_path).write(key, {"test": [0.5], "held": [0.5], "seconds": 1.0})
-    assert [one["method"] for one in gathered("continual", tmp_path)] == ["Coreset"]
+    assert [one["method"] for one in read_runs("continual", tmp_path)] == ["Coreset"]
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -1119,7 +1117,7 @@ def test_what_other_tables_hold_is_not_run_again_at_other_sizes(tmp_path):
     key = {"dataset": "SplitMNIST", "method": shown, "memory": 50, "beta": 1.0, "seed": 0}
     result = {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
     Records("memory", tmp_path).write(key, result)
-    (cell,) = cells("streaming-sizes", gathered("streaming-sizes", tmp_path))
+    (cell,) = cells("streaming-sizes", read_runs("streaming-sizes", tmp_path))
     assert (cell.title, cell.memory) == ("Reservoir sampling", 50)
     assert progress("streaming-sizes", tmp_path)[0] == 1
     waiting = [row for row in EXPERIMENTS["streaming-sizes"].rows() if row.source is None]
@@ -1274,12 +1272,12 @@ def test_tables_borrow_runs_that_another_experiment_holds(tmp_path):
         Records(name, tmp_path).write(
             key, {"test": [0.5], "held": [0.6], "seconds": 1.0, "quick": False}
         )
-    found = cells("memory", gathered("memory", tmp_path))
+    found = cells("memory", read_runs("memory", tmp_path))
     assert [(cell.title, cell.memory, cell.mean) for cell in found] == [
         ("CL coreset", 100, 50.0),
         ("Streaming reservoir sampling", 100, 50.0),
     ]
-    (cell,) = cells("proxy", gathered("proxy", tmp_path))
+    (cell,) = cells("proxy", read_runs("proxy", tmp_path))
     assert cell.title == "CL Coreset CNTK"
 
 
@@ -1417,7 +1415,9 @@ def test_records_of_another_machine_are_collected(tmp_path, capsys):
 def test_only_what_is_missing_is_run_again(tmp_path, capsys, monkeypatch):
     found = {"picks": [1], "classes_in_first_ten": 1, "eights": 0, "ones": 1, "seconds": 1.0}
     ran = []
-    monkeypatch.setattr(picks, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)]))
+    monkeypatch.setattr(
+        selections.PicksRow, "run", lambda row, *_: ran.append(row.key) or iter([(0.0, found)])
+    )
     words = ["run", "picks", "--quick", "--records", str(tmp_path)]
     assert main(words) == 0
     assert ran == ["Coreset", "Coreset, squared error"]
@@ -1464,9 +1464,10 @@ def test_titles_decide_nothing(monkeypatch):
 
     def caught():
         seen = []
-        for module in (continual, streaming, summary, variational, penalties, picks, runtime):
+        rows = (selections.PenaltyRow, selections.PicksRow, selections.RuntimeRow)
+        for place in (continual, streaming, summary, variational, *rows):
             monkeypatch.setattr(
-                module,
+                place,
                 "run",
                 lambda row, job, tasks, place=None: seen.append((row, job, place)) or iter(()),
             )
@@ -1491,7 +1492,7 @@ def test_titles_decide_nothing(monkeypatch):
 
 def marked(name):
     """The marks of an experiment's rows."""
-    found = cells(name, gathered(name))
+    found = cells(name, read_runs(name))
     return [appendix._marks(found, cell) for cell in found]
 
 

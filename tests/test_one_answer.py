@@ -193,5 +193,5 @@ def test_the_command_gives_the_rows_of_the_library(name, tmp_path, command):
     request = REQUESTS[name]
     words = [part for key, value in request.items() for part in (f"--{key}", value)]
     found = command("select", tmp_path / "rows.npz", *words, "--json", "--quiet")
-    assert found.code == 0, found.err
-    assert json.loads(found.out)["indices"] == bicore.select(x, y, **request).indices.tolist()
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["indices"] == bicore.select(x, y, **request).indices.tolist()

@@ -7,10 +7,10 @@ import pytest
 
 from bicore import InputError
 from experiments.__main__ import main
-from experiments.book import Book
 from experiments.layout import FIGURE_C
 from experiments.one_cell import LAYOUTS, wanted
 from experiments.running import Order
+from experiments.tables import Book
 
 
 @pytest.fixture(scope="module")

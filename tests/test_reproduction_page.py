@@ -10,22 +10,28 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from experiments import appendix, deviations, marks, page
+from benchmarks.pages import slug
+from experiments import appendix, notes, page, verdicts
 from experiments.__main__ import main
-from experiments.book import Absent, Book, Place
 from experiments.catalogue import EXPERIMENTS
-from experiments.claims import CLAIMS, OURS, above, answered, by_gaps, rivals
+from experiments.claims import CLAIMS, OURS, above, answer_claims, by_gaps, rivals
 from experiments.figures import STYLES, four_lines
 from experiments.layout import CIFAR, CONTINUAL, ON_MNIST, PERM, SPLIT, TABLES, published
 from experiments.paper import PAPER
-from experiments.reading import slug, words
 from experiments.records import Records
-from experiments.tables import Cell, cells, contrast, welch
+from experiments.tables import Absent, Book, Cell, Place, cells, contrast, welch
 from experiments.verdicts import Gap, Verdict, better, no_worse, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
 #: What a reader who wants to know whether the paper holds is asked to read.
 MOST_WORDS = 2500
+
+
+def words(text: str) -> int:
+    """What a reader reads, tables and commands included: everything between spaces and the bars of
+    tables that holds a letter or a digit. Addresses of links and pictures are not read."""
+    read = re.sub(r"\]\([^)]*\)", "]", text)
+    return sum(any(sign.isalnum() for sign in one) for one in re.split(r"[\s|]+", read))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +156,7 @@ def test_a_claim_follows_its_records(gap, verdict, tmp_path):
 
 
 def test_every_claim_is_answered_and_has_a_table(book):
-    found = answered(book)
+    found = answer_claims(book)
     assert len(found) == len(CLAIMS) + 1
     assert found[-1][0] is OURS
     headings = re.findall(r"^## (.*)$", page.PAGE.read_text(), re.M)
@@ -172,13 +178,13 @@ def test_rivals_are_all_other_ways_to_choose_in_both_forms(problem, book):
 
 def test_a_mark_needs_two_seeds_the_same_network_and_an_interval():
     coreset, uniform = cell("Coreset", 50.0), cell("Uniform sampling", 48.0)
-    assert marks.mark(uniform, coreset) == marks.BELOW
-    assert marks.mark(coreset, uniform) == marks.ABOVE
-    assert marks.mark(replace(uniform, mean=49.0), coreset) == marks.LEVEL
-    assert marks.mark(coreset, coreset) == ""
-    assert marks.mark(replace(uniform, seeds=1), coreset) == ""
+    assert verdicts.mark(uniform, coreset) == verdicts.BELOW
+    assert verdicts.mark(coreset, uniform) == verdicts.ABOVE
+    assert verdicts.mark(replace(uniform, mean=49.0), coreset) == verdicts.LEVEL
+    assert verdicts.mark(coreset, coreset) == ""
+    assert verdicts.mark(replace(uniform, seeds=1), coreset) == ""
     normalised = cell("Coreset, normalised network", 60.0, experiment="cifar-continual")
-    assert marks.mark(normalised, coreset) == ""
+    assert verdicts.mark(normalised, coreset) == ""
 
 
 def test_rows_with_another_network_are_marked_against_their_own():
@@ -195,8 +201,8 @@ def test_rows_with_another_network_are_marked_against_their_own():
     ]
     found = cells("cifar-continual", given)
     told = {one.row.key: appendix._marks(found, one) for one in found}
-    assert told["Uniform sampling"] == marks.BELOW
-    assert told["Uniform sampling, normalised network"] == marks.ABOVE
+    assert told["Uniform sampling"] == verdicts.BELOW
+    assert told["Uniform sampling, normalised network"] == verdicts.ABOVE
 
 
 @pytest.mark.parametrize(
@@ -206,17 +212,17 @@ def test_rows_with_another_network_are_marked_against_their_own():
 def test_means_in_another_order_than_the_papers_are_found(gap, ours, told, turned):
     """Deviations of 1 over five seeds: the gap's standard error is 1/√2, twice it 1.41."""
     coreset, uniform = cell("Coreset", 50 + ours, 50 + gap), cell("Uniform sampling", 50.0, 50.0)
-    count, other = marks.agreement(coreset, [coreset, uniform])
+    count, other = verdicts.agreement(coreset, [coreset, uniform])
     assert (count, len(other)) == (told, turned)
 
 
 def test_differences_have_causes_above_and_below_and_no_cause_is_of_a_row_that_is_no_more():
     high, low = cell("FRCL's selection", 60.0, 50.0), cell("Gradient matching", 40.0, 50.0)
     level = cell("Uniform sampling", 50.0, 50.0)
-    told = marks.by_cause([("continual", one.title, one) for one in (high, low, level)])
+    told = verdicts.by_cause([("continual", one.title, one) for one in (high, low, level)])
     assert {words.split(" (")[0] for words in told.values()} == {high.title, low.title}
-    assert marks.UNKNOWN not in told
-    for name, causes in marks.CAUSES.items():
+    assert verdicts.UNKNOWN not in told
+    for name, causes in verdicts.CAUSES.items():
         rows = {f"{row.problem.name}: {row.key}" for row in EXPERIMENTS[name].rows()}
         assert set(causes) <= rows
 
@@ -225,7 +231,7 @@ def test_a_row_of_mixed_precision_is_named(tmp_path):
     for number, kind in enumerate(("bfloat16", "bfloat16", "float32")):
         one = record("CBRS", number, 0.5, precision=kind, machine={})
         Records("imbalanced", tmp_path).collect([one])
-    told = deviations._mixed(Book(tmp_path))
+    told = notes._mixed(Book(tmp_path))
     assert (
         told
         == "CBRS of the table 'imbalanced' on SplitMNIST mixes them: 2 in bfloat16 and 1 in float32."
@@ -261,8 +267,8 @@ def test_lines_are_compared_with_lines_of_their_table():
 
 
 def test_the_deviations_are_plain_words():
-    assert all(words.endswith((".", "}")) for words in deviations.WORDS)
-    text = json.dumps(deviations.WORDS, ensure_ascii=False)
+    assert all(words.endswith((".", "}")) for words in notes.WORDS)
+    text = json.dumps(notes.WORDS, ensure_ascii=False)
     for told in (
         "BatchNorm2d",
         "36 runs",
@@ -274,10 +280,10 @@ def test_the_deviations_are_plain_words():
 
 
 def test_differences_in_notes_come_from_the_records_and_rows_must_be_there(monkeypatch):
-    from experiments import notes
-    from experiments.tables import cells, gathered
 
-    found = cells("imbalanced-sizes", gathered("imbalanced-sizes"))
+    from experiments.tables import cells, read_runs
+
+    found = cells("imbalanced-sizes", read_runs("imbalanced-sizes"))
     by_place = {(cell.row.key, cell.memory): cell for cell in found}
     gap = by_place["CBRS", 50].mean - by_place["Reservoir", 50].mean
     monkeypatch.setitem(notes.NOTES, "imbalanced-sizes", "Above ({CBRS | Reservoir | 50}).")

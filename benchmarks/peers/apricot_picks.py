@@ -7,6 +7,12 @@ its own.
 
 POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read.
 scikit-learn is named because apricot-select imports it without declaring it.
+
+Notes:
+FacilityLocationSelection with its defaults: metric euclidean (similarity is the largest squared
+distance less the squared distance), lazy greedy. No labels. first_call_seconds is the call as
+shipped, which compiles its numba functions in every fit; selection_seconds is the same call with
+the compiled functions kept. Both include the pairwise distances.
 """
 
 import functools
@@ -24,14 +30,6 @@ KEPT = {
     name: functools.cache(getattr(facilityLocation, name))
     for name in ("calculate_gains", "calculate_gains_sieve")
 }
-NOTES = (
-    "FacilityLocationSelection with its defaults: metric euclidean (similarity is the largest "
-    "squared distance less the squared "
-    "distance), lazy greedy. No labels. first_call_seconds is the call as shipped, which compiles "
-    "its numba functions in every "
-    "fit; selection_seconds is the same call with the compiled functions kept. Both include the "
-    "pairwise distances."
-)
 
 
 def pick(x, size, seed):
@@ -47,4 +45,4 @@ def make_row(method, x, size, seed):
 
 
 if __name__ == "__main__":
-    pick_all(make_row, [METHOD], PACKAGES, NOTES)
+    pick_all(make_row, [METHOD], PACKAGES, __doc__)

@@ -6,6 +6,15 @@ on the processor.
     benchmarks/peers/coreax_picks.py POOLS.npz OUT.json
 
 POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read.
+
+Notes:
+SquaredExponentialKernel with coreax's median_heuristic over the whole pool; solvers with their
+defaults (unique picks). No labels. Herding and RPCholesky see the pixels. Stein thinning sees 16
+principal components, as in coreax's own MNIST benchmark, because its density estimate is NaN on
+pixels; its SteinKernel is built explicitly with KernelDensityMatching, because coreax 1.0.0 selects
+with the plain kernel when given one. Weights are not used. selection_seconds is the second call on
+a pool and size, first_call_seconds the first, which compiles; both include the length scale and the
+components.
 """
 
 import equinox as eqx
@@ -22,18 +31,6 @@ jax.config.update("jax_platforms", "cpu")
 
 PACKAGES = ["coreax", "jax", "jaxlib", "equinox", "numpy", "scikit-learn"]
 COMPONENTS = 16
-NOTES = (
-    "SquaredExponentialKernel with coreax's median_heuristic over the whole pool; solvers with "
-    "their defaults (unique picks). "
-    "No labels. Herding and RPCholesky see the pixels. Stein thinning sees 16 principal "
-    "components, as in coreax's own MNIST "
-    "benchmark, because its density estimate is NaN on pixels; its SteinKernel is built explicitly "
-    "with KernelDensityMatching, "
-    "because coreax 1.0.0 selects with the plain kernel when given one. Weights are not used. "
-    "selection_seconds is the second "
-    "call on a pool and size, first_call_seconds the first, which compiles; both include the "
-    "length scale and the components."
-)
 
 length_scale = jax.jit(median_heuristic)
 
@@ -88,4 +85,4 @@ def make_row(method, x, size, seed):
 
 
 if __name__ == "__main__":
-    pick_all(make_row, METHODS, PACKAGES, NOTES)
+    pick_all(make_row, METHODS, PACKAGES, __doc__)

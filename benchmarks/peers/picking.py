@@ -33,9 +33,10 @@ def row(method, first, again, size, rows, seed):
     return {**keys, "selection_seconds": seconds, "first_call_seconds": first_seconds}
 
 
-def pick_all(make_row, methods, packages, notes):
+def pick_all(make_row, methods, packages, docstring):
     """Read the pools named first on the command line, make a row of every method, seed and size,
-    write the file named second."""
+    write the file named second with the notes that end the script's docstring."""
+    notes = " ".join(docstring.split("Notes:")[1].split())
     pools = np.load(sys.argv[1])
     seeds = sorted(int(name[2:]) for name in pools.files if name.startswith("x_"))
     cells = [

@@ -7,6 +7,15 @@ its own.
 
 POOLS.npz holds `x_{seed}` (rows, features) for every seed, and `sizes`. Labels are not read: every
 strategy queries one batch out of a pool in which nothing is labelled.
+
+Notes:
+One query of batch_size = size, nothing labelled, random_state = seed. MaxHerding normalises the
+samples itself and uses an RBF kernel: once with gamma = 1 / median squared distance of the
+normalised samples (the median heuristic), once with the library's default gamma (1 / features).
+CoreSet and TypiClust: defaults, on the pixels. ProbCover: on samples of unit length, 10 classes,
+radii tried in steps of 0.02, because its default radii (0.2 and up) cover no neighbour of a raw
+image and few of a normalised one, which leaves random picks. selection_seconds is the second call
+on a pool and size, first_call_seconds the first; both include the median and the normalising.
 """
 
 import numpy as np
@@ -18,19 +27,6 @@ from sklearn.preprocessing import normalize
 PACKAGES = ["scikit-activeml", "scikit-learn", "numpy", "scipy"]
 CLASSES = 10
 RADII = np.arange(0.02, 2.01, 0.02)
-NOTES = (
-    "One query of batch_size = size, nothing labelled, random_state = seed. MaxHerding normalises "
-    "the samples itself and uses an "
-    "RBF kernel: once with gamma = 1 / median squared distance of the normalised samples (the "
-    "median heuristic), once with the "
-    "library's default gamma (1 / features). CoreSet and TypiClust: defaults, on the pixels. "
-    "ProbCover: on samples of unit "
-    "length, 10 classes, radii tried in steps of 0.02, because its default radii (0.2 and up) "
-    "cover no neighbour of a raw image "
-    "and few of a normalised one, which leaves random picks. selection_seconds is the second call "
-    "on a pool and size, "
-    "first_call_seconds the first; both include the median and the normalising."
-)
 
 
 def median_gamma(x):
@@ -80,4 +76,4 @@ def make_row(method, x, size, seed):
 
 
 if __name__ == "__main__":
-    pick_all(make_row, METHODS, PACKAGES, NOTES)
+    pick_all(make_row, METHODS, PACKAGES, __doc__)

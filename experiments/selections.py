@@ -1,0 +1,168 @@
+"""Experiments that train no network: the picks of figure 5, λ on CIFAR-10, and run times."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from benchmarks.common import best
+from bicore import BilevelSelector, Context, Dataset, PerPoint, Runtime
+from experiments.rows import Job, Results, Row, Trials
+from experiments.selectors import Proxy, on_the_host
+from experiments.tasks import Task
+
+#: Figure 5: one start point, the first 2500 images, 1000 candidates a step, binary weights.
+POOL = 2500
+CANDIDATES = 1000
+PICKS = 40
+LAMBDA = 1e-7
+#: The paper's grid of λ, and the points of a coreset: what the memory keeps of a task when it has
+#: seen two.
+GRID = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+SIZE = 100
+#: Timed runs of a kernel.
+REPEATS = 3
+
+
+def _softmax(penalty: float, **options: Any) -> BilevelSelector:
+    return BilevelSelector(loss="cross-entropy", inner_reg=PerPoint(penalty), **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PicksRow(Row):
+    """The paper's coreset by cross-entropy, or one by squared errors."""
+
+    squared: bool = False
+    memory: int = PICKS
+
+    @property
+    def trials(self) -> Trials:
+        return Trials()
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        """The picks in order, and what the paper says of them: ten classes among the first ten, and
+        more eights than ones."""
+        start = time.perf_counter()
+        pool = tasks[0].train[:POOL]
+        context = Context(runtime=Runtime(job.device, progress=False))
+        selector = BilevelSelector(kernel="cntk")
+        if not self.squared:
+            drawn = {"candidates": min(CANDIDATES, len(pool)), "first": "random"}
+            selector = _softmax(LAMBDA, kernel="cntk", **drawn)
+        data = Dataset(pool.x, pool.y)
+        coreset = selector.select(data, self.memory, rng=job.seed, context=context)
+        labels = pool.y[coreset.indices].tolist()
+        found = {
+            "picks": coreset.indices.tolist(),
+            "labels": labels,
+            "classes_in_first_ten": len(set(labels[:10])),
+            "eights": labels.count(8),
+            "ones": labels.count(1),
+            "seconds": time.perf_counter() - start,
+        }
+        yield 0.0, found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenaltyRow(Row):
+    """Every λ of the grid with one proxy: the held-out loss of the proxy fitted on the coresets
+    that are chosen with it."""
+
+    proxy: Proxy
+    memory: int = SIZE
+
+    @property
+    def trials(self) -> Trials:
+        return Trials(GRID, (1e-3,), "penalty")
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        """For each λ the proxy's loss on every task's held-out points."""
+        start = time.perf_counter()
+        kernel = self.proxy.kernel(self.problem, job.device)
+        losses: dict[float, list[float]] = {penalty: [] for penalty in job.values}
+        for task in tasks:
+            x, held = torch.from_numpy(task.train.x), torch.from_numpy(task.held.x)
+            inner = Dataset(kernel(x).double().numpy(), task.train.y)
+            outer = Dataset(kernel(held, x).double().numpy(), task.held.y)
+            for penalty in job.values:
+                losses[penalty].append(held_out_loss(inner, outer, penalty, self.memory, job.seed))
+        seconds = (time.perf_counter() - start) / len(job.values)
+        for penalty in job.values:
+            yield penalty, {"held_loss": losses[penalty], "seconds": seconds}
+
+
+def held_out_loss(
+    inner: Dataset, outer: Dataset, penalty: float, size: int, seed: int = 0
+) -> float:
+    """The loss of the proxy that knows a coreset chosen without the held-out points."""
+    selector = _softmax(penalty, kernel="precomputed", first="random")
+    context = on_the_host()
+    chosen = selector.select(inner, size, rng=seed, context=context)
+    size = len(chosen.indices)  # nothing is added
+    judged = selector.select(inner, size, initial=chosen, outer=outer, context=context)
+    return float(judged.objectives[-1])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A timed selection: its size, and how many candidates are looked at for each point."""
+
+    size: int
+    candidates: int | None
+
+    @property
+    def key(self) -> str:
+        """Its name in records."""
+        looked = "all" if self.candidates is None else self.candidates
+        return f"coreset {self.size}, {looked} candidates"
+
+    @property
+    def paper(self) -> str:
+        """The paper's name for it, which had 200 candidates."""
+        return f"coreset {self.size} (one CPU thread)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeRow(Row):
+    """The kernel of a problem's network, of so many points, and the ``sizes`` of the coresets."""
+
+    memory: int = 1000
+    points: int = 1000
+    sizes: tuple[int, ...] = (100, 400)
+
+    @property
+    def selections(self) -> list[Selection]:
+        """What is timed in addition to the kernel."""
+        return [Selection(size, candidates) for size in self.sizes for candidates in (200, None)]
+
+    @property
+    def trials(self) -> Trials:
+        return Trials()
+
+    def toy(self) -> Self:
+        return replace(super().toy(), points=12, sizes=(5,))
+
+    def run(self, job: Job, tasks: Sequence[Task]) -> Results:
+        """Seconds of the kernel in float32, and of cross-entropy selections by the paper's setting
+        and by all candidates."""
+        begin = time.perf_counter()
+        points = tasks[0].train[: self.points]
+        images = torch.from_numpy(np.ascontiguousarray(points.x)).to(job.device)
+        kernel = self.problem.kernel()
+
+        def work() -> None:
+            kernel(images)
+            if job.device == "cuda":
+                torch.cuda.synchronize()
+
+        kernel(images[:3])
+        result: dict[str, Any] = {"kernel": best(work, REPEATS), "device": job.device}
+        data = Dataset(kernel(images.double()).cpu().numpy(), points.y)
+        for one in self.selections:
+            selector = _softmax(1e-3, kernel="precomputed", candidates=one.candidates)
+            found = selector.select(data, one.size, context=on_the_host())
+            result[one.key] = found.provenance.selection_seconds
+        yield 0.0, {**result, "seconds": time.perf_counter() - begin}
