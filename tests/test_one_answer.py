@@ -1,6 +1,7 @@
 """The same request gives the same answer, or the same error, whatever form the rows come in."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def from_npz(x, y, folder, request):
 def from_shards(x, y, folder, request):
     weight = request.pop("weight", None)
     cuts = [0, 17, 60, len(x)]
-    for number, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for number, (low, high) in enumerate(pairwise(cuts)):
         extra = {} if weight is None else {"weight": weight[low:high]}
         np.savez(folder / f"part-{number}.npz", x=x[low:high], y=y[low:high], **extra)
     return bicore.select(str(folder / "part-*.npz"), **request)

@@ -1,0 +1,169 @@
+"""kernel="auto": the kernel with the smallest held-out error, in any order of rows, at any size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bicore import BilevelSelector, Dataset, InputError, Linear, MergeReduce, Normalised
+from bicore.bilevel import kernel_choice
+from bicore.bilevel.kernel_choice import (
+    COSINE,
+    DEFAULT,
+    FOR_PART,
+    AutomaticKernel,
+    Chosen,
+    choice_of,
+    compare_kernels,
+    draw_rows,
+)
+from bicore.bilevel.regularisation import EXPONENTS
+from bicore.data import read_targets
+from bicore.kernels import Exponential, Standardised
+from tests.helpers import blobs
+
+AUTO = BilevelSelector(kernel="auto", inner_reg=0.1)
+
+
+def scaled_columns(n=300, seed=0):
+    """Classes by one column; another column is noise in large units."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    return Dataset(np.stack([y + 0.1 * rng.normal(size=n), 1e4 * rng.normal(size=n)], 1), y)
+
+
+def directions(n=400, columns=150, seed=0):
+    """Classes by the direction of a long row, as embeddings have them."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 4
+    return Dataset(rng.normal(size=(4, columns))[y] + 2 * rng.normal(size=(n, columns)), y)
+
+
+def chosen_name(data, size=20):
+    return choice_of(AUTO.settled(data, size).kernel).name
+
+
+def test_columns_of_different_units_are_standardised():
+    assert chosen_name(scaled_columns()) == DEFAULT
+
+
+def test_columns_of_one_scale_are_left_alone():
+    rng = np.random.default_rng(1)
+    noise = 0.01 * rng.normal(size=(300, 40))
+    y = np.arange(300) % 3
+    data = Dataset(np.concatenate([np.eye(3)[y] + 0.1 * rng.normal(size=(300, 3)), noise], 1), y)
+    assert chosen_name(data) == "exponential"
+
+
+def test_long_rows_are_compared_by_their_directions():
+    assert chosen_name(directions()) == COSINE
+    assert chosen_name(directions(columns=kernel_choice.WIDE - 1)) != COSINE
+
+
+def test_errors_are_those_of_ridge_regression_on_held_out_points():
+    data = blobs(200)
+    drawn = draw_rows(data, read_targets(data.y), 60)
+    trials = {trial.name: trial.error for trial in compare_kernels(drawn)}
+    gram = Standardised(Exponential())(drawn.rows)
+    gram = gram + kernel_choice.INTERCEPT * np.diagonal(gram).mean()
+    scale = np.diagonal(gram).mean()
+    spread = drawn.weights @ (drawn.aims**2).sum(1)
+    errors = []
+    for exponent in EXPONENTS:
+        total = 0.0
+        for chosen, rest, shares in zip(drawn.chosen, drawn.rest, drawn.shares, strict=True):
+            square = gram[np.ix_(chosen, chosen)] + scale * 10.0**exponent * np.eye(len(chosen))
+            guesses = gram[np.ix_(rest, chosen)] @ np.linalg.solve(square, drawn.aims[chosen])
+            total += shares @ ((guesses - drawn.aims[rest]) ** 2).sum(1)
+        errors.append(total / spread)
+    assert trials[DEFAULT] == pytest.approx(min(errors), rel=1e-9)
+
+
+def test_order_of_rows_and_seed_change_nothing():
+    data = blobs(120)
+    order = np.random.default_rng(0).permutation(len(data))
+    first = AUTO.settled(data, 10).kernel.choice
+    assert AUTO.settled(data[order], 10).kernel.choice == first
+    picks = [set(AUTO.select(data, 10, rng=seed).ids.tolist()) for seed in (0, 7)]
+    assert picks[0] == picks[1]
+
+
+def test_rows_of_weight_zero_play_no_part():
+    data = blobs(120)
+    wild = np.concatenate([data.x, 1e6 * np.ones((30, data.x.shape[1]))])
+    y = np.concatenate([data.y, np.zeros(30, int)])
+    weights = np.r_[np.ones(120), np.zeros(30)]
+    assert choice_of(AUTO.settled(Dataset(wild, y, weights), 10).kernel) == choice_of(
+        AUTO.settled(data, 10).kernel
+    )
+
+
+def test_a_coreset_keeps_the_kernel_it_was_begun_with():
+    data = scaled_columns()
+    begun = AUTO.select(data, 5)
+    begun.details["kernel_trials"]["name"] = "exponential"
+    assert choice_of(AUTO.settled(data, 5, begun).kernel).name == "exponential"
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_few_rows_are_no_error(rows):
+    data = Dataset(np.arange(2.0 * rows).reshape(rows, 2), np.arange(rows) % 2)
+    assert len(AUTO.select(data, 1)) == 1
+
+
+def test_a_given_kernel_is_left_alone():
+    assert BilevelSelector(kernel=Linear()).settled(blobs(), 5).kernel == Linear()
+
+
+def test_parts_of_a_kernel_are_chosen_too():
+    both = AutomaticKernel() + Linear()
+    found = BilevelSelector(kernel=both, inner_reg=0.1).settled(blobs(), 5).kernel
+    assert isinstance(found.first, Chosen)
+    assert found.second == Linear()
+
+
+def test_without_labels_the_error_names_the_kernel():
+    with pytest.raises(InputError, match="kernel"):
+        AutomaticKernel()(np.zeros((3, 2)))
+
+
+def test_memories_do_not_compare_kernels():
+    memory = MergeReduce(replace(AUTO, inner_reg=AUTO.inner_reg), 6, 2)
+    memory.update(blobs(40).x, blobs(40).y)
+    assert choice_of(AUTO.for_memory().settled(blobs(), 5).kernel).name == FOR_PART
+
+
+def test_the_intercept_is_a_constant_feature():
+    data = blobs(60)
+    share = 0.5
+    kernel = Normalised(Linear())
+    rows = torch.from_numpy(data.x)
+    constant = share * float(kernel.diag(rows).mean())
+    by_option = BilevelSelector(kernel, inner_reg=0.1, intercept=share).select(data, 10)
+    by_kernel = BilevelSelector(
+        lambda a, b: kernel.evaluate(a, b) + constant, inner_reg=0.1, intercept=0.0
+    ).select(data, 10)
+    gram = kernel(data.x)
+    by_matrix = BilevelSelector("precomputed", inner_reg=0.1, intercept=share).select(
+        Dataset(gram, data.y), 10
+    )
+    assert by_option.indices.tolist() == by_kernel.indices.tolist() == by_matrix.indices.tolist()
+    np.testing.assert_allclose(by_option.objectives, by_kernel.objectives, rtol=1e-9)
+    np.testing.assert_allclose(by_option.objectives, by_matrix.objectives, rtol=1e-9)
+
+
+def test_network_kernels_and_other_losses_have_no_intercept():
+    data = blobs(60)
+    for options in ({"kernel": "ntk"}, {"kernel": "linear", "loss": "cross-entropy"}):
+        auto, none = (
+            BilevelSelector(inner_reg=0.1, intercept=value, **options).select(data, 6)
+            for value in ("auto", 0)
+        )
+        assert auto.indices.tolist() == none.indices.tolist()
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "much", True])
+def test_a_wrong_intercept_is_refused(value):
+    with pytest.raises(InputError, match="intercept"):
+        BilevelSelector(intercept=value)

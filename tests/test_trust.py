@@ -1,0 +1,119 @@
+"""Answers that can be trusted: no collapse to one class, no clock, no dependence on free memory."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import bicore
+from bicore import BilevelSelector, Dataset, LargeDataWarning, Runtime
+from bicore.data import read_targets
+from bicore.selectors import sampling
+
+
+def gaussians(seed, share, n=600):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < share).astype(int)
+    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
+    return (x - x.mean(0)) / x.std(0), y
+
+
+@pytest.mark.parametrize("kernel", ["auto", "linear", "rbf", "laplace"])
+@pytest.mark.parametrize("share", [0.5, 0.3, 0.1])
+def test_d1_no_answer_is_of_one_class(share, kernel):
+    for seed in range(3):
+        x, y = gaussians(seed, share)
+        for size in (2, 10):
+            rows = bicore.select(x, y, size, kernel=kernel).indices
+            assert len(np.unique(y[rows])) == 2
+        assert LogisticRegression().fit(x[rows], y[rows]).score(x, y) > 0.85
+
+
+def test_d1_no_pair_of_digits_collapses():
+    x, y = load_digits(return_X_y=True)
+    for first, second in [(0, 1), (1, 7), (3, 8), (4, 9)]:
+        own = np.isin(y, (first, second))
+        rows = bicore.select(x[own], y[own], 10, kernel="linear").indices
+        assert len(np.unique(y[own][rows])) == 2
+
+
+def test_d2_targets_from_files_are_those_of_arrays(tmp_path):
+    x, y = load_diabetes(return_X_y=True)
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    np.savez(tmp_path / "shifted.npz", x=x, y=y + 1e6)
+    expected = bicore.select(x, y, 20).indices
+    assert bicore.select(tmp_path / "rows.npz", size=20).indices.tolist() == expected.tolist()
+    assert bicore.select(tmp_path / "shifted.npz", size=20).indices.tolist() == expected.tolist()
+    assert Ridge().fit(x[expected], y[expected]).score(x, y) > 0
+
+
+def large(n=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.02).astype(int)
+    return rng.normal(size=(n, 5)) + y[:, None], y
+
+
+def test_large_data_are_announced_and_exact_work_is_not():
+    x, y = large()
+    with pytest.warns(LargeDataWarning):
+        some = bicore.select(x, y, 10)
+    assert any("candidates" in note for note in some.provenance.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LargeDataWarning)
+        every = bicore.select(x, y, 10, large="exact")
+        bicore.select(x[:5000], y[:5000], 10)
+    assert not any("candidates" in note for note in every.provenance.notes)
+    assert every.provenance.fingerprint == some.provenance.fingerprint
+
+
+def test_a_sample_keeps_rare_classes_and_the_weights_of_all():
+    x, y = large()
+    weights = np.random.default_rng(1).uniform(0, 2, len(y))
+    data = Dataset(x, y, weights)
+    sample = sampling.draw_sample(data, read_targets(y), 10, 0, np.array([5]))
+    assert 5 in sample.candidates
+    assert (y[sample.candidates] == 1).sum() >= min(sampling.FEWEST_PER_CLASS, (y == 1).sum())
+    for label in (0, 1):
+        own = y[sample.judges] == label
+        assert sample.judge_weights[own].sum() == pytest.approx(weights[y == label].sum())
+    assert len(np.unique(sample.judges)) == len(sample.judges)
+
+
+def test_a_sampled_selection_does_not_depend_on_the_order_of_rows():
+    x, y = large()
+    order = np.random.default_rng(2).permutation(len(y))
+    with pytest.warns(LargeDataWarning):
+        first = bicore.select(Dataset(x, y), 10)
+        second = bicore.select(Dataset(x, y)[order], 10)
+    assert first.ids.tolist() == second.ids.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::bicore.LargeDataWarning")
+def test_free_memory_and_threads_change_no_answer(monkeypatch):
+    x, y = large()
+    answers = []
+    for free in (10**9, 4 * 10**9, 20 * 10**9):
+        monkeypatch.setattr("bicore.kernels.building.free_bytes", lambda device, free=free: free)
+        for threads in (1, 2):
+            found = bicore.select(x, y, 10, runtime=Runtime(threads=threads))
+            answers.append(found.indices.tolist())
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_a_selection_beyond_the_free_memory_is_refused(monkeypatch):
+    monkeypatch.setattr("bicore.kernels.building.free_bytes", lambda device: 10**6)
+    monkeypatch.setattr("bicore.kernels.building.TRIVIAL_BYTES", 10**6)
+    x, y = large(1000)
+    with pytest.raises(bicore.MemoryLimitError, match="free"):
+        bicore.select(x, y, 10)
+
+
+def test_d8_row_numbers_and_a_coreset_go_on_with_one_kernel():
+    x, y = load_digits(return_X_y=True)
+    chooser = BilevelSelector(kernel="rbf", inner_reg=0.1)
+    begun = chooser.select(Dataset(x, y), 10)
+    by_coreset = chooser.select(Dataset(x, y), 20, initial=begun)
+    by_rows = chooser.select(Dataset(x, y), 20, initial=begun.indices)
+    assert by_coreset.indices.tolist() == by_rows.indices.tolist()
