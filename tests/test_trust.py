@@ -84,7 +84,8 @@ def test_a_sample_keeps_rare_classes_and_the_weights_of_all():
 def test_a_sampled_selection_does_not_depend_on_the_order_of_rows():
     x, y = large()
     order = np.random.default_rng(2).permutation(len(y))
-    with pytest.warns(LargeDataWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LargeDataWarning)
         first = bicore.select(Dataset(x, y), 10)
         second = bicore.select(Dataset(x, y)[order], 10)
     assert first.ids.tolist() == second.ids.tolist()

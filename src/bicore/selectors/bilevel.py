@@ -137,8 +137,9 @@ class BilevelSelector(Selector):
     prior : "data" or "equal"
         Whether classes count in the objective as often as they occur, or all the same.
     intercept : float or "auto"
-        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto" is 1
-        for the squared error, whose labels are centred, and 0 for network kernels and other losses.
+        Weight of a constant feature, as a share of the mean of k(x, x); 0 for none. "auto", which
+        :func:`bicore.select` uses, is 1 for the squared error, whose labels are centred, and 0 for
+        network kernels and other losses.
     exact : bool
         Whether all rows are candidates and measure the objective, however many there are. If
         False, a stratified sample is used beyond 5,000 rows, unless the kernel has finite features.
@@ -200,7 +201,7 @@ class BilevelSelector(Selector):
         optimiser: WeightOptimiser | None = None,
         targets: str | Aims = "given",
         prior: str | Prior = "data",
-        intercept: str | float | None = "auto",
+        intercept: str | float | None = 0.0,
         exact: bool = True,
     ) -> None:
         resolved = {

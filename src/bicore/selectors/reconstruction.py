@@ -76,6 +76,7 @@ class Reconstruction(Selector):
             candidates=self.candidates,
             strategy=self.strategy,
             task="regression",
+            intercept="auto",
             exact=self.exact,
         )
         object.__setattr__(self, "chooser", chooser)

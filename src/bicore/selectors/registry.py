@@ -30,6 +30,7 @@ OPEN = {
     "rule": "auto",
     "strategy": "auto",
     "targets": "auto",
+    "intercept": "auto",
     "exact": False,
 }
 #: The order in which tables show them: ours, chance, then by what they need.
