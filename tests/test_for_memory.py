@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Dataset, MergeReduce, ReplayMemory
-from bicore.bilevel import proxy_choice
+from bicore.bilevel.kernel_choice import FOR_PART, IN_PART
 from bicore.selectors import as_selector
 from tests.helpers import blobs
 
@@ -30,18 +30,11 @@ def test_what_is_open_is_greedy_by_the_gradient_under_a_kernel_that_no_labels_de
     assert len(shown) == 1
     assert next(iter(shown)).startswith("normalised")
     chosen = kept.settled(Dataset(x, y), 8).kernel
-    assert chosen.choice.name == "ntk on standardised columns"
-    assert chosen.choice.note.endswith("a part of a problem does not tell kernels apart")
+    assert chosen.choice.name == FOR_PART
+    assert chosen.choice.note.endswith(IN_PART)
     scaled = chosen.fitted(x)(x)
     np.testing.assert_allclose(np.diagonal(scaled), 1)
     np.testing.assert_allclose(scaled, chosen.fitted(x * 7)(x * 7), atol=1e-6)
-
-
-def test_a_part_of_many_rows_has_a_kernel_with_features(monkeypatch):
-    monkeypatch.setattr(proxy_choice, "MANY", 50)
-    x, y = task()
-    kernel = as_selector("bilevel").for_memory().settled(Dataset(x, y), 8).kernel
-    assert kernel.choice.name == "linear on standardised columns"
 
 
 def test_a_rare_class_has_its_share_of_a_memory_and_keeps_it_when_that_shrinks():
