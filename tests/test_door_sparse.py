@@ -108,7 +108,7 @@ def test_rows_are_never_dense_as_a_whole(kernel):
 def test_automatic_choices_say_what_they_are():
     x, y = texts()
     coreset = select(x, y, 8, **QUICK)
-    assert coreset.provenance.kernel == "normalised linear"
+    assert coreset.provenance.kernel == "normalised linear with intercept"
     assert "x is sparse" in coreset.provenance.notes[0]
     assert select(x, y, 10, initial=coreset, **QUICK).indices[:8].tolist() == list(coreset)
 

@@ -307,22 +307,23 @@ def test_memory_is_predicted_before_it_is_allocated():
     with pytest.raises(
         MemoryLimitError, match=r"at least .* MB beside the data, and the limit is 1 MB .*80 GB"
     ):
-        select(x, y, 100, runtime=Runtime(memory="1MB"), **OK)
+        select(x, y, 100, runtime=Runtime(memory="1MB"), large="exact", method="paper", **OK)
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_points_run_in_blocks():
     x = np.random.default_rng(0).normal(size=(100_000, 2))
-    coreset = select(x, x[:, 0] > 0, 2, runtime=Runtime(memory="2GB", dtype="float32"), **OK)
+    runtime = Runtime(memory="2GB", dtype="float32")
+    coreset = select(x, x[:, 0] > 0, 2, runtime=runtime, large="exact", **OK)
     assert coreset.details["operator"] == "blocked"
     assert len(coreset) == 2
 
 
 def test_a_hundred_thousand_points_with_features():
     x = np.random.default_rng(0).normal(size=(100_000, 8))
-    coreset = select(
-        x, x[:, 0] > 0, 20, kernel="linear", inner_reg=1.0, runtime=Runtime(memory="200MB")
-    )
+    runtime = Runtime(memory="200MB")
+    given = {"kernel": "linear", "inner_reg": 1.0, "method": "paper", "large": "exact"}
+    coreset = select(x, x[:, 0] > 0, 20, runtime=runtime, **given)
     assert coreset.details["operator"] == "features"
 
 

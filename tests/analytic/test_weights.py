@@ -25,6 +25,7 @@ def test_reweighting_never_ends_worse(optimiser, loss, seed):
         kernel="rbf",
         loss=loss,
         inner_reg=0.1,
+        intercept=0,
         optimiser=optimiser,
     )
     assert learnt.objective <= learnt.details["start_objective"] + 1e-12
@@ -61,6 +62,7 @@ def test_projected_gradient_reaches_a_stationary_point():
         indices=points,
         kernel="rbf",
         inner_reg=0.1,
+        intercept=0,
         optimiser=ProjectedGradient(final_steps=2000),
     )
     selector = BilevelSelector(kernel="rbf", inner_reg=0.1)
@@ -89,6 +91,7 @@ def test_one_point_has_the_weight_calculus_gives_it():
         indices=[0],
         kernel=lambda a, b: a @ b.T,
         inner_reg=0.5,
+        intercept=0,
         loss=_plain(),
         optimiser=ProjectedGradient(final_steps=3000),
     )

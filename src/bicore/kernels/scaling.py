@@ -74,7 +74,8 @@ class Normalised(Kernel):
         return result
 
     def diag(self, a: Tensor) -> Tensor:
-        return (self.kernel.diag(a) > 0).to(a)
+        diagonal = self.kernel.diag(a)
+        return (diagonal > 0).to(diagonal)
 
     def features(self, a: Tensor) -> Tensor | None:
         features = self.kernel.features(a)

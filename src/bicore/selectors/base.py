@@ -105,7 +105,7 @@ class Selector(ABC):
         >>> from bicore import BilevelSelector, Dataset
         >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
-        'exponential'
+        'exponential on standardised columns'
         """
         return self
 

@@ -36,11 +36,17 @@ from bicore.selectors import names, proxy_model
 from bicore.selectors.base import Selector, need_labels
 from bicore.selectors.final_weights import UNLEARNT, better, optimised, reweighted
 from bicore.selectors.open_choices import PAPER, Choices, best
-from bicore.selectors.sampling import EXACT_ROWS, FEATURE_NUMBERS, Sample, draw_sample
+from bicore.selectors.sampling import (
+    EXACT_ROWS,
+    FEATURE_NUMBERS,
+    FEATURE_ROWS,
+    Sample,
+    draw_sample,
+)
 from bicore.sparse import is_sparse
 
 #: Rows from which the width of a kernel's features is read.
-FEATURE_ROWS = 1000
+FIRST_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,7 +384,9 @@ class BilevelSelector(Selector):
 
     def _has_features(self, data: Dataset, size: int) -> bool:
         """Whether the kernel is a product of feature vectors that are few and short enough."""
-        rows = data.x[:FEATURE_ROWS]
+        if len(data) > FEATURE_ROWS:
+            return False
+        rows = data.x[:FIRST_ROWS]
         kernel = self.proxy.settled(data, size).kernel.fitted(rows)
         features = kernel.features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
@@ -674,7 +682,7 @@ class BilevelSelector(Selector):
         >>> from bicore import BilevelSelector, Dataset
         >>> data = Dataset(np.arange(-20.0, 21)[:, None], np.arange(-20.0, 21))
         >>> BilevelSelector(kernel="auto").settled(data, 10).kernel.choice.name
-        'exponential'
+        'exponential on standardised columns'
         """
         decided = self._decided(data)
         kernel = decided.proxy.settled(data, size, begun).kernel

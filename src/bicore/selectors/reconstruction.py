@@ -76,7 +76,6 @@ class Reconstruction(Selector):
             candidates=self.candidates,
             strategy=self.strategy,
             task="regression",
-            intercept="auto",
             exact=self.exact,
         )
         object.__setattr__(self, "chooser", chooser)

@@ -20,8 +20,9 @@ EXACT_ROWS = 5000
 CANDIDATES, PER_POINT = 4000, 10
 #: Rows that measure the objective: this many times the candidates.
 JUDGES_PER_CANDIDATE = 2
-#: Up to this many numbers in the features of all rows, all rows are candidates.
-FEATURE_NUMBERS = 20_000_000
+#: A kernel with features has all rows as candidates up to this many rows, because exchanges hold
+#: columns for a share of them, and up to this many numbers in the features.
+FEATURE_ROWS, FEATURE_NUMBERS = 50_000, 20_000_000
 #: Every class keeps at least this many candidates, or all its rows.
 FEWEST_PER_CLASS = 20
 #: Targets are stratified by this many quantiles.
