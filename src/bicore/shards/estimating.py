@@ -17,13 +17,12 @@ import torch
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.moments.candidates import Candidates
-from bicore.moments.features import Rows, as_feature_map
 from bicore.moments.moments import Moments, check_room
 from bicore.runtime import Runtime
 from bicore.runtime.limits import free_bytes
 from bicore.shards.blocks import exact_features
 from bicore.shards.growing import Growing
-from bicore.shards.request import ROUNDS, Request, first_rows, lengths, passes_left, size_of
+from bicore.shards.request import ROUNDS, Request, lengths, passes_left, settle_features, size_of
 from bicore.shards.room import Shape
 from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
@@ -129,6 +128,7 @@ def estimate(
     size: int | float,
     *,
     features: Any = None,
+    intercept: float | str = "auto",
     runtime: Runtime | None = None,
     **options: Any,
 ) -> ShardEstimate:
@@ -142,6 +142,8 @@ def estimate(
         How many points, or a fraction of the rows.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
+    intercept : float or "auto"
+        The constant feature; see :func:`select_from_shards`.
     runtime : Runtime, optional
         Memory and threads.
     **options
@@ -167,9 +169,9 @@ def estimate(
     11
     """
     runtime = runtime or Runtime()
-    given = Rows().unit() if features is None else as_feature_map(features)
     count = size_of(size, source.rows)
-    request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
+    map = settle_features(features, intercept, source)
+    request = Request(count, map, **options).within(runtime)
     if not source.labelled:
         raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
     shape = lengths(source, request)

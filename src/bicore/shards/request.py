@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from bicore.data import Array
 from bicore.errors import InputError, unknown_name
-from bicore.moments.features import FeatureMap, Rows
+from bicore.moments.features import FeatureMap, Rows, WithConstant, as_feature_map
 from bicore.runtime import Runtime
 from bicore.shards.quotas import check_wish
 from bicore.shards.room import Shape, most_listed, most_pairs, shape_of
-from bicore.shards.source import ShardSource
+from bicore.shards.source import Chunk, ShardSource
 
 #: ρ as a share of the mean of ‖φ‖².
 SHARE = 0.1
@@ -29,6 +29,8 @@ MOST_EXCHANGED = 1500
 ROUNDS = 3
 #: Rows that a feature map is settled on.
 FIRST_ROWS = 1000
+#: The square of the constant feature, as a share of the mean of ‖φ‖².
+INTERCEPT = 1.0
 RULES = ("gain", "gradient")
 
 
@@ -154,11 +156,41 @@ def passes_left(done: int, size: int, exact: bool) -> int:
     return count
 
 
-def first_rows(source: ShardSource) -> Array:
-    """What a map is settled on; rows that are not finite are someone else's matter."""
-    rows = np.array(source.read(source.parts[0]).x[:FIRST_ROWS])
-    sound = np.isfinite(rows).reshape(len(rows), -1).all(1)
-    return rows[sound] if sound.any() else np.zeros_like(rows[:1])
+def settle_features(features: Any, intercept: float | str, source: ShardSource) -> FeatureMap:
+    """The map that rows of a source are compared in, with its constant feature."""
+    chosen = Rows().unit() if features is None else as_feature_map(features)
+    share = INTERCEPT if intercept == "auto" else intercept
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share < np.inf:
+        raise InputError(
+            f"intercept={intercept!r} must be 'auto' or a share >= 0 of the mean of ‖φ‖² (0: none)."
+        )
+    if share > 0 and not isinstance(chosen, WithConstant):
+        chosen = WithConstant(chosen, float(share), reason=chosen.reason)
+    return chosen.settled(first_rows(source).x)
+
+
+def first_rows(source: ShardSource) -> Chunk:
+    """The rows that a map is settled on, whatever the parts; rows that are not finite are left out.
+
+    Without weights.
+    """
+    found: list[Chunk] = []
+    count = 0
+    for part in source.parts:
+        chunk = source.read(part)
+        rows = slice(FIRST_ROWS - count)
+        y = None if chunk.y is None else np.array(np.ma.getdata(chunk.y)[rows])
+        found.append(Chunk(np.array(chunk.x[rows]), y))
+        count += len(found[-1])
+        if count >= FIRST_ROWS:
+            break
+    x = np.concatenate([one.x for one in found])
+    labels = [one.y for one in found if one.y is not None]
+    y = np.concatenate(labels) if labels else None
+    sound = np.isfinite(x).reshape(len(x), -1).all(1)
+    if not sound.any():
+        return Chunk(np.zeros_like(x[:1]), None if y is None else y[:1])
+    return Chunk(x[sound], None if y is None else y[sound])
 
 
 def size_of(size: Any, rows: int) -> int:

@@ -20,7 +20,7 @@ from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.moments.choosing import improve
-from bicore.moments.features import Rows, as_feature_map
+from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.outer import Outer
 from bicore.picking import as_start
@@ -43,6 +43,7 @@ from bicore.shards.request import (
     passes_left,
     points_of_a_pass,
     rows_of_a_part,
+    settle_features,
     size_of,
 )
 from bicore.shards.scoring import Found, Gains, Scoring
@@ -64,6 +65,7 @@ def select_from_shards(
     outer: ShardSource | None = None,
     initial: Coreset | Sequence[int] = (),
     features: Any = None,
+    intercept: float | str = "auto",
     executor: Executor | str | None = None,
     state: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
@@ -83,6 +85,10 @@ def select_from_shards(
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
+    intercept : float or "auto"
+        The square of a constant feature, as a share of the mean of ‖φ‖² over the first rows; "auto"
+        is 1. With 0 there is none: points may then all come from one class, and targets are used
+        without subtracting their mean.
     executor : Executor or str, optional
         Who works on parts; by default the runtime's GPU where it has one, else threads of this
         process, as many as it has. The address of a Dask scheduler such as
@@ -120,8 +126,8 @@ def select_from_shards(
     """
     runtime = runtime or Runtime()
     count = size_of(size, source.rows)
-    given = Rows().unit() if features is None else as_feature_map(features)
-    request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
+    map = settle_features(features, intercept, source)
+    request = Request(count, map, **options).within(runtime)
     workers = hired(executor, source, request, runtime)
     # A source has a length and a fingerprint, which is what points are checked against.
     points = as_start(initial, cast(Dataset, source), count).points
@@ -273,12 +279,8 @@ class Selection:
         self.moments, self.longest, self.bad = held
         if self.bad or self.bad_places:
             self.notes.append(left_out(max(self.bad, len(self.bad_places)), self.bad_places))
-        self.classes: Array | None = None
-        self.centre = self.moments.cross.sum(0) * 0.0
-        if self.moments.classes is not None:
-            self.classes = np.array(self.moments.classes)
-            self.centre = self.moments.counts / self.moments.weight
-        self.outer = self._centred()
+        self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
+        self.outer = self._centre_targets() if self.classes is None else self._centre_classes()
         self.quotas = Quotas.of(self.request.quotas, self.classes, self.request.size)
 
     def _known(self) -> tuple[Moments, float, int]:
@@ -292,7 +294,8 @@ class Selection:
     def _counted(self, source: ShardSource) -> tuple[Moments, float, int]:
         empty = self._empty(source)
         total, longest, bad = empty, 0.0, 0
-        counting = Counting(self.request.features, empty, self.request.skip_bad)
+        shift = self._shift(source) if empty.classes is None else None
+        counting = Counting(self.request.features, empty, self.request.skip_bad, shift)
         for part, one in zip(source.parts, self._each(counting, source), strict=True):
             total = total + one.moments
             longest, bad = max(longest, one.longest), bad + one.bad
@@ -336,19 +339,49 @@ class Selection:
             return Moments.empty(width, classes=None, targets=outputs)
         return Moments.empty(width, apart=apart)
 
-    def _centred(self) -> Outer:
+    def _shift(self, source: ShardSource) -> Array:
+        """A value near the mean of the targets; sums of what is left keep their digits.
+
+        Zeros without a constant feature: the mean itself is then not known.
+        """
+        y = first_rows(source).y
+        assert y is not None
+        targets = np.asarray(y, np.float64).reshape(len(y), -1)
+        sound = targets[np.isfinite(targets).all(1)]
+        if self._constant is None or not len(sound):
+            return np.zeros(targets.shape[1])
+        return np.asarray(sound.mean(0))
+
+    @property
+    def _constant(self) -> float | None:
+        """The constant feature, behind all others."""
+        features = self.request.features
+        return features.value if isinstance(features, WithConstant) else None
+
+    def _centre_targets(self) -> Outer:
+        """The objective for targets less their mean, as on rows in memory."""
+        outer = self.moments.outer()
+        self.centre = self._shift(self.outer_source or self.source)
+        constant = self._constant
+        if constant is None:
+            return outer
+        mean = outer.cross[-1] / constant
+        self.centre = self.centre + mean
+        features = outer.share * outer.second[-1] / constant  # the last row of a lower triangle
+        cross = outer.cross - np.multiply.outer(features, mean)
+        return Outer(outer.second, cross, outer.constant - float(mean @ mean), outer.share)
+
+    def _centre_classes(self) -> Outer:
         """The objective for one-hot labels less the share of each class, as on rows in memory."""
+        assert self.classes is not None
         prior = "stream" if self.request.prior == "data" else self.request.prior
         outer = self.moments.outer(prior)
-        if self.classes is None:
-            return outer
-        if prior != "stream":
-            self.centre = self.moments.shares(prior)
-            if np.count_nonzero(self.centre) < 2 <= len(self.classes):
-                raise InputError(
-                    f"prior={prior!r} must give at least two classes of the data a share above 0; "
-                    f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
-                )
+        self.centre = self.moments.shares(prior)
+        if prior != "stream" and np.count_nonzero(self.centre) < 2 <= len(self.classes):
+            raise InputError(
+                f"prior={prior!r} must give at least two classes of the data a share above 0; "
+                f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
+            )
         mean = outer.cross.sum(1)
         cross = outer.cross - np.multiply.outer(mean, self.centre)
         constant = 1.0 - float(self.centre @ self.centre)
@@ -362,6 +395,7 @@ class Selection:
         self._see_spent(shortlist)
         before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
+            self._require_second_class()
             shortlist.allow(self._allowed(shortlist.targets))
             place, value = shortlist.peak(self.request.rule)
             if not np.isfinite(value):
@@ -379,7 +413,8 @@ class Selection:
         """Whether no row that the pass left out can be worth more by now."""
         if value < below:
             return False
-        most = below + growth(before, self.growing, self.longest, self.centre)
+        shares = None if self.classes is None else self.centre
+        most = below + growth(before, self.growing, self.longest, shares)
         if self.request.rule == "gain" and not self._exact_gains:
             most = max(most, 0.0)  # the gain of a row is at most its slope where that is above 0
         return value >= most
@@ -397,6 +432,33 @@ class Selection:
         return Gains(on_host(inverse), on_host(turned), self.floor)
 
     # Quotas.
+
+    @property
+    def _needs_two_classes(self) -> bool:
+        """Whether points of a single class are refused: they train no classifier."""
+        several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
+        return several and self._constant is not None and not self.kept
+
+    def _require_second_class(self) -> None:
+        """Keep the last point for another class if all others are of one."""
+        if not self._needs_two_classes or self.quotas is not None:
+            return
+        last = self.request.size - 1
+        counts = self._counts()
+        if len(self.positions) == last == counts.max():
+            assert self.classes is not None
+            label = self.classes.tolist()[int(counts.argmax())]
+            self.quotas = Quotas.of({label: last}, self.classes, self.request.size)
+            self.notes.append(f"classes: the last point is of another class than {label!r}")
+
+    def _limits(self) -> Array | None:
+        """The most points of each class that exchanges may lead to."""
+        if self.quotas is not None:
+            return self.quotas.limits(self._counts())
+        if not self._needs_two_classes:
+            return None
+        assert self.classes is not None
+        return np.full(len(self.classes), len(self.positions) - 1)
 
     def _counts(self) -> Array:
         """How many points each class has."""
@@ -539,7 +601,7 @@ class Selection:
         targets = np.vstack([np.array(self.targets), shortlist.targets[others]])
         numbers = np.arange(len(features))
         inside = numbers < len(self.positions)
-        limits = None if self.quotas is None else self.quotas.limits(self._counts())
+        limits = self._limits()
         rows = Bounded(
             self.outer,
             features,

@@ -1,0 +1,86 @@
+"""Selection in passes: the same answer whatever the offset, the scale or the files of the data."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from bicore import BilevelSelector, Dataset, InputError
+from bicore.kernels import Linear
+from bicore.moments.features import Rows, WithConstant, restored, stored
+from bicore.shards.executors import Threads
+from bicore.shards.gpu import Card
+from bicore.shards.selection import select_from_shards
+from bicore.shards.sources import ArrayShards, NpyShards
+
+
+def gaussians(seed, share=0.3, n=600):
+    """Two overlapping classes in 100 standardised columns."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < share).astype(int)
+    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
+    return (x - x.mean(0)) / x.std(0), y
+
+
+class TestIntercept:
+    @pytest.mark.parametrize("share", [0.5, 0.3, 0.1])
+    @pytest.mark.parametrize("size", [2, 5, 10])
+    def test_points_of_several_classes_are_selected(self, share, size):
+        for seed in range(5):
+            x, y = gaussians(seed, share)
+            for executor in (Threads(1), Card("cpu")):
+                picks = select_from_shards(ArrayShards(x, y), size, executor=executor).indices
+                assert len(set(y[picks])) == 2
+        if size == 10:
+            assert LogisticRegression().fit(x[picks], y[picks]).score(x, y) > 0.95
+
+    @pytest.mark.parametrize("intercept", [0, 0.5])
+    def test_the_intercept_is_that_of_a_kernel_in_memory(self, intercept):
+        x, y = gaussians(0)
+        options = {"rule": "gain", "intercept": intercept}
+        found = select_from_shards(
+            ArrayShards(x, y), 10, features=Rows(), passes="exact", **options
+        )
+        inner = found.provenance.inner_reg
+        selector = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
+        assert found.indices.tolist() == selector.select(Dataset(x, y), 10).indices.tolist()
+
+    @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
+    def test_an_intercept_that_is_no_share_is_refused(self, intercept):
+        with pytest.raises(InputError, match="intercept"):
+            select_from_shards(ArrayShards(*gaussians(0)), 5, intercept=intercept)
+
+    def test_the_constant_is_not_normalised(self):
+        x = np.array([[3.0, 4.0], [0.0, 0.5]])
+        unit = WithConstant(Rows().unit()).settled(x)
+        expected = [[0.6, 0.8, 1.0], [0.0, 1.0, 1.0]]
+        np.testing.assert_allclose(unit(torch.from_numpy(x)), expected)
+        np.testing.assert_allclose(unit.unit().exact(torch.from_numpy(x)), expected)
+        plain = WithConstant(Rows(), share=0.5).settled(x)
+        assert plain.value == pytest.approx(np.sqrt(0.5 * (25 + 0.25) / 2))
+        assert restored(*stored(plain)) == plain != unit
+
+
+class TestTargets:
+    def r2(self, x, y, picks):
+        return Ridge(1e-2).fit(x[picks], y[picks]).score(x, y)
+
+    def test_an_offset_of_the_targets_changes_nothing(self):
+        x, y = load_diabetes(return_X_y=True)
+        plain, far, scaled = (
+            select_from_shards(ArrayShards(x, targets), 20)
+            for targets in (y, y + 1e6, (y - y.mean()) / y.std())
+        )
+        assert plain.indices.tolist() == far.indices.tolist() == scaled.indices.tolist()
+        assert far.objective == pytest.approx(plain.objective, rel=1e-6)
+        assert plain.provenance.empty_objective == pytest.approx(y.var())
+
+    def test_targets_from_a_file_are_those_of_an_array(self, tmp_path):
+        x, y = load_diabetes(return_X_y=True)
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "y.npy", y)
+        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=60)
+        for executor in (Threads(2), Card("cpu")):
+            picks = select_from_shards(source, 20, executor=executor).indices
+            assert self.r2(x, y, picks) > 0.3
