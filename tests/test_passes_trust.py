@@ -7,11 +7,13 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from bicore import BilevelSelector, Dataset, InputError
+from bicore.coreset import Status
 from bicore.kernels import Linear
 from bicore.moments.features import Rows, WithConstant, restored, stored
 from bicore.shards.executors import Threads
 from bicore.shards.gpu import Card
 from bicore.shards.selection import select_from_shards
+from bicore.shards.source import Part
 from bicore.shards.sources import ArrayShards, NpyShards
 
 
@@ -84,3 +86,86 @@ class TestTargets:
         for executor in (Threads(2), Card("cpu")):
             picks = select_from_shards(source, 20, executor=executor).indices
             assert self.r2(x, y, picks) > 0.3
+
+
+class Cut(ArrayShards):
+    """Rows in parts of any lengths."""
+
+    def __init__(self, x, y, counts):
+        super().__init__(x, y)
+        starts = np.cumsum([0, *counts]).tolist()
+        self.cut = tuple(
+            Part(number, start, count)
+            for number, (start, count) in enumerate(zip(starts, counts, strict=False))
+        )
+
+    @property
+    def parts(self):
+        return self.cut
+
+
+class TestParts:
+    """How rows are divided into parts changes nothing."""
+
+    CUTS = ([2000], [1000, 1000], [1900, *[10] * 10], [285] * 7 + [5])
+
+    def rows(self, seed=0):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 4, 2000)
+        x = rng.normal(size=(2000, 24)) + 0.8 * np.eye(4, 24)[y]
+        x[1000:1100], y[1000:1100] = x[:100], y[:100]  # equal rows
+        order = np.argsort(x[:, 0])  # parts are unlike each other
+        return x[order], y[order]
+
+    @pytest.mark.parametrize("shortlist", [100, 8192])
+    @pytest.mark.parametrize("quotas", [None, "balanced"])
+    def test_the_picks_are_the_same(self, shortlist, quotas):
+        x, y = self.rows()
+        options = {"shortlist": shortlist, "quotas": quotas}
+        whole, *others = (select_from_shards(Cut(x, y, cut), 20, **options) for cut in self.CUTS)
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+            assert other.objective == pytest.approx(whole.objective, rel=1e-12)
+            assert other.details == whole.details
+
+    @pytest.mark.parametrize("options", [{"passes": "exact"}, {"features": "relu:32"}])
+    def test_the_picks_of_other_options_are_the_same(self, options):
+        x, y = self.rows(1)
+        whole, *others = (select_from_shards(Cut(x, y, cut), 10, **options) for cut in self.CUTS)
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+
+    def test_targets_and_a_card_too(self):
+        x, _ = self.rows(2)
+        targets = x[:, 0] ** 2 + 1e4
+        whole, *others = (
+            select_from_shards(Cut(x, targets, cut), 10, shortlist=100, executor=executor)
+            for cut in self.CUTS
+            for executor in (Threads(1), Card("cpu"))
+        )
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+
+
+class TestRequests:
+    def test_a_single_class_is_refused(self):
+        x, y = gaussians(0)
+        for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
+            with pytest.raises(InputError, match="single class"):
+                select_from_shards(source, 12)
+
+    def test_all_rows_can_be_asked_for(self):
+        x, y = gaussians(0, n=30)
+        for size in (30, 1.0):
+            found = select_from_shards(ArrayShards(x, y), size)
+            assert sorted(found.indices.tolist()) == list(range(30))
+            assert found.status is Status.COMPLETE
+        with pytest.raises(InputError, match="size"):
+            select_from_shards(ArrayShards(x, y), True)
+
+    def test_rows_without_weight_end_a_selection_early(self):
+        x, y = gaussians(0, n=30)
+        weight = (np.arange(30) < 20).astype(float)
+        found = select_from_shards(ArrayShards(x, y, weight), 25)
+        assert found.status is Status.FEWER
+        assert sorted(found.indices.tolist()) == list(range(20))

@@ -248,10 +248,11 @@ class TestSelection:
         assert "exchanges" in found.provenance.notes[0]
         free, capped = (chosen(x, y, 30, quotas=quotas) for quotas in (None, {0: 4}))
         assert (y[capped.indices] == 0).sum() <= 4 < (y[free.indices] == 0).sum()
-        with pytest.raises(InputError, match="within their quotas"):
-            chosen(x, y, 300, quotas={0: 10, 1: 10})
-        with pytest.raises(InputError, match="quotas let 9 points in"):
-            chosen(x, y, 10, quotas={0: 3, 1: 3, 2: 3})
+        for size, quotas, count in ((300, {0: 10, 1: 10}, 35), (10, {0: 3, 1: 3, 2: 3}, 9)):
+            fewer = chosen(x, y, size, quotas=quotas)
+            plain = BilevelSelector(kernel=Linear(), quotas=quotas).select(Dataset(x, y), size)
+            assert fewer.status is plain.status is Status.FEWER
+            assert len(fewer) == len(plain) == count
         with pytest.raises(InputError, match="no class of y"):
             chosen(x, y, 10, quotas={7: 3})
         with pytest.raises(InputError, match="y holds targets"):
@@ -303,7 +304,8 @@ class TestSelection:
         ("options", "words"),
         [
             ({"size": 0}, "size=0"),
-            ({"size": 601}, "600 rows"),
+            ({"size": 601}, "size=601"),
+            ({"size": True}, "size=True"),
             ({"size": 5, "rule": "best"}, "rule"),
             ({"size": 5, "passes": "all"}, "passes"),
             ({"size": 5, "inner_reg": -1.0}, "inner_reg=-1.0"),

@@ -18,11 +18,19 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.moments.candidates import Candidates
 from bicore.moments.moments import Moments, check_room
+from bicore.picking import as_size
 from bicore.runtime import Runtime
 from bicore.runtime.limits import free_bytes
 from bicore.shards.blocks import exact_features
 from bicore.shards.growing import Growing
-from bicore.shards.request import ROUNDS, Request, lengths, passes_left, settle_features, size_of
+from bicore.shards.request import (
+    ROUNDS,
+    Request,
+    lengths,
+    passes_left,
+    rows_of_a_part,
+    settle_features,
+)
 from bicore.shards.room import Shape
 from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
@@ -169,7 +177,7 @@ def estimate(
     11
     """
     runtime = runtime or Runtime()
-    count = size_of(size, source.rows)
+    count = as_size(size, source.rows)
     map = settle_features(features, intercept, source)
     request = Request(count, map, **options).within(runtime)
     if not source.labelled:
@@ -285,8 +293,9 @@ class _Probe:
             growing.model,
             np.zeros(shape.outputs),
             classes,
-            max(1, min(len(x), shape.listed // shape.parts)),
+            max(1, min(len(x), shape.listed)),
             np.empty(0, dtype=np.int64),
+            listed=rows_of_a_part(request, shape.parts),
         )
         listed = min(len(x), shape.listed)
         return cls(source, Counting(map, empty), scoring, growing, features, targets, listed)

@@ -17,8 +17,11 @@ from bicore.shards.source import Chunk, ShardSource
 
 #: ρ as a share of the mean of ‖φ‖².
 SHARE = 0.1
-#: Rows that a pass returns in all, and at least of a part.
-SHORTLIST, LEAST_OF_PART = 8192, 16
+#: Rows that a pass returns in all, and if it gives one point only.
+SHORTLIST, SHORTLIST_OF_ONE = 8192, 256
+#: Rows of a part that come with their features: at least, and as a multiple of an equal share. If
+#: more of a part are among the best, it is read again.
+LEAST_OF_PART, SHARES_OF_PART = 16, 2
 #: Points taken from a pass: at least, and as a share of those there are. In trials with 10 000
 #: embeddings the objective stayed within half a percent of one point a pass.
 LEAST_A_PASS, SHARE_A_PASS = 1, 0.2
@@ -120,16 +123,20 @@ class Request:
             )
 
 
-def rows_of_a_part(request: Request, parts: int) -> int:
-    """How many rows of each part are looked at closely."""
+def rows_of_a_pass(request: Request) -> int:
+    """How many rows are looked at closely."""
     exact = request.passes == "exact"
-    return LEAST_OF_PART if exact else max(LEAST_OF_PART, request.shortlist // parts)
+    return min(request.shortlist, SHORTLIST_OF_ONE) if exact else request.shortlist
+
+
+def rows_of_a_part(request: Request, parts: int) -> int:
+    """How many rows of each part come with their features."""
+    return max(LEAST_OF_PART, SHARES_OF_PART * rows_of_a_pass(request) // parts)
 
 
 def lengths(source: ShardSource, request: Request) -> Shape:
     """What memory and work of a selection depend on."""
-    parts = len(source.parts)
-    listed = min(source.rows, parts * rows_of_a_part(request, parts))
+    listed = min(source.rows, rows_of_a_pass(request))
     most = request.most_exchanged
     asked = request.exchange and request.passes != "exact" and request.size < most
     exchanged = min(most, request.size + listed) if asked else 0
@@ -191,14 +198,3 @@ def first_rows(source: ShardSource) -> Chunk:
     if not sound.any():
         return Chunk(np.zeros_like(x[:1]), None if y is None else y[:1])
     return Chunk(x[sound], None if y is None else y[sound])
-
-
-def size_of(size: Any, rows: int) -> int:
-    """How many points, from a count or a fraction."""
-    count = int(size * rows) if 0 < size < 1 else int(size)
-    if not 1 <= count <= rows or (size >= 1 and count != size):
-        raise InputError(
-            f"size={size!r} is neither a whole number from 1 to the {rows} rows nor a fraction of "
-            "them."
-        )
-    return count

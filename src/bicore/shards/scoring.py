@@ -41,13 +41,18 @@ SLACK = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The rows of a part that are worth a closer look."""
+    """The rows of a part that are worth a closer look, in order of their positions."""
 
     positions: Array
+    #: Of the best of these rows only.
     features: Array
     y: Array | None
     #: What the rows that are not here are worth at most.
     below: float
+    #: What each row is worth.
+    values: Array
+    #: Places of the rows that have features here.
+    listed: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,8 @@ class Scoring:
     gains: Gains | None = None
     #: Places of the classes that may have another point, each with a share of the rows found.
     open: Array | None = None
+    #: How many rows come with their features; by default all.
+    listed: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scorers", {})
@@ -114,10 +121,11 @@ class Scoring:
         chunk, _ = self.chunk(source, part)
         outputs = self._outputs(chunk.y, torch.device("cpu"))
         weight = None if chunk.weight is None else torch.from_numpy(np.array(chunk.weight))
-        best, below = self._best(converted(chunk.x), outputs, weight, part)
-        places = best.numpy()
-        features = exact_features(chunk.x[places], self.map)
-        return Found(places + part.start, features, _some(chunk.y, places), below)
+        places, values, below = self._best(converted(chunk.x), outputs, weight, part)
+        listed = self._listed(values)
+        features = exact_features(chunk.x[places[listed]], self.map)
+        y = _some(chunk.y, places)
+        return Found(places + part.start, features, y, below, values, listed)
 
     def on(self, held: Held) -> Found:
         """The same for rows on a device.
@@ -137,10 +145,18 @@ class Scoring:
         rows = slices(len(held.x), row_size(held.x), DEVICE_BLOCK)
         with in_full_precision(held.x):
             blocks = ((some, held.x[some]) for some in rows)
-            best, below = self._best(blocks, outputs, held.weight, held.part)
+            places, values, below = self._best(blocks, outputs, held.weight, held.part)
+        listed = self._listed(values)
+        best = torch.as_tensor(places[listed], device=held.x.device)
         features = self.map.exact(held.x[best]).cpu().numpy()
-        places = best.cpu().numpy()
-        return Found(places + held.part.start, features, _some(held.y, places), below)
+        y = _some(held.y, places)
+        return Found(places + held.part.start, features, y, below, values, listed)
+
+    def _listed(self, values: Array) -> Array:
+        """Places of the rows that come with their features: the best."""
+        if self.listed is None or self.listed >= len(values):
+            return np.arange(len(values))
+        return np.sort(np.argsort(-values, kind="stable")[: self.listed])
 
     def _outputs(self, y: Any, device: torch.device) -> Tensor:
         if self.classes is not None:
@@ -154,8 +170,8 @@ class Scoring:
         outputs: Tensor,
         weight: Tensor | None,
         part: Part,
-    ) -> tuple[Tensor, float]:
-        """Places of the rows that are worth most, and what the others are worth at most."""
+    ) -> tuple[Array, Array, float]:
+        """Places and values of the rows that are worth most; what the others are worth at most."""
         scorer = self.scorer(outputs.device)
         shut = self._shut(outputs, weight, part)
         values = torch.empty(len(outputs), dtype=torch.float32, device=outputs.device)
@@ -163,8 +179,10 @@ class Scoring:
         for rows, x in blocks:
             values[rows], floor = scorer.worth(x, outputs[rows], shut[rows], floor)
         if self.open is None:
-            return largest(values, self.count)
-        return largest_of_each(values, outputs, self.open, self.count)
+            best, below = largest(values, self.count)
+        else:
+            best, below = largest_of_each(values, outputs, self.open, self.count)
+        return best.cpu().numpy(), values[best].cpu().numpy(), below
 
     def _shut(self, outputs: Tensor, weight: Tensor | None, part: Part) -> Tensor:
         """Which rows may not be taken: those that are in, and those that count for nothing."""

@@ -23,7 +23,7 @@ from bicore.moments.choosing import improve
 from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.outer import Outer
-from bicore.picking import as_start
+from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
 from bicore.runtime.progress import ProgressLine
@@ -34,6 +34,7 @@ from bicore.shards.exchanging import Bounded
 from bicore.shards.executors import Executor, Work
 from bicore.shards.growing import Growing
 from bicore.shards.hiring import hired
+from bicore.shards.merging import Merged
 from bicore.shards.notes import beyond_limit, left_out
 from bicore.shards.quotas import Quotas
 from bicore.shards.request import (
@@ -43,14 +44,14 @@ from bicore.shards.request import (
     passes_left,
     points_of_a_pass,
     rows_of_a_part,
+    rows_of_a_pass,
     settle_features,
-    size_of,
 )
-from bicore.shards.scoring import Found, Gains, Scoring
+from bicore.shards.scoring import Gains, Scoring
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Measuring
+from bicore.shards.work import Counting, Fetching, Measuring
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ def select_from_shards(
     10
     """
     runtime = runtime or Runtime()
-    count = size_of(size, source.rows)
+    count = as_size(size, source.rows)
     map = settle_features(features, intercept, source)
     request = Request(count, map, **options).within(runtime)
     workers = hired(executor, source, request, runtime)
@@ -209,15 +210,16 @@ class Selection:
                 self.growing = Growing(self.outer, ridge, self.executor.device)
                 self._restore(initial)
                 self.passes_began, self.passes_before = self.clock.seconds, self.passes
-                while len(self.positions) < self.request.size:
+                whole = True
+                while whole and len(self.positions) < self.request.size:
                     self._look()
-                    self._pass()
+                    whole = self._pass()
                     self._save()
                 self._verify()
                 self._exchange()
             except (TimeOver, KeyboardInterrupt) as stop:
                 return self._coreset(*self._stopped(stop))
-        return self._coreset(Status.COMPLETE, "")
+        return self._coreset(*((Status.COMPLETE, "") if whole else self._too_few()))
 
     def _stopped(self, stop: BaseException) -> tuple[Status, str]:
         """Make whole what there is: the points that were kept, and their fit from nothing."""
@@ -280,6 +282,10 @@ class Selection:
         if self.bad or self.bad_places:
             self.notes.append(left_out(max(self.bad, len(self.bad_places)), self.bad_places))
         self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
+        if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
+            raise InputError(
+                f"y holds a single class ({self.classes.tolist()[0]!r}); two are needed."
+            )
         self.outer = self._centre_targets() if self.classes is None else self._centre_classes()
         self.quotas = Quotas.of(self.request.quotas, self.classes, self.request.size)
 
@@ -389,9 +395,14 @@ class Selection:
 
     # Further passes.
 
-    def _pass(self) -> None:
-        """Score all rows; take points among the best."""
-        shortlist, below = self._shortlist(self._open(), self._gains())
+    def _pass(self) -> bool:
+        """Score all rows; take points among the best. False if no row may be taken."""
+        if self.quotas is not None and not self.quotas.next(self._counts()).any():
+            return False
+        found = self._shortlist(self._open(), self._gains())
+        if found is None:
+            return False
+        shortlist, below = found
         self._see_spent(shortlist)
         before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
@@ -408,6 +419,7 @@ class Selection:
         if self._exact_gains:
             shortlist.allow(self._allowed(shortlist.targets))
             self.floor = shortlist.peak(self.request.rule)[1]
+        return True
 
     def _sure(self, value: float, below: float, before: tuple[Any, Any]) -> bool:
         """Whether no row that the pass left out can be worth more by now."""
@@ -494,34 +506,31 @@ class Selection:
         gone[self._open()] = True
         gone[self._codes(shortlist.targets)] = False
         self.quotas = replace(self.quotas, spent=self.quotas.spent | gone)
-        if not self.quotas.next(self._counts()).any():
-            raise self._too_few()
 
-    def _too_few(self) -> InputError:
-        words = "" if self.quotas is None else " within their quotas"
-        return InputError(
-            f"{self.source.name} has {len(self.positions)} rows that may be chosen{words}, and "
-            f"size={self.request.size}; ask for fewer."
-        )
+    def _too_few(self) -> tuple[Status, str]:
+        """Why there are fewer points than requested."""
+        why = "no other row has a weight above 0"
+        if self.quotas is not None:
+            why = "the quotas allow no more"
+        return Status.FEWER, f"{len(self.positions)} of {self.request.size} points: {why}"
 
     # Rows that are worth a closer look.
 
     def _shortlist(
         self, classes: Array | None = None, gains: Gains | None = None
-    ) -> tuple[Shortlist, float]:
-        """The best rows of a pass, and what the others are worth at most."""
+    ) -> tuple[Shortlist, float] | None:
+        """The best rows of a pass, and what others are worth at most; None if there are none."""
         found = self._found(classes, gains)
         self.passes += 1
-        positions = np.concatenate([one.positions for one in found])
-        if not len(positions):
-            raise self._too_few()
-        features = np.concatenate([one.features for one in found])
-        labels = np.concatenate([one.y for one in found if one.y is not None and len(one.y)])
-        rows = Shortlist(self.growing, positions, features, self._targets(labels))
-        return rows, max(one.below for one in found)
+        if not len(found.positions):
+            return None
+        assert found.y is not None
+        features = found.features(self._fetch(found.missing()))
+        rows = Shortlist(self.growing, found.positions, features, self._targets(found.y))
+        return rows, found.below
 
-    def _found(self, classes: Array | None, gains: Gains | None) -> list[Found]:
-        count = rows_of_a_part(self.request, len(self.source.parts))
+    def _found(self, classes: Array | None, gains: Gains | None) -> Merged:
+        count = rows_of_a_pass(self.request)
         scoring = Scoring(
             self.request.features,
             on_host(self.growing.change),
@@ -533,8 +542,19 @@ class Selection:
             some_bad=self.bad > 0,
             gains=gains,
             open=classes,
+            listed=rows_of_a_part(self.request, len(self.source.parts)),
         )
-        return list(self._each(scoring, self.source))
+        merged = Merged(count, self.classes, classes)
+        for one in self._each(scoring, self.source):
+            merged.add(one)
+        return merged
+
+    def _fetch(self, positions: Array) -> Array:
+        """The features of rows at these positions, read again."""
+        if not len(positions):
+            return np.empty((0, self.request.features.width))
+        fetching = Fetching(self.request.features, positions)
+        return np.concatenate(list(self.executor.map(fetching, self.source)))
 
     def _points_of_a_pass(self) -> int:
         exact = self.request.passes == "exact"
@@ -594,9 +614,11 @@ class Selection:
 
     def _exchanged_once(self, room: int) -> int:
         every = None if self.quotas is None else np.arange(len(self.quotas.spent))
-        shortlist = self._shortlist(every)[0]
-        values = shortlist.values("gain")
-        others = np.argsort(-values, kind="stable")[:room]
+        found = self._shortlist(every)
+        if found is None:
+            return 0
+        shortlist = found[0]
+        others = shortlist.leaders(room)
         features = np.vstack([np.array(self.rows), shortlist.features[others]])
         targets = np.vstack([np.array(self.targets), shortlist.targets[others]])
         numbers = np.arange(len(features))

@@ -323,6 +323,21 @@ class Measuring:
         return Measured(held.bad, longest, _labels(held.y))
 
 
+@dataclass(frozen=True, eq=False)
+class Fetching:
+    """The features of some rows of a source; parts without such rows are not read."""
+
+    map: FeatureMap
+    positions: Array
+
+    def __call__(self, source: ShardSource, part: Part) -> Array:
+        first, last = np.searchsorted(self.positions, (part.start, part.stop))
+        if first == last:
+            return np.empty((0, self.map.width))
+        rows = self.positions[first:last] - part.start
+        return exact_features(source.read(part).x[rows], self.map)
+
+
 def _labels(y: Array | None) -> tuple[Any, ...]:
     """The classes among labels; none where y holds targets."""
     if y is None or y.dtype.kind == "f":
