@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bicore import BilevelSelector, Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
+from bicore.memory import MomentMemory
 from bicore.moments.features import Rows, WithConstant, restored, stored
 from bicore.shards.executors import Threads
 from bicore.shards.gpu import Card
@@ -169,3 +170,61 @@ class TestRequests:
         found = select_from_shards(ArrayShards(x, y, weight), 25)
         assert found.status is Status.FEWER
         assert sorted(found.indices.tolist()) == list(range(20))
+
+    @pytest.mark.parametrize("files", [False, True])
+    def test_an_equal_prior_is_the_inverse_of_the_class_counts_as_weights(self, files):
+        x, y = gaussians(3, share=0.15)
+        y[:200] += 2 * (x[:200, 0] > 0.5)
+        weight = 1.0 / np.bincount(y)[y]
+
+        def picks(weight=None, **options):
+            if files:
+                source = ArrayShards(x, y, weight)
+                found = select_from_shards(source, 12, features=Rows(), passes="exact", **options)
+            else:
+                found = BilevelSelector(kernel=Linear(), **options).select(
+                    Dataset(x, y, weight), 12
+                )
+            return found.indices.tolist()
+
+        assert picks(prior="equal") == picks(weight) != picks()
+
+
+class TestScale:
+    """The same picks at every scale of x, or a refusal."""
+
+    SCALES = (1e-200, 1e-100, 1e-80, 1e-40, 1e-20, 1e-10, 1e10, 1e20, 1e40, 1e80, 1e100)
+
+    @pytest.mark.parametrize("way", ["unit", "rows", "exact", "no intercept", "memory", "kernel"])
+    def test_of_features_and_kernels(self, way):
+        x, y = gaussians(0, n=200)
+
+        def picks(x):
+            if way == "kernel":
+                return BilevelSelector(kernel="linear").select(Dataset(x, y), 10).indices.tolist()
+            if way == "memory":
+                memory = MomentMemory(10, features="rows")
+                memory.update(x, y)
+                return (memory.snapshot().x / np.abs(x).max()).round(9).tolist()
+            options = {
+                "unit": {},
+                "rows": {"features": Rows()},
+                "exact": {"features": Rows(), "passes": "exact"},
+                "no intercept": {"features": Rows(), "intercept": 0},
+            }[way]
+            return select_from_shards(ArrayShards(x, y), 10, **options).indices.tolist()
+
+        plain, refused = picks(x), []
+        for scale in self.SCALES:
+            try:
+                assert picks(x * scale) == plain
+            except InputError:
+                refused.append(scale)
+        assert not set(refused) & {1e-10, 1e10}
+        assert way != "unit" or not refused
+
+    def test_rows_of_zeros_are_allowed(self):
+        y = np.arange(30) % 3
+        for intercept in (0, "auto"):
+            source = ArrayShards(np.zeros((30, 4)), y)
+            assert len(select_from_shards(source, 5, features=Rows(), intercept=intercept)) == 5

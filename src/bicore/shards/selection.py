@@ -19,6 +19,7 @@ import numpy as np
 from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
+from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import improve
 from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, check_room
@@ -206,7 +207,8 @@ class Selection:
         with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
             try:
                 self._count()
-                ridge = self.request.inner_reg * self.outer.energy
+                check_scale(self.outer.energy, self.moments.second, single=True)
+                ridge = self.request.inner_reg * (self.outer.energy or 1.0)
                 self.growing = Growing(self.outer, ridge, self.executor.device)
                 self._restore(initial)
                 self.passes_began, self.passes_before = self.clock.seconds, self.passes

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError
-from bicore.kernels.scaling import unit_rows
+from bicore.kernels.scaling import check_scale, unit_rows
 from bicore.state import fingerprint
 
 T = TypeVar("T")
@@ -372,8 +372,11 @@ class WithConstant(FeatureMap):
         inner = self.map.settled(x)
         if self.value is not None:
             return self if inner is self.map else replace(self, map=inner)
-        unit = inner.plain is not inner
-        mean = 1.0 if unit else float(inner.exact(as_tensor(x)).square().sum(1).mean())
+        mean = 1.0
+        if inner.plain is inner:  # rows of length 1 have a mean of 1
+            rows = inner.exact(as_tensor(x))
+            mean = float(rows.square().sum(1).mean())
+            check_scale(mean, rows.numpy())
         return replace(self, map=inner, value=math.sqrt(self.share * (mean or 1.0)))
 
     def network(self) -> nn.Module | None:
