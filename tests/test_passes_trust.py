@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bicore import BilevelSelector, Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
-from bicore.memory import MomentMemory
+from bicore.memory import MomentMemory, Reservoir
 from bicore.moments.features import Rows, WithConstant, restored, stored
 from bicore.shards.executors import Threads
 from bicore.shards.gpu import Card
@@ -228,3 +228,18 @@ class TestScale:
         for intercept in (0, "auto"):
             source = ArrayShards(np.zeros((30, 4)), y)
             assert len(select_from_shards(source, 5, features=Rows(), intercept=intercept)) == 5
+
+
+def test_a_moment_memory_of_targets_is_worth_more_than_random_rows():
+    x, y = load_diabetes(return_X_y=True)
+    x = (x - x.mean(0)) / x.std(0)
+    scores = []
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(len(x))
+        for memory in (MomentMemory(20), Reservoir(20, seed=seed)):
+            for batch in np.array_split(order, 5):
+                memory.update(x[batch], y[batch])
+            kept = memory.snapshot()
+            scores.append(Ridge(1.0).fit(kept.x, kept.y).score(x, y))
+    chosen, random = np.reshape(scores, (4, 2)).mean(0)
+    assert chosen > 0.47 > 0.25 > random

@@ -373,11 +373,9 @@ class Selection:
         constant = self._constant
         if constant is None:
             return outer
-        mean = outer.cross[-1] / constant
-        self.centre = self.centre + mean
-        features = outer.share * outer.second[-1] / constant  # the last row of a lower triangle
-        cross = outer.cross - np.multiply.outer(features, mean)
-        return Outer(outer.second, cross, outer.constant - float(mean @ mean), outer.share)
+        means = outer.means(constant)
+        self.centre = self.centre + means[1]
+        return outer.centred(*means)
 
     def _centre_classes(self) -> Outer:
         """The objective for one-hot labels less the share of each class, as on rows in memory."""
@@ -390,10 +388,7 @@ class Selection:
                 f"prior={prior!r} must give at least two classes of the data a share above 0; "
                 f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
             )
-        mean = outer.cross.sum(1)
-        cross = outer.cross - np.multiply.outer(mean, self.centre)
-        constant = 1.0 - float(self.centre @ self.centre)
-        return Outer(outer.second, cross, constant, outer.share)
+        return outer.centred(outer.cross.sum(1), self.centre)
 
     # Further passes.
 
