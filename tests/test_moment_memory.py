@@ -10,7 +10,7 @@ import torch
 from bicore import InputError, NumericalError, Runtime
 from bicore.memory import MomentMemory
 from bicore.moments import Moments
-from bicore.moments.features import FeatureMap, RandomReLU, Rows
+from bicore.moments.features import FeatureMap, RandomReLU, Rows, WithConstant
 from bicore.runtime import Context
 
 FEATURES = RandomReLU(width=48)
@@ -172,7 +172,7 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
 
 def test_a_merge_that_fails_leaves_everything_as_it_was():
     x, _ = stream()
-    features = FEATURES.settled(x[:50])
+    features = WithConstant(FEATURES).settled(x[:50])
     first, second = (
         fed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
     )

@@ -245,7 +245,9 @@ class TestCandidates:
     )
     def test_picks_are_those_of_the_engine_on_rows(self, way, options):
         x, y = rows(n=80, width=12)
-        selector = BilevelSelector(kernel=Linear(), inner_reg=0.5, first="best", **options)
+        selector = BilevelSelector(
+            kernel=Linear(), intercept=0, inner_reg=0.5, first="best", **options
+        )
         picked = selector.select(Dataset(x, y), 15)
         targets = np.eye(3)[y] - np.eye(3)[y].mean(0)  # as the squared loss there has them
         outer = Moments.empty(12, classes=None, targets=3).with_rows(x, targets).outer()

@@ -37,6 +37,7 @@ from bicore.errors import InputError
 from bicore.kernels.base import Intercept, Kernel
 from bicore.kernels.building import OperatorPlan, Reserve, build_operators, plan_operators
 from bicore.kernels.operators import SomeRows
+from bicore.kernels.scaling import check_scale
 from bicore.kernels.tangent import TangentKernel
 from bicore.losses import Loss
 from bicore.picking import in_id_order
@@ -229,14 +230,17 @@ def prepare(
     outer_x = None if outer is None else outer.x
     train, cross = build_operators(kernel, data.x, outer_x, reserve, runtime)
     like = train.like
+    check_scale(float(train.diagonal().double().mean()), data.x, like.dtype != torch.float64)
     own_weights = as_tensor(summable(weights)).to(like)
     judging = own_weights if outer is None else as_tensor(summable(outer.weights)).to(like)
+    counted = own_weights
     if proxy.prior is Prior.EQUAL:
         judging = _of_equal_classes(judging, outer_targets)
-    inner_aims = inner_loss.prepare(targets, targets, own_weights, like)
+        counted = _of_equal_classes(own_weights, targets)
+    inner_aims = inner_loss.prepare(targets, targets, counted, like)
     outer_aims = inner_aims
     if outer is not None or inner_loss != outer_loss:
-        outer_aims = outer_loss.prepare(outer_targets, targets, own_weights, like)
+        outer_aims = outer_loss.prepare(outer_targets, targets, counted, like)
     problem = Problem(
         train,
         cross,
@@ -256,7 +260,7 @@ def prepare(
         # an automatic regulariser looks at the training data alone
         aims = own.inner_targets
         if inner_loss != outer_loss:
-            aims = outer_loss.prepare(targets, targets, own_weights, like)
+            aims = outer_loss.prepare(targets, targets, counted, like)
         shares = own_weights / own_weights.sum()
         own = replace(own, cross=train, outer_targets=aims, outer_weights=shares)
     if proxy.regulariser.automatic:

@@ -15,12 +15,48 @@ from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.base import Kernel, flat, mirror
 from bicore.runtime import checkpoint
+from bicore.sparse import is_sparse
 
 #: Numbers of the data turned into float64 at a time while columns are measured.
 AT_ONCE = 4_000_000
 #: A column whose standard deviation is below this share of its mean is constant: float32 would not
 #: hold what is left of it.
 CONSTANT = 1e-7
+#: Mean squared lengths between which products and their squares keep their digits, in float32 and
+#: in float64.
+SINGLE_RANGE, DOUBLE_RANGE = (1e-30, 1e60), (1e-100, 1e100)
+
+
+def check_scale(mean: float, rows: Any, single: bool = False) -> None:
+    """Refuse rows whose squares vanish or overflow; rows of zeros are allowed.
+
+    Parameters
+    ----------
+    mean : float
+        The mean of k(x, x), or of ‖φ‖².
+    rows : array
+        The rows; they are read if the mean is 0.
+    single : bool
+        Whether products are computed in float32.
+
+    Raises
+    ------
+    InputError
+        If the mean is outside the range of the precision.
+
+    Examples
+    --------
+    >>> check_scale(1.0, np.ones(3))
+    """
+    least, most = SINGLE_RANGE if single else DOUBLE_RANGE
+    if least <= mean <= most:
+        return
+    if mean == 0 and not np.any(rows.matrix.data if is_sparse(rows) else rows):
+        return
+    raise InputError(
+        f"x has a scale that squares cannot hold: the mean squared length of its rows is "
+        f"{mean:.3g}; scale x, for example to a standard deviation of 1."
+    )
 
 
 @dataclass(frozen=True)

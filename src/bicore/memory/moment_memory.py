@@ -14,7 +14,17 @@ from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError
 from bicore.memory.merging import Merging
 from bicore.moments.choosing import WAYS, as_way
-from bicore.moments.features import FeatureMap, as_feature_map, restored, stored
+from bicore.moments.features import (
+    AutomaticFeatures,
+    FeatureMap,
+    Rows,
+    Standardised,
+    WithConstant,
+    as_feature_map,
+    restored,
+    stored,
+)
+from bicore.moments.features.automatic import FAR
 from bicore.moments.given import Prior, aged, as_half_life, as_shares, plain
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.outer import Outer
@@ -33,6 +43,8 @@ FIRST = 32
 DIRECTIONS = 10
 #: Priors that have a name.
 NAMED = ("stream", "equal")
+#: The rule that depends on whether rows have targets.
+AUTO = "auto"
 
 
 class MomentMemory(Merging):
@@ -49,11 +61,13 @@ class MomentMemory(Merging):
         The most rows that are ever kept.
     features : str, FeatureMap or torch.nn.Module
         What rows are compared in: "auto" (decided on the first rows: the rows themselves for
-        embeddings, random features for pixels and tables), a name of
-        ``bicore.moments.FEATURES``, a map, or a frozen network.
-    rule : {"elimination", "gradient", "gain", "exchange"}
+        embeddings, random features for pixels and tables, standardised columns for tables with
+        targets), a name of ``bicore.moments.FEATURES``, a map, or a frozen network. For targets a
+        constant feature is appended.
+    rule : {"auto", "elimination", "gradient", "gain", "exchange"}
         How rows are chosen: one after the other leaves that is missed least, or joins by the slope
-        or the exact gain; exchanges after elimination.
+        or the exact gain; exchanges after elimination. "auto" is the gain for targets and
+        elimination otherwise.
     inner_reg : float or "auto"
         Regulariser of the regression as a share of the mean of ‖φ‖².
     prior : {"stream", "equal"} or mapping
@@ -83,14 +97,14 @@ class MomentMemory(Merging):
         self,
         capacity: int,
         features: str | FeatureMap | torch.nn.Module = "auto",
-        rule: str = "elimination",
+        rule: str = AUTO,
         inner_reg: float | str = "auto",
         prior: Prior = "stream",
         half_life: float | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(capacity, seed)
-        self.rule = as_way(rule)
+        self.rule = rule if rule == AUTO else as_way(rule)
         self.inner_reg = _as_share(inner_reg)
         self.prior = _as_prior(prior)
         #: As JSON holds it: labels may be numbers.
@@ -114,6 +128,8 @@ class MomentMemory(Merging):
         self._directions: Array | None = None
         #: Of classes, as the objective counts them.
         self._shares = np.empty(0)
+        #: Of targets, after the mean of the first rows is subtracted.
+        self._mean: Array | float = 0.0
 
     @property
     def name(self) -> str:
@@ -123,6 +139,13 @@ class MomentMemory(Merging):
     def ridge_share(self) -> float:
         """The regulariser as a share of the mean of ‖φ‖²."""
         return SHARE if self.inner_reg is None else self.inner_reg
+
+    @property
+    def way(self) -> str:
+        """The rule that rows are chosen by."""
+        if self.rule != AUTO:
+            return self.rule
+        return "elimination" if self._origin is None else "gain"
 
     def _check(self, batch: Dataset, context: Context) -> None:
         super()._check(batch, context)
@@ -158,9 +181,11 @@ class MomentMemory(Merging):
 
     def _settle(self, batch: Dataset, context: Context) -> None:
         """What is decided by the first rows, once."""
-        self.settled = self.map.settled(batch.x)
-        self._stored_maps = [self._stored_maps[0], stored(self.settled)]
         targets = None if batch.y is None else read_targets(batch.y)
+        self.settled = self.map.settled(batch.x)
+        if targets is not None and targets.classes is None:
+            self.settled = self._for_targets(self.settled).settled(batch.x)
+        self._stored_maps = [self._stored_maps[0], stored(self.settled)]
         classes: Any = ()
         if targets is None or targets.classes is None:
             classes = None
@@ -185,6 +210,12 @@ class MomentMemory(Merging):
             start = rng.normal(size=(width, min(DIRECTIONS, width)))
             self._directions = np.linalg.qr(start)[0]
 
+    def _for_targets(self, settled: FeatureMap) -> FeatureMap:
+        """The map for targets: with an intercept, and linear in the columns of a table."""
+        if isinstance(self.map, AutomaticFeatures) and settled.reason == "table":
+            settled = Standardised(Rows(), beyond=FAR, reason=settled.reason)
+        return settled if isinstance(settled, WithConstant) else WithConstant(settled)
+
     def _features_of(self, x: Array, context: Context) -> Array:
         assert self.settled is not None
         rows = torch.from_numpy(np.ascontiguousarray(x)).to(context.runtime.torch_device)
@@ -207,7 +238,7 @@ class MomentMemory(Merging):
         """The objective; without labels, to predict the leading directions of the features."""
         outer = moments.outer(self.prior)
         if self._directions is None:
-            return outer if moments.classes is None else self._centred(outer, moments)
+            return self._centred(outer, moments)
         moved = outer.times(np.ascontiguousarray(self._directions.T)).T
         # One step of subspace iteration a batch: the directions follow the moments as they settle.
         self._directions = np.linalg.qr(moved)[0]
@@ -216,11 +247,14 @@ class MomentMemory(Merging):
         return Outer(outer.second, cross, constant, outer.share)
 
     def _centred(self, outer: Outer, moments: Moments) -> Outer:
-        """For labels less the share of each class, as selectors have them."""
-        self._shares = moments.shares(self.prior)
-        cross = outer.cross - np.multiply.outer(outer.cross.sum(1), self._shares)
-        constant = 1.0 - float(self._shares @ self._shares)
-        return Outer(outer.second, cross, constant, outer.share)
+        """For labels less the share of each class, or targets less their mean, as selectors do."""
+        if moments.classes is not None:
+            self._shares = moments.shares(self.prior)
+            return outer.centred(outer.cross.sum(1), self._shares)
+        if not isinstance(self.settled, WithConstant) or self.settled.value is None:
+            return outer  # of a state without a constant feature
+        features, self._mean = outer.means(self.settled.value)
+        return outer.centred(features, self._mean)
 
     def _targets(self, rows: Dataset, features: Array | None = None) -> Array:
         if self._directions is not None:
@@ -244,11 +278,11 @@ class MomentMemory(Merging):
             return
         # features that are all zero tell no row from another, with any regulariser
         ridge = self.ridge_share * (outer.energy or 1.0)
-        targets = self._targets(rows, features)
+        targets = self._targets(rows, features) - self._mean
         known = None
         if self._products is not None:
             known = self._products[0], outer.share * self._products[1]
-        found = WAYS[self.rule](outer, features, targets, ridge, self.capacity, known)
+        found = WAYS[self.way](outer, features, targets, ridge, self.capacity, known)
         chosen = np.flatnonzero(found.inside)
         self.kept, self._features = rows[chosen], features[chosen]
         own = np.ix_(chosen, chosen)

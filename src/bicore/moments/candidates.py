@@ -17,6 +17,7 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import NumericalError
+from bicore.kernels.scaling import check_scale
 from bicore.moments.outer import Outer
 from bicore.runtime.threads import wide
 
@@ -66,6 +67,7 @@ class Candidates:
         inside: Array | None = None,
         known: tuple[Array, Array] | None = None,
     ) -> None:
+        check_scale(outer.energy, features)
         self.outer = outer
         self.ridge = ridge
         self.targets = targets

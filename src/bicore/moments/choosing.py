@@ -94,9 +94,9 @@ def improve(rows: Candidates) -> int:
     """
     for made in range(len(rows.inside)):
         before = rows.objective
-        comes = int(rows.gains().argmax())
+        comes = _first_largest(rows.gains())
         rows.change(comes)
-        leaves = int(rows.losses().argmin())
+        leaves = _first_largest(-rows.losses())
         rows.change(leaves)
         if rows.objective > before - WORTHWHILE * abs(before):
             if leaves != comes:  # take it back
@@ -104,6 +104,12 @@ def improve(rows: Candidates) -> int:
                 rows.change(leaves)
             return made
     return len(rows.inside)
+
+
+def _first_largest(values: Array) -> int:
+    """The first of the values that are the largest up to rounding."""
+    most = float(values.max())
+    return int((values >= most - TIE * abs(most)).argmax())
 
 
 #: How a memory's rows may be chosen.

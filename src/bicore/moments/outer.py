@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,38 @@ class Outer:
     def energy(self) -> float:
         """The mean of ‖φ‖²."""
         return self.share * float(np.trace(self.second))
+
+    def means(self, constant: float) -> tuple[Array, Array]:
+        """The means of the features and of the targets, if the last feature is a constant.
+
+        Parameters
+        ----------
+        constant : float
+            That feature.
+
+        Returns
+        -------
+        tuple of array (p,), (C,)
+            Both means.
+        """
+        # The last row of a lower triangle is whole.
+        return self.share * self.second[-1] / constant, self.cross[-1] / constant
+
+    def centred(self, features: Array, targets: Array) -> Outer:
+        """The same objective for targets less their mean.
+
+        Parameters
+        ----------
+        features, targets : array (p,), (C,)
+            The means of both.
+
+        Returns
+        -------
+        Outer
+            It shares the second moments.
+        """
+        cross = self.cross - np.multiply.outer(features, targets)
+        return replace(self, cross=cross, constant=self.constant - float(targets @ targets))
 
     def times(self, features: Array) -> Array:
         """The product of features with A.

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.kernels.scaling import unit_rows
 from bicore.moments.features import FeatureMap
 
 #: Numbers of a block on the host, 4 MB of float32: smaller ones cost more calls than they save.
@@ -42,13 +41,8 @@ def exact_features(x: Array, map: FeatureMap) -> Array:
     >>> exact_features(x, Rows().unit().settled(x))
     array([[0.6, 0.8]])
     """
-    found: Array = exact_on(torch.from_numpy(single(x)), map).numpy()
+    found: Array = map.exact(torch.from_numpy(single(x))).numpy()
     return found
-
-
-def exact_on(x: Tensor, map: FeatureMap) -> Tensor:
-    features = map.plain.features(x).double()
-    return features if map.plain is map or not len(features) else unit_rows(features)
 
 
 def single(x: Array) -> Array:

@@ -13,7 +13,9 @@ from bicore.shards.arithmetic import placed
 from bicore.shards.growing import Growing
 
 
-def growth(before: tuple[Any, Any], growing: Growing, longest: float, centre: Array) -> float:
+def growth(
+    before: tuple[Any, Any], growing: Growing, longest: float, shares: Array | None
+) -> float:
     """The most by which the slope of any row has grown.
 
     Parameters
@@ -24,8 +26,8 @@ def growth(before: tuple[Any, Any], growing: Growing, longest: float, centre: Ar
         The coreset now.
     longest : float
         The largest ‖φ‖².
-    centre : array (C,)
-        What is subtracted from one-hot labels; zeros where y holds targets.
+    shares : array (C,), optional
+        What is subtracted from one-hot labels; None where y holds targets.
 
     Returns
     -------
@@ -33,11 +35,11 @@ def growth(before: tuple[Any, Any], growing: Growing, longest: float, centre: Ar
         For classes; a bound for targets needs their norms, and is infinite here.
     """
     change, model = before
-    if not centre.any():
+    if shares is None:
         same = bool((change == growing.change).all())
         return 0.0 if same else float("inf")
     moved = growing.change - change
-    along = moved - (moved @ placed(centre, growing.device))[:, None]
+    along = moved - (moved @ placed(shares, growing.device))[:, None]
     linear = float((along * along).sum(0).max()) ** 0.5
     square = _squares(growing.change, growing.model, change, model)
     return float(longest**0.5 * linear + longest * max(0.0, square) ** 0.5)

@@ -17,13 +17,20 @@ import torch
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.moments.candidates import Candidates
-from bicore.moments.features import Rows, as_feature_map
 from bicore.moments.moments import Moments, check_room
+from bicore.picking import as_size
 from bicore.runtime import Runtime
 from bicore.runtime.limits import free_bytes
 from bicore.shards.blocks import exact_features
 from bicore.shards.growing import Growing
-from bicore.shards.request import ROUNDS, Request, first_rows, lengths, passes_left, size_of
+from bicore.shards.request import (
+    ROUNDS,
+    Request,
+    lengths,
+    passes_left,
+    rows_of_a_part,
+    settle_features,
+)
 from bicore.shards.room import Shape
 from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
@@ -129,6 +136,7 @@ def estimate(
     size: int | float,
     *,
     features: Any = None,
+    intercept: float | str = "auto",
     runtime: Runtime | None = None,
     **options: Any,
 ) -> ShardEstimate:
@@ -142,6 +150,8 @@ def estimate(
         How many points, or a fraction of the rows.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
+    intercept : float or "auto"
+        The constant feature; see :func:`select_from_shards`.
     runtime : Runtime, optional
         Memory and threads.
     **options
@@ -167,9 +177,9 @@ def estimate(
     11
     """
     runtime = runtime or Runtime()
-    given = Rows().unit() if features is None else as_feature_map(features)
-    count = size_of(size, source.rows)
-    request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
+    count = as_size(size, source.rows)
+    map = settle_features(features, intercept, source)
+    request = Request(count, map, **options).within(runtime)
     if not source.labelled:
         raise InputError(f"{source.name} has no labels; name them (target=…, labels=…).")
     shape = lengths(source, request)
@@ -283,8 +293,9 @@ class _Probe:
             growing.model,
             np.zeros(shape.outputs),
             classes,
-            max(1, min(len(x), shape.listed // shape.parts)),
+            max(1, min(len(x), shape.listed)),
             np.empty(0, dtype=np.int64),
+            listed=rows_of_a_part(request, shape.parts),
         )
         listed = min(len(x), shape.listed)
         return cls(source, Counting(map, empty), scoring, growing, features, targets, listed)

@@ -63,12 +63,7 @@ class Quotas:
         spent = np.zeros(len(classes), dtype=bool)
         if wish == BALANCED:
             return cls(None, spent)
-        caps = _caps(wish, classes, size)
-        if caps.sum() < size:
-            raise InputError(
-                f"quotas let {caps.sum()} points in, and size={size}; raise them, or ask for fewer."
-            )
-        return cls(caps, spent)
+        return cls(_caps(wish, classes, size), spent)
 
     def next(self, counts: Array) -> Array:
         """Of which classes the next point may be.

@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.moments.features import FeatureMap
+from bicore.moments.features import FeatureMap, WithConstant
 from bicore.moments.features.checked import in_full_precision
 from bicore.shards.blocks import (
     DEVICE_BLOCK,
     codes_of,
     converted,
     exact_features,
-    exact_on,
     row_size,
     slices,
 )
@@ -42,13 +41,18 @@ SLACK = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The rows of a part that are worth a closer look."""
+    """The rows of a part that are worth a closer look, in order of their positions."""
 
     positions: Array
+    #: Of the best of these rows only.
     features: Array
     y: Array | None
     #: What the rows that are not here are worth at most.
     below: float
+    #: What each row is worth.
+    values: Array
+    #: Places of the rows that have features here.
+    listed: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +85,8 @@ class Scoring:
     gains: Gains | None = None
     #: Places of the classes that may have another point, each with a share of the rows found.
     open: Array | None = None
+    #: How many rows come with their features; by default all.
+    listed: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scorers", {})
@@ -115,10 +121,11 @@ class Scoring:
         chunk, _ = self.chunk(source, part)
         outputs = self._outputs(chunk.y, torch.device("cpu"))
         weight = None if chunk.weight is None else torch.from_numpy(np.array(chunk.weight))
-        best, below = self._best(converted(chunk.x), outputs, weight, part)
-        places = best.numpy()
-        features = exact_features(chunk.x[places], self.map)
-        return Found(places + part.start, features, _some(chunk.y, places), below)
+        places, values, below = self._best(converted(chunk.x), outputs, weight, part)
+        listed = self._listed(values)
+        features = exact_features(chunk.x[places[listed]], self.map)
+        y = _some(chunk.y, places)
+        return Found(places + part.start, features, y, below, values, listed)
 
     def on(self, held: Held) -> Found:
         """The same for rows on a device.
@@ -138,10 +145,18 @@ class Scoring:
         rows = slices(len(held.x), row_size(held.x), DEVICE_BLOCK)
         with in_full_precision(held.x):
             blocks = ((some, held.x[some]) for some in rows)
-            best, below = self._best(blocks, outputs, held.weight, held.part)
-        features = exact_on(held.x[best], self.map).cpu().numpy()
-        places = best.cpu().numpy()
-        return Found(places + held.part.start, features, _some(held.y, places), below)
+            places, values, below = self._best(blocks, outputs, held.weight, held.part)
+        listed = self._listed(values)
+        best = torch.as_tensor(places[listed], device=held.x.device)
+        features = self.map.exact(held.x[best]).cpu().numpy()
+        y = _some(held.y, places)
+        return Found(places + held.part.start, features, y, below, values, listed)
+
+    def _listed(self, values: Array) -> Array:
+        """Places of the rows that come with their features: the best."""
+        if self.listed is None or self.listed >= len(values):
+            return np.arange(len(values))
+        return np.sort(np.argsort(-values, kind="stable")[: self.listed])
 
     def _outputs(self, y: Any, device: torch.device) -> Tensor:
         if self.classes is not None:
@@ -155,8 +170,8 @@ class Scoring:
         outputs: Tensor,
         weight: Tensor | None,
         part: Part,
-    ) -> tuple[Tensor, float]:
-        """Places of the rows that are worth most, and what the others are worth at most."""
+    ) -> tuple[Array, Array, float]:
+        """Places and values of the rows that are worth most; what the others are worth at most."""
         scorer = self.scorer(outputs.device)
         shut = self._shut(outputs, weight, part)
         values = torch.empty(len(outputs), dtype=torch.float32, device=outputs.device)
@@ -164,8 +179,10 @@ class Scoring:
         for rows, x in blocks:
             values[rows], floor = scorer.worth(x, outputs[rows], shut[rows], floor)
         if self.open is None:
-            return largest(values, self.count)
-        return largest_of_each(values, outputs, self.open, self.count)
+            best, below = largest(values, self.count)
+        else:
+            best, below = largest_of_each(values, outputs, self.open, self.count)
+        return best.cpu().numpy(), values[best].cpu().numpy(), below
 
     def _shut(self, outputs: Tensor, weight: Tensor | None, part: Part) -> Tensor:
         """Which rows may not be taken: those that are in, and those that count for nothing."""
@@ -183,9 +200,9 @@ class _Scorer:
     """Slopes of rows by two products, or for many classes by a quadratic form; gains from them."""
 
     def __init__(self, scoring: Scoring, device: torch.device) -> None:
-        self.map = scoring.map.plain
-        self.whole = scoring.map
-        self.unit = self.map is not scoring.map
+        self.whole, self.constant = _split_constant(scoring.map)
+        self.map = self.whole.plain
+        self.unit = self.map is not self.whole
         self.classes = scoring.classes is not None
         width, outputs = scoring.change.shape
         self.quadratic = self.classes and 2 * outputs > width + 2
@@ -200,7 +217,10 @@ class _Scorer:
             self.form = short(0.5 * (form + form.T))
             self.columns = short((change - (change @ scoring.centre)[:, None]).T.copy())
         else:
-            self.both = short(np.hstack([change, model]))
+            both = np.hstack([change, model])
+            self.both = short(both if self.constant is None else both[:-1])
+            # The constant feature adds the same products to every row.
+            self.added = None if self.constant is None else short(self.constant * both[-1])
         self.gains = scoring.gains is not None
         if scoring.gains is not None:
             self.model = short(model)
@@ -208,14 +228,12 @@ class _Scorer:
 
     def worth(self, x: Tensor, outputs: Tensor, shut: Tensor, floor: float) -> tuple[Tensor, float]:
         """Slopes or gains of rows, −∞ for those that are shut; and the best gain so far."""
-        features, scale = self._features(x)
-        slopes = self._slopes(features, outputs, scale)
+        block = _Block(*self._features(x), outputs, self.constant)
+        slopes = self._slopes(block)
         if not math.isfinite(slopes.sum()):
             self.whole.features(x)  # names the rows that are not finite
         slopes.masked_fill_(shut, -torch.inf)
-        if not self.gains:
-            return slopes, floor
-        return self._gained(_Block(features, scale, outputs), slopes, floor)
+        return self._gained(block, slopes, floor) if self.gains else (slopes, floor)
 
     def _features(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Features and what they are to be multiplied by; lengths are not divided by here."""
@@ -227,22 +245,25 @@ class _Scorer:
             return self.whole.features(x).float(), None
         return features, squares.rsqrt_()
 
-    def _slopes(self, features: Tensor, outputs: Tensor, scale: Tensor | None) -> Tensor:
+    def _slopes(self, block: _Block) -> Tensor:
         if self.quadratic:
-            own = (features * self.columns[outputs]).sum(1)
-            turned = (features @ self.form).mul_(features).sum(1)
-            return own - turned if scale is None else scale * (own - scale * turned)
-        if self.classes and not features.is_cuda:
-            products = _products_on_host(features.numpy(), self.both.numpy(), outputs.numpy())
-            own, turned = products[0] - products[2] @ self.centre, products[1]
-            return own - turned if scale is None else scale * (own - scale * turned)
-        slopes, predicted = (features @ self.both).tensor_split(2, 1)
+            rows = block.whole()
+            own = (rows * self.columns[block.outputs]).sum(1)
+            return own - (rows @ self.form).mul_(rows).sum(1)
+        slopes, predicted = self._products(block).tensor_split(2, 1)
         if not self.classes:
-            scale = torch.ones(len(features), device=features.device) if scale is None else scale
-            return scale * (slopes * (outputs - scale[:, None] * predicted)).sum(1)
-        own = slopes.gather(1, outputs[:, None])[:, 0] - slopes @ self.centre
-        turned = _along(slopes, predicted)
-        return own - turned if scale is None else scale * (own - scale * turned)
+            return _along(slopes, block.outputs - predicted)
+        own = slopes.gather(1, block.outputs[:, None])[:, 0] - slopes @ self.centre
+        return own - _along(slopes, predicted)
+
+    def _products(self, block: _Block) -> Tensor:
+        """Mᵀφ and Wᵀφ of rows; the shorter of the matrices is scaled, not the features."""
+        found = _times(block.features, self.both)
+        if block.scale is not None:
+            found *= block.scale[:, None]
+        if self.added is not None:
+            found += self.added
+        return found
 
     def _gained(self, block: _Block, slopes: Tensor, floor: float) -> tuple[Tensor, float]:
         """Gains of the rows that may reach the best so far; of others what they are at most."""
@@ -264,12 +285,12 @@ class _Scorer:
 
     def _lengths(self, rows: _Block) -> Tensor:
         """d = 1 + φᵀΣφ."""
-        features = rows.scaled()
+        features = rows.whole()
         return (features @ self.inverse).mul_(features).sum(1) + 1.0
 
     def _gains_of(self, rows: _Block, slopes: Tensor) -> Tensor:
         d = self._lengths(rows)
-        features = rows.scaled()
+        features = rows.whole()
         q = (features @ self.turned).mul_(features).sum(1)
         left = -(features @ self.model)
         if self.classes:
@@ -287,13 +308,26 @@ class _Block:
     features: Tensor
     scale: Tensor | None
     outputs: Tensor
+    #: The feature that all rows share, behind the others.
+    constant: float | None
 
     def some(self, places: Tensor) -> _Block:
         scale = None if self.scale is None else self.scale[places]
-        return _Block(self.features[places], scale, self.outputs[places])
+        return _Block(self.features[places], scale, self.outputs[places], self.constant)
 
-    def scaled(self) -> Tensor:
-        return self.features if self.scale is None else self.features * self.scale[:, None]
+    def whole(self) -> Tensor:
+        """The features as the map has them."""
+        rows = self.features if self.scale is None else self.features * self.scale[:, None]
+        if self.constant is None:
+            return rows
+        return torch.cat([rows, rows.new_full((len(rows), 1), self.constant)], 1)
+
+
+def _split_constant(features: FeatureMap) -> tuple[FeatureMap, float | None]:
+    """The map without its constant feature, and that feature."""
+    if isinstance(features, WithConstant):
+        return features.map, features.value
+    return features, None
 
 
 def _reached(floor: float) -> float:
@@ -301,12 +335,11 @@ def _reached(floor: float) -> float:
     return floor * (1.0 - SLACK) if floor >= 0 else -np.inf
 
 
-def _products_on_host(rows: Array, both: Array, codes: Array) -> tuple[Tensor, Tensor, Tensor]:
-    """⟨φ, Me_c⟩, φᵀMWᵀφ and Mᵀφ: NumPy has the shorter way to each of many small steps."""
-    slopes, predicted = np.hsplit(rows @ both, 2)
-    own = slopes[np.arange(len(rows)), codes]
-    turned = np.einsum("ij,ij->i", slopes, predicted)
-    return torch.from_numpy(own), torch.from_numpy(turned), torch.from_numpy(slopes)
+def _times(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Their product; NumPy has the shorter way to each of many small ones."""
+    if rows.is_cuda:
+        return rows @ matrix
+    return torch.from_numpy(rows.numpy() @ matrix.numpy())
 
 
 def _along(a: Tensor, b: Tensor) -> Tensor:

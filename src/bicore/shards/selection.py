@@ -19,11 +19,12 @@ import numpy as np
 from bicore.coreset import Coreset, Provenance, Status, mark_unverified
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, NumericalError, TimeLimitError
+from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import improve
-from bicore.moments.features import Rows, as_feature_map
+from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, check_room
 from bicore.moments.outer import Outer
-from bicore.picking import as_start
+from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver
 from bicore.runtime.progress import ProgressLine
@@ -34,6 +35,7 @@ from bicore.shards.exchanging import Bounded
 from bicore.shards.executors import Executor, Work
 from bicore.shards.growing import Growing
 from bicore.shards.hiring import hired
+from bicore.shards.merging import Merged
 from bicore.shards.notes import beyond_limit, left_out
 from bicore.shards.quotas import Quotas
 from bicore.shards.request import (
@@ -43,13 +45,14 @@ from bicore.shards.request import (
     passes_left,
     points_of_a_pass,
     rows_of_a_part,
-    size_of,
+    rows_of_a_pass,
+    settle_features,
 )
-from bicore.shards.scoring import Found, Gains, Scoring
+from bicore.shards.scoring import Gains, Scoring
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
-from bicore.shards.work import Counting, Measuring
+from bicore.shards.work import Counting, Fetching, Measuring
 
 T = TypeVar("T")
 
@@ -64,6 +67,7 @@ def select_from_shards(
     outer: ShardSource | None = None,
     initial: Coreset | Sequence[int] = (),
     features: Any = None,
+    intercept: float | str = "auto",
     executor: Executor | str | None = None,
     state: str | os.PathLike[str] | None = None,
     runtime: Runtime | None = None,
@@ -83,6 +87,10 @@ def select_from_shards(
         Positions of points that are in from the start.
     features : str, FeatureMap or torch.nn.Module, optional
         What rows are compared in; by default the rows themselves, brought to length 1.
+    intercept : float or "auto"
+        The square of a constant feature, as a share of the mean of ‖φ‖² over the first rows; "auto"
+        is 1. With 0 there is none: points may then all come from one class, and targets are used
+        without subtracting their mean.
     executor : Executor or str, optional
         Who works on parts; by default the runtime's GPU where it has one, else threads of this
         process, as many as it has. The address of a Dask scheduler such as
@@ -119,9 +127,9 @@ def select_from_shards(
     10
     """
     runtime = runtime or Runtime()
-    count = size_of(size, source.rows)
-    given = Rows().unit() if features is None else as_feature_map(features)
-    request = Request(count, given.settled(first_rows(source)), **options).within(runtime)
+    count = as_size(size, source.rows)
+    map = settle_features(features, intercept, source)
+    request = Request(count, map, **options).within(runtime)
     workers = hired(executor, source, request, runtime)
     # A source has a length and a fingerprint, which is what points are checked against.
     points = as_start(initial, cast(Dataset, source), count).points
@@ -199,19 +207,21 @@ class Selection:
         with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
             try:
                 self._count()
-                ridge = self.request.inner_reg * self.outer.energy
+                check_scale(self.outer.energy, self.moments.second, single=True)
+                ridge = self.request.inner_reg * (self.outer.energy or 1.0)
                 self.growing = Growing(self.outer, ridge, self.executor.device)
                 self._restore(initial)
                 self.passes_began, self.passes_before = self.clock.seconds, self.passes
-                while len(self.positions) < self.request.size:
+                whole = True
+                while whole and len(self.positions) < self.request.size:
                     self._look()
-                    self._pass()
+                    whole = self._pass()
                     self._save()
                 self._verify()
                 self._exchange()
             except (TimeOver, KeyboardInterrupt) as stop:
                 return self._coreset(*self._stopped(stop))
-        return self._coreset(Status.COMPLETE, "")
+        return self._coreset(*((Status.COMPLETE, "") if whole else self._too_few()))
 
     def _stopped(self, stop: BaseException) -> tuple[Status, str]:
         """Make whole what there is: the points that were kept, and their fit from nothing."""
@@ -273,12 +283,12 @@ class Selection:
         self.moments, self.longest, self.bad = held
         if self.bad or self.bad_places:
             self.notes.append(left_out(max(self.bad, len(self.bad_places)), self.bad_places))
-        self.classes: Array | None = None
-        self.centre = self.moments.cross.sum(0) * 0.0
-        if self.moments.classes is not None:
-            self.classes = np.array(self.moments.classes)
-            self.centre = self.moments.counts / self.moments.weight
-        self.outer = self._centred()
+        self.classes = None if self.moments.classes is None else np.array(self.moments.classes)
+        if self.classes is not None and len(self.classes) == 1 and self.source.rows > 1:
+            raise InputError(
+                f"y holds a single class ({self.classes.tolist()[0]!r}); two are needed."
+            )
+        self.outer = self._centre_targets() if self.classes is None else self._centre_classes()
         self.quotas = Quotas.of(self.request.quotas, self.classes, self.request.size)
 
     def _known(self) -> tuple[Moments, float, int]:
@@ -292,7 +302,8 @@ class Selection:
     def _counted(self, source: ShardSource) -> tuple[Moments, float, int]:
         empty = self._empty(source)
         total, longest, bad = empty, 0.0, 0
-        counting = Counting(self.request.features, empty, self.request.skip_bad)
+        shift = self._shift(source) if empty.classes is None else None
+        counting = Counting(self.request.features, empty, self.request.skip_bad, shift)
         for part, one in zip(source.parts, self._each(counting, source), strict=True):
             total = total + one.moments
             longest, bad = max(longest, one.longest), bad + one.bad
@@ -336,32 +347,63 @@ class Selection:
             return Moments.empty(width, classes=None, targets=outputs)
         return Moments.empty(width, apart=apart)
 
-    def _centred(self) -> Outer:
+    def _shift(self, source: ShardSource) -> Array:
+        """A value near the mean of the targets; sums of what is left keep their digits.
+
+        Zeros without a constant feature: the mean itself is then not known.
+        """
+        y = first_rows(source).y
+        assert y is not None
+        targets = np.asarray(y, np.float64).reshape(len(y), -1)
+        sound = targets[np.isfinite(targets).all(1)]
+        if self._constant is None or not len(sound):
+            return np.zeros(targets.shape[1])
+        return np.asarray(sound.mean(0))
+
+    @property
+    def _constant(self) -> float | None:
+        """The constant feature, behind all others."""
+        features = self.request.features
+        return features.value if isinstance(features, WithConstant) else None
+
+    def _centre_targets(self) -> Outer:
+        """The objective for targets less their mean, as on rows in memory."""
+        outer = self.moments.outer()
+        self.centre = self._shift(self.outer_source or self.source)
+        constant = self._constant
+        if constant is None:
+            return outer
+        means = outer.means(constant)
+        self.centre = self.centre + means[1]
+        return outer.centred(*means)
+
+    def _centre_classes(self) -> Outer:
         """The objective for one-hot labels less the share of each class, as on rows in memory."""
+        assert self.classes is not None
         prior = "stream" if self.request.prior == "data" else self.request.prior
         outer = self.moments.outer(prior)
-        if self.classes is None:
-            return outer
-        if prior != "stream":
-            self.centre = self.moments.shares(prior)
-            if np.count_nonzero(self.centre) < 2 <= len(self.classes):
-                raise InputError(
-                    f"prior={prior!r} must give at least two classes of the data a share above 0; "
-                    f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
-                )
-        mean = outer.cross.sum(1)
-        cross = outer.cross - np.multiply.outer(mean, self.centre)
-        constant = 1.0 - float(self.centre @ self.centre)
-        return Outer(outer.second, cross, constant, outer.share)
+        self.centre = self.moments.shares(prior)
+        if prior != "stream" and np.count_nonzero(self.centre) < 2 <= len(self.classes):
+            raise InputError(
+                f"prior={prior!r} must give at least two classes of the data a share above 0; "
+                f"the classes are {', '.join(map(repr, self.classes.tolist()))}."
+            )
+        return outer.centred(outer.cross.sum(1), self.centre)
 
     # Further passes.
 
-    def _pass(self) -> None:
-        """Score all rows; take points among the best."""
-        shortlist, below = self._shortlist(self._open(), self._gains())
+    def _pass(self) -> bool:
+        """Score all rows; take points among the best. False if no row may be taken."""
+        if self.quotas is not None and not self.quotas.next(self._counts()).any():
+            return False
+        found = self._shortlist(self._open(), self._gains())
+        if found is None:
+            return False
+        shortlist, below = found
         self._see_spent(shortlist)
         before = 1.0 * self.growing.change, 1.0 * self.growing.model
         for _ in range(self._points_of_a_pass()):
+            self._require_second_class()
             shortlist.allow(self._allowed(shortlist.targets))
             place, value = shortlist.peak(self.request.rule)
             if not np.isfinite(value):
@@ -374,12 +416,14 @@ class Selection:
         if self._exact_gains:
             shortlist.allow(self._allowed(shortlist.targets))
             self.floor = shortlist.peak(self.request.rule)[1]
+        return True
 
     def _sure(self, value: float, below: float, before: tuple[Any, Any]) -> bool:
         """Whether no row that the pass left out can be worth more by now."""
         if value < below:
             return False
-        most = below + growth(before, self.growing, self.longest, self.centre)
+        shares = None if self.classes is None else self.centre
+        most = below + growth(before, self.growing, self.longest, shares)
         if self.request.rule == "gain" and not self._exact_gains:
             most = max(most, 0.0)  # the gain of a row is at most its slope where that is above 0
         return value >= most
@@ -397,6 +441,33 @@ class Selection:
         return Gains(on_host(inverse), on_host(turned), self.floor)
 
     # Quotas.
+
+    @property
+    def _needs_two_classes(self) -> bool:
+        """Whether points of a single class are refused: they train no classifier."""
+        several = self.classes is not None and len(self.classes) > 1 and self.request.size > 1
+        return several and self._constant is not None and not self.kept
+
+    def _require_second_class(self) -> None:
+        """Keep the last point for another class if all others are of one."""
+        if not self._needs_two_classes or self.quotas is not None:
+            return
+        last = self.request.size - 1
+        counts = self._counts()
+        if len(self.positions) == last == counts.max():
+            assert self.classes is not None
+            label = self.classes.tolist()[int(counts.argmax())]
+            self.quotas = Quotas.of({label: last}, self.classes, self.request.size)
+            self.notes.append(f"classes: the last point is of another class than {label!r}")
+
+    def _limits(self) -> Array | None:
+        """The most points of each class that exchanges may lead to."""
+        if self.quotas is not None:
+            return self.quotas.limits(self._counts())
+        if not self._needs_two_classes:
+            return None
+        assert self.classes is not None
+        return np.full(len(self.classes), len(self.positions) - 1)
 
     def _counts(self) -> Array:
         """How many points each class has."""
@@ -432,34 +503,31 @@ class Selection:
         gone[self._open()] = True
         gone[self._codes(shortlist.targets)] = False
         self.quotas = replace(self.quotas, spent=self.quotas.spent | gone)
-        if not self.quotas.next(self._counts()).any():
-            raise self._too_few()
 
-    def _too_few(self) -> InputError:
-        words = "" if self.quotas is None else " within their quotas"
-        return InputError(
-            f"{self.source.name} has {len(self.positions)} rows that may be chosen{words}, and "
-            f"size={self.request.size}; ask for fewer."
-        )
+    def _too_few(self) -> tuple[Status, str]:
+        """Why there are fewer points than requested."""
+        why = "no other row has a weight above 0"
+        if self.quotas is not None:
+            why = "the quotas allow no more"
+        return Status.FEWER, f"{len(self.positions)} of {self.request.size} points: {why}"
 
     # Rows that are worth a closer look.
 
     def _shortlist(
         self, classes: Array | None = None, gains: Gains | None = None
-    ) -> tuple[Shortlist, float]:
-        """The best rows of a pass, and what the others are worth at most."""
+    ) -> tuple[Shortlist, float] | None:
+        """The best rows of a pass, and what others are worth at most; None if there are none."""
         found = self._found(classes, gains)
         self.passes += 1
-        positions = np.concatenate([one.positions for one in found])
-        if not len(positions):
-            raise self._too_few()
-        features = np.concatenate([one.features for one in found])
-        labels = np.concatenate([one.y for one in found if one.y is not None and len(one.y)])
-        rows = Shortlist(self.growing, positions, features, self._targets(labels))
-        return rows, max(one.below for one in found)
+        if not len(found.positions):
+            return None
+        assert found.y is not None
+        features = found.features(self._fetch(found.missing()))
+        rows = Shortlist(self.growing, found.positions, features, self._targets(found.y))
+        return rows, found.below
 
-    def _found(self, classes: Array | None, gains: Gains | None) -> list[Found]:
-        count = rows_of_a_part(self.request, len(self.source.parts))
+    def _found(self, classes: Array | None, gains: Gains | None) -> Merged:
+        count = rows_of_a_pass(self.request)
         scoring = Scoring(
             self.request.features,
             on_host(self.growing.change),
@@ -471,8 +539,19 @@ class Selection:
             some_bad=self.bad > 0,
             gains=gains,
             open=classes,
+            listed=rows_of_a_part(self.request, len(self.source.parts)),
         )
-        return list(self._each(scoring, self.source))
+        merged = Merged(count, self.classes, classes)
+        for one in self._each(scoring, self.source):
+            merged.add(one)
+        return merged
+
+    def _fetch(self, positions: Array) -> Array:
+        """The features of rows at these positions, read again."""
+        if not len(positions):
+            return np.empty((0, self.request.features.width))
+        fetching = Fetching(self.request.features, positions)
+        return np.concatenate(list(self.executor.map(fetching, self.source)))
 
     def _points_of_a_pass(self) -> int:
         exact = self.request.passes == "exact"
@@ -532,14 +611,16 @@ class Selection:
 
     def _exchanged_once(self, room: int) -> int:
         every = None if self.quotas is None else np.arange(len(self.quotas.spent))
-        shortlist = self._shortlist(every)[0]
-        values = shortlist.values("gain")
-        others = np.argsort(-values, kind="stable")[:room]
+        found = self._shortlist(every)
+        if found is None:
+            return 0
+        shortlist = found[0]
+        others = shortlist.leaders(room)
         features = np.vstack([np.array(self.rows), shortlist.features[others]])
         targets = np.vstack([np.array(self.targets), shortlist.targets[others]])
         numbers = np.arange(len(features))
         inside = numbers < len(self.positions)
-        limits = None if self.quotas is None else self.quotas.limits(self._counts())
+        limits = self._limits()
         rows = Bounded(
             self.outer,
             features,

@@ -125,6 +125,24 @@ class Shortlist:
         place = int(equal[np.argmin(self.positions[equal])])
         return place, most
 
+    def leaders(self, count: int) -> Array:
+        """The rows with the largest gains; among equal ones those at the smallest positions.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        array of int
+            Their places here, in order.
+        """
+        values = self.values("gain")
+        largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+        order = np.lexsort((self.positions, -np.round(values / largest, TIE_DIGITS)))
+        return np.sort(order[:count])
+
     def take(self, growing: Growing, place: int) -> None:
         """Let a row join the coreset, and bring the others up to date.
 
@@ -160,5 +178,5 @@ def _columns(a: Any, b: Any) -> Any:
     return torch.stack([a, b], 1) if torch.is_tensor(a) else np.stack([a, b], 1)
 
 
-#: Values closer than this share are one.
-TIE = 1e-10
+#: Values closer than this share are one; in digits of the largest value.
+TIE, TIE_DIGITS = 1e-10, 10

@@ -22,7 +22,6 @@ from bicore.shards.blocks import (
     DEVICE_BLOCK,
     codes_of,
     exact_features,
-    exact_on,
     row_size,
     slices,
 )
@@ -93,7 +92,7 @@ class Held:
             On the device.
         """
         y = np.asarray(self.y, dtype=np.float64).reshape(len(self.x), -1)
-        return torch.as_tensor(y, device=self.x.device)
+        return torch.tensor(y, device=self.x.device)
 
 
 class DeviceWork(Protocol, Generic[T]):
@@ -149,6 +148,8 @@ class Counting:
     map: FeatureMap
     empty: Moments
     skip_bad: bool = False
+    #: Subtracted from targets, so that their squares keep their digits; None for classes.
+    shift: Array | None = None
 
     def chunk(self, source: ShardSource, part: Part) -> tuple[Chunk, int]:
         return checked(source.read(part), part, self.skip_bad)
@@ -160,10 +161,15 @@ class Counting:
             exact = exact_features(chunk.x[rows], self.map)
             weight = None if chunk.weight is None else chunk.weight[rows]
             if weight is None or np.any(weight > 0):
-                y = None if chunk.y is None else chunk.y[rows]
-                moments = moments.with_rows(exact, y, weight)
+                moments = moments.with_rows(exact, self._outputs(chunk.y, rows), weight)
             longest = max(longest, float(np.einsum("ij,ij->i", exact, exact).max()))
         return Counted(moments, len(chunk), bad, longest)
+
+    def _outputs(self, y: Array | None, rows: slice) -> Any:
+        """Labels of some rows, or their targets less the shift."""
+        if y is None or self.shift is None:
+            return None if y is None else y[rows]
+        return np.asarray(y[rows], np.float64).reshape(-1, len(self.shift)) - self.shift
 
     def on(self, held: Held) -> Counted:
         """The same sums as products on a device, in float64.
@@ -180,10 +186,10 @@ class Counting:
         """
         labels = None if self.empty.classes is None else np.unique(np.asarray(held.y))
         known = self.empty if labels is None else self.empty.with_classes(labels.tolist())
-        sums = _Sums(known, held, labels)
+        sums = _Sums(known, held, labels, self.shift)
         longest = 0.0
         for rows in slices(len(held.x), row_size(held.x), DEVICE_BLOCK):
-            features = exact_on(held.x[rows], self.map)
+            features = self.map.exact(held.x[rows])
             sums.add(rows, features)
             longest = max(longest, float((features * features).sum(1).max()))
         return Counted(sums.moments(), len(held.x), held.bad, longest)
@@ -192,7 +198,9 @@ class Counting:
 class _Sums:
     """Σ v φφᵀ, Σ v φyᵀ, Σ v and Σ v‖y‖² of rows on a device."""
 
-    def __init__(self, known: Moments, held: Held, labels: Array | None) -> None:
+    def __init__(
+        self, known: Moments, held: Held, labels: Array | None, shift: Array | None
+    ) -> None:
         self.known = known
         device, width = held.x.device, known.width
         count = len(held.x)
@@ -204,6 +212,8 @@ class _Sums:
         self.codes = self.targets = None
         if labels is None:
             self.targets = held.targets()
+            if shift is not None:
+                self.targets -= torch.tensor(shift, device=device)
         else:
             assert known.classes is not None
             place = {label: number for number, label in enumerate(known.classes)}
@@ -308,9 +318,24 @@ class Measuring:
         """
         longest = 0.0
         for rows in slices(len(held.x), row_size(held.x), DEVICE_BLOCK):
-            features = exact_on(held.x[rows], self.map)
+            features = self.map.exact(held.x[rows])
             longest = max(longest, float((features * features).sum(1).max()))
         return Measured(held.bad, longest, _labels(held.y))
+
+
+@dataclass(frozen=True, eq=False)
+class Fetching:
+    """The features of some rows of a source; parts without such rows are not read."""
+
+    map: FeatureMap
+    positions: Array
+
+    def __call__(self, source: ShardSource, part: Part) -> Array:
+        first, last = np.searchsorted(self.positions, (part.start, part.stop))
+        if first == last:
+            return np.empty((0, self.map.width))
+        rows = self.positions[first:last] - part.start
+        return exact_features(source.read(part).x[rows], self.map)
 
 
 def _labels(y: Array | None) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Feature maps: rows in, a matrix of a fixed width out, the same for ever once settled."""
 
 from bicore.moments.features.automatic import AutomaticFeatures
-from bicore.moments.features.base import FeatureMap, UnitRows
+from bicore.moments.features.base import FeatureMap, UnitRows, WithConstant
 from bicore.moments.features.convolutions import RandomConvolutions
 from bicore.moments.features.fourier import RandomFourier
 from bicore.moments.features.module import Embedded
@@ -26,6 +26,7 @@ __all__ = [
     "Rows",
     "Standardised",
     "UnitRows",
+    "WithConstant",
     "as_feature_map",
     "restored",
     "stored",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from bicore.data import Array
+from bicore.data import Array, as_tensor
 from bicore.errors import InputError
-from bicore.kernels.scaling import unit_rows
+from bicore.kernels.scaling import check_scale, unit_rows
 from bicore.state import fingerprint
 
 T = TypeVar("T")
@@ -118,6 +120,21 @@ class FeatureMap(ABC):
             Of shape (n, width); it may be the rows themselves.
         """
         return self.features(x)
+
+    def exact(self, x: Tensor) -> Tensor:
+        """The features of rows in float64; lengths are computed in that precision.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width), on the device of the rows.
+        """
+        return self.features(x).double()
 
     @property
     def plain(self) -> FeatureMap:
@@ -268,6 +285,22 @@ class UnitRows(FeatureMap):
         found = self.map.features(x)
         return unit_rows(found) if len(found) else found
 
+    def exact(self, x: Tensor) -> Tensor:
+        """The features of rows in float64; lengths are computed in that precision.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width), on the device of the rows.
+        """
+        found = self.map.exact(x)
+        return unit_rows(found) if len(found) else found
+
     def unit(self) -> FeatureMap:
         """The map itself.
 
@@ -277,3 +310,146 @@ class UnitRows(FeatureMap):
             Whose rows have length 1 already.
         """
         return self
+
+
+@dataclass(frozen=True, eq=False)
+class WithConstant(FeatureMap):
+    """Features with a constant column behind them, which is the intercept of a linear model.
+
+    The squared error has centred labels. Without an intercept a linear model then treats (φ, t) and
+    (−φ, −t) alike, and greedy selection can take all its points from one class.
+
+    Parameters
+    ----------
+    map : FeatureMap
+        The features before the constant. They are normalised first, if at all.
+    share : float
+        The square of the constant, as a share of the mean of ‖φ‖² over the first rows.
+    value : float, optional
+        The constant itself; by default it is computed from the first rows.
+    reason : str, optional
+        Why this map was chosen, where it was chosen by looks.
+
+    Raises
+    ------
+    InputError
+        If ``share`` is not positive and finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import Rows, WithConstant
+    >>> x = torch.tensor([[3.0, 4.0], [0.0, 5.0]])
+    >>> WithConstant(Rows()).settled(x.numpy())(x).tolist()
+    [[3.0, 4.0, 5.0], [0.0, 5.0, 5.0]]
+    >>> WithConstant(Rows()).unit().settled(x.numpy()).value
+    1.0
+    """
+
+    map: FeatureMap
+    share: float = 1.0
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < math.inf:
+            raise InputError(
+                f"intercept={self.share!r} must be a positive, finite share of the mean of ‖φ‖²."
+            )
+
+    def settled(self, x: Array) -> FeatureMap:
+        """The map for rows such as these first ones.
+
+        Parameters
+        ----------
+        x : array
+            The first rows.
+
+        Returns
+        -------
+        FeatureMap
+            With its constant.
+        """
+        inner = self.map.settled(x)
+        if self.value is not None:
+            return self if inner is self.map else replace(self, map=inner)
+        mean = 1.0
+        if inner.plain is inner:  # rows of length 1 have a mean of 1
+            rows = inner.exact(as_tensor(x))
+            mean = float(rows.square().sum(1).mean())
+            check_scale(mean, rows.numpy())
+        return replace(self, map=inner, value=math.sqrt(self.share * (mean or 1.0)))
+
+    def network(self) -> nn.Module | None:
+        """The module of the map within.
+
+        Returns
+        -------
+        torch.nn.Module or None
+            None where there is none.
+        """
+        return self.map.network()
+
+    @property
+    def width(self) -> int:
+        """How many features a row has."""
+        return self.map.width + 1
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features of rows, on their device.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width).
+        """
+        return self._append(self.map.features(x))
+
+    def exact(self, x: Tensor) -> Tensor:
+        """The features of rows in float64; lengths are computed in that precision.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width), on the device of the rows.
+        """
+        return self._append(self.map.exact(x))
+
+    def glanced(self, x: Tensor) -> Tensor:
+        """The features of rows for who only reads them, not checked to be finite.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows of the shape that the map was settled on.
+
+        Returns
+        -------
+        Tensor
+            Of shape (n, width).
+        """
+        return self._append(self.map.glanced(x))
+
+    def unit(self) -> FeatureMap:
+        """The same with every row brought to length 1 before the constant is appended.
+
+        Returns
+        -------
+        FeatureMap
+            With a constant of its own.
+        """
+        return replace(self, map=self.map.unit(), value=math.sqrt(self.share))
+
+    def _append(self, found: Tensor) -> Tensor:
+        if self.value is None:
+            raise not_settled(self)
+        return torch.cat([found, found.new_full((len(found), 1), self.value)], 1)

@@ -23,7 +23,7 @@ from bicore.errors import InputError
 from bicore.kernels.base import Product, Scaled, Sum
 from bicore.kernels.scaling import Columns
 from bicore.moments.features.automatic import AutomaticFeatures
-from bicore.moments.features.base import FeatureMap, UnitRows
+from bicore.moments.features.base import FeatureMap, UnitRows, WithConstant
 from bicore.moments.features.convolutions import RandomConvolutions
 from bicore.moments.features.fourier import RandomFourier
 from bicore.moments.features.module import Embedded
@@ -45,6 +45,7 @@ _MAPS: tuple[type, ...] = (
     Rows,
     Standardised,
     UnitRows,
+    WithConstant,
 )
 _KERNELS: list[type] = [
     one for one in map(kernels.__dict__.get, kernels.__all__) if inspect.isclass(one)

@@ -1,0 +1,245 @@
+"""Selection in passes: the same answer whatever the offset, the scale or the files of the data."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from bicore import BilevelSelector, Dataset, InputError
+from bicore.coreset import Status
+from bicore.kernels import Linear
+from bicore.memory import MomentMemory, Reservoir
+from bicore.moments.features import Rows, WithConstant, restored, stored
+from bicore.shards.executors import Threads
+from bicore.shards.gpu import Card
+from bicore.shards.selection import select_from_shards
+from bicore.shards.source import Part
+from bicore.shards.sources import ArrayShards, NpyShards
+
+
+def gaussians(seed, share=0.3, n=600):
+    """Two overlapping classes in 100 standardised columns."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < share).astype(int)
+    x = rng.normal(size=(n, 100)) + (2 * y[:, None] - 1) * 0.5
+    return (x - x.mean(0)) / x.std(0), y
+
+
+class TestIntercept:
+    @pytest.mark.parametrize("share", [0.5, 0.3, 0.1])
+    @pytest.mark.parametrize("size", [2, 5, 10])
+    def test_points_of_several_classes_are_selected(self, share, size):
+        for seed in range(5):
+            x, y = gaussians(seed, share)
+            for executor in (Threads(1), Card("cpu")):
+                picks = select_from_shards(ArrayShards(x, y), size, executor=executor).indices
+                assert len(set(y[picks])) == 2
+        if size == 10:
+            assert LogisticRegression().fit(x[picks], y[picks]).score(x, y) > 0.95
+
+    @pytest.mark.parametrize("intercept", [0, 0.5])
+    def test_the_intercept_is_that_of_a_kernel_in_memory(self, intercept):
+        x, y = gaussians(0)
+        options = {"rule": "gain", "intercept": intercept}
+        found = select_from_shards(
+            ArrayShards(x, y), 10, features=Rows(), passes="exact", **options
+        )
+        inner = found.provenance.inner_reg
+        selector = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
+        assert found.indices.tolist() == selector.select(Dataset(x, y), 10).indices.tolist()
+
+    @pytest.mark.parametrize("intercept", [-1, "yes", True, np.nan])
+    def test_an_intercept_that_is_no_share_is_refused(self, intercept):
+        with pytest.raises(InputError, match="intercept"):
+            select_from_shards(ArrayShards(*gaussians(0)), 5, intercept=intercept)
+
+    def test_the_constant_is_not_normalised(self):
+        x = np.array([[3.0, 4.0], [0.0, 0.5]])
+        unit = WithConstant(Rows().unit()).settled(x)
+        expected = [[0.6, 0.8, 1.0], [0.0, 1.0, 1.0]]
+        np.testing.assert_allclose(unit(torch.from_numpy(x)), expected)
+        np.testing.assert_allclose(unit.unit().exact(torch.from_numpy(x)), expected)
+        plain = WithConstant(Rows(), share=0.5).settled(x)
+        assert plain.value == pytest.approx(np.sqrt(0.5 * (25 + 0.25) / 2))
+        assert restored(*stored(plain)) == plain != unit
+
+
+class TestTargets:
+    def r2(self, x, y, picks):
+        return Ridge(1e-2).fit(x[picks], y[picks]).score(x, y)
+
+    def test_an_offset_of_the_targets_changes_nothing(self):
+        x, y = load_diabetes(return_X_y=True)
+        plain, far, scaled = (
+            select_from_shards(ArrayShards(x, targets), 20)
+            for targets in (y, y + 1e6, (y - y.mean()) / y.std())
+        )
+        assert plain.indices.tolist() == far.indices.tolist() == scaled.indices.tolist()
+        assert far.objective == pytest.approx(plain.objective, rel=1e-6)
+        assert plain.provenance.empty_objective == pytest.approx(y.var())
+
+    def test_targets_from_a_file_are_those_of_an_array(self, tmp_path):
+        x, y = load_diabetes(return_X_y=True)
+        np.save(tmp_path / "x.npy", x)
+        np.save(tmp_path / "y.npy", y)
+        source = NpyShards(tmp_path / "x.npy", labels=tmp_path / "y.npy", part_rows=60)
+        for executor in (Threads(2), Card("cpu")):
+            picks = select_from_shards(source, 20, executor=executor).indices
+            assert self.r2(x, y, picks) > 0.3
+
+
+class Cut(ArrayShards):
+    """Rows in parts of any lengths."""
+
+    def __init__(self, x, y, counts):
+        super().__init__(x, y)
+        starts = np.cumsum([0, *counts]).tolist()
+        self.cut = tuple(
+            Part(number, start, count)
+            for number, (start, count) in enumerate(zip(starts, counts, strict=False))
+        )
+
+    @property
+    def parts(self):
+        return self.cut
+
+
+class TestParts:
+    """How rows are divided into parts changes nothing."""
+
+    CUTS = ([2000], [1000, 1000], [1900, *[10] * 10], [285] * 7 + [5])
+
+    def rows(self, seed=0):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 4, 2000)
+        x = rng.normal(size=(2000, 24)) + 0.8 * np.eye(4, 24)[y]
+        x[1000:1100], y[1000:1100] = x[:100], y[:100]  # equal rows
+        order = np.argsort(x[:, 0])  # parts are unlike each other
+        return x[order], y[order]
+
+    @pytest.mark.parametrize("shortlist", [100, 8192])
+    @pytest.mark.parametrize("quotas", [None, "balanced"])
+    def test_the_picks_are_the_same(self, shortlist, quotas):
+        x, y = self.rows()
+        options = {"shortlist": shortlist, "quotas": quotas}
+        whole, *others = (select_from_shards(Cut(x, y, cut), 20, **options) for cut in self.CUTS)
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+            assert other.objective == pytest.approx(whole.objective, rel=1e-12)
+            assert other.details == whole.details
+
+    @pytest.mark.parametrize("options", [{"passes": "exact"}, {"features": "relu:32"}])
+    def test_the_picks_of_other_options_are_the_same(self, options):
+        x, y = self.rows(1)
+        whole, *others = (select_from_shards(Cut(x, y, cut), 10, **options) for cut in self.CUTS)
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+
+    def test_targets_and_a_card_too(self):
+        x, _ = self.rows(2)
+        targets = x[:, 0] ** 2 + 1e4
+        whole, *others = (
+            select_from_shards(Cut(x, targets, cut), 10, shortlist=100, executor=executor)
+            for cut in self.CUTS
+            for executor in (Threads(1), Card("cpu"))
+        )
+        for other in others:
+            assert other.indices.tolist() == whole.indices.tolist()
+
+
+class TestRequests:
+    def test_a_single_class_is_refused(self):
+        x, y = gaussians(0)
+        for source in (ArrayShards(x, y * 0), Cut(x, y * 0, [300, 300])):
+            with pytest.raises(InputError, match="single class"):
+                select_from_shards(source, 12)
+
+    def test_all_rows_can_be_asked_for(self):
+        x, y = gaussians(0, n=30)
+        for size in (30, 1.0):
+            found = select_from_shards(ArrayShards(x, y), size)
+            assert sorted(found.indices.tolist()) == list(range(30))
+            assert found.status is Status.COMPLETE
+        with pytest.raises(InputError, match="size"):
+            select_from_shards(ArrayShards(x, y), True)
+
+    def test_rows_without_weight_end_a_selection_early(self):
+        x, y = gaussians(0, n=30)
+        weight = (np.arange(30) < 20).astype(float)
+        found = select_from_shards(ArrayShards(x, y, weight), 25)
+        assert found.status is Status.FEWER
+        assert sorted(found.indices.tolist()) == list(range(20))
+
+    @pytest.mark.parametrize("files", [False, True])
+    def test_an_equal_prior_is_the_inverse_of_the_class_counts_as_weights(self, files):
+        x, y = gaussians(3, share=0.15)
+        y[:200] += 2 * (x[:200, 0] > 0.5)
+        weight = 1.0 / np.bincount(y)[y]
+
+        def picks(weight=None, **options):
+            if files:
+                source = ArrayShards(x, y, weight)
+                found = select_from_shards(source, 12, features=Rows(), passes="exact", **options)
+            else:
+                found = BilevelSelector(kernel=Linear(), **options).select(
+                    Dataset(x, y, weight), 12
+                )
+            return found.indices.tolist()
+
+        assert picks(prior="equal") == picks(weight) != picks()
+
+
+class TestScale:
+    """The same picks at every scale of x, or a refusal."""
+
+    SCALES = (1e-200, 1e-100, 1e-80, 1e-40, 1e-20, 1e-10, 1e10, 1e20, 1e40, 1e80, 1e100)
+
+    @pytest.mark.parametrize("way", ["unit", "rows", "exact", "no intercept", "memory", "kernel"])
+    def test_of_features_and_kernels(self, way):
+        x, y = gaussians(0, n=200)
+
+        def picks(x):
+            if way == "kernel":
+                return BilevelSelector(kernel="linear").select(Dataset(x, y), 10).indices.tolist()
+            if way == "memory":
+                memory = MomentMemory(10, features="rows")
+                memory.update(x, y)
+                return (memory.snapshot().x / np.abs(x).max()).round(9).tolist()
+            options = {
+                "unit": {},
+                "rows": {"features": Rows()},
+                "exact": {"features": Rows(), "passes": "exact"},
+                "no intercept": {"features": Rows(), "intercept": 0},
+            }[way]
+            return select_from_shards(ArrayShards(x, y), 10, **options).indices.tolist()
+
+        plain, refused = picks(x), []
+        for scale in self.SCALES:
+            try:
+                assert picks(x * scale) == plain
+            except InputError:
+                refused.append(scale)
+        assert not set(refused) & {1e-10, 1e10}
+        assert way != "unit" or not refused
+
+    def test_rows_of_zeros_are_allowed(self):
+        y = np.arange(30) % 3
+        for intercept in (0, "auto"):
+            source = ArrayShards(np.zeros((30, 4)), y)
+            assert len(select_from_shards(source, 5, features=Rows(), intercept=intercept)) == 5
+
+
+def test_a_moment_memory_of_targets_is_worth_more_than_random_rows():
+    x, y = load_diabetes(return_X_y=True)
+    x = (x - x.mean(0)) / x.std(0)
+    scores = []
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(len(x))
+        for memory in (MomentMemory(20), Reservoir(20, seed=seed)):
+            for batch in np.array_split(order, 5):
+                memory.update(x[batch], y[batch])
+            kept = memory.snapshot()
+            scores.append(Ridge(1.0).fit(kept.x, kept.y).score(x, y))
+    chosen, random = np.reshape(scores, (4, 2)).mean(0)
+    assert chosen > 0.47 > 0.25 > random
