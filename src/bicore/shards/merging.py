@@ -53,11 +53,13 @@ class Merged:
             Its rows.
         """
         self.below = max(self.below, found.below)
-        if not len(found.positions):
+        near = self._near(found.values)
+        if not len(near):
             return
-        positions = np.concatenate([self.positions, found.positions])
-        values = np.concatenate([self.values, found.values])
-        y = found.y if self.y is None else _join(self.y, found.y)
+        positions = np.concatenate([self.positions, found.positions[near]])
+        values = np.concatenate([self.values, found.values[near]])
+        new = None if found.y is None else found.y[near]
+        y = new if self.y is None else _join(self.y, new)
         best = np.sort(self._best(values, positions, y))
         left_out = np.ones(len(values), dtype=bool)
         left_out[best] = False
@@ -68,6 +70,14 @@ class Merged:
         self._features.append((found.positions[found.listed], found.features))
         if sum(len(one) for one, _ in self._features) > SPARE * self.count:
             self._features = [self._known()]
+
+    def _near(self, values: Array) -> Array:
+        """Places of the rows that may be among the best; the others only count as left out."""
+        if self.open is not None or len(self.values) < self.count:
+            return np.arange(len(values))
+        far = values < self.values.min()
+        self.below = max(self.below, float(values[far].max(initial=-np.inf)))
+        return np.flatnonzero(~far)
 
     def _best(self, values: Array, positions: Array, y: Array | None) -> Array:
         """Places of the best rows; among equal ones those at the smallest positions."""
