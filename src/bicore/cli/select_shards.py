@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ def _words(step: Step) -> str:
     return f"objective {step.objective:.5g}  about {human_seconds(step.seconds_left)} left"
 
 
-def _counts(coreset: Coreset) -> dict[str, Any]:
+def _counts(coreset: Coreset) -> Mapping[str, Any]:
     """Return the counts of a selection in passes; other selections have none."""
     return coreset.details if "passes" in coreset.details else {}
 
