@@ -113,13 +113,14 @@ def select(
     (5,)
     """
     wanted = as_option("large", large, Large)
+    notes: tuple[str, ...] = ()
     if _in_parts(x):
         if type(y) in (int, float):
             size, y = y, None  # select(source, 100)
         request = _Parts(x, y, size, weight, outer, seed, runtime or Runtime(), wanted, options)
         if request.in_passes:
             return request.select(initial, method, model, tolerance)
-        x, outer, options = request.read()
+        x, outer, options, notes = request.read()
         y = weight = None
     refuse_unread(x)
     selector = _chooser(method, options)
@@ -136,8 +137,8 @@ def select(
     judge = _outer(outer)
     context = Context(model, runtime or Runtime())
     decision = decided(selector, data, wanted)
-    notes = decision.notes
-    for note in notes:
+    notes += decision.notes
+    for note in decision.notes:
         warnings.warn(note, LargeDataWarning, stacklevel=2)
     coreset = select_sized(
         decision.selector,
@@ -207,7 +208,7 @@ def estimate(
         request = _Parts(x, y, size, weight, outer, 0, runtime or Runtime(), wanted, options)
         if request.in_passes:
             return request.estimate(method)
-        x, outer, options = request.read()
+        x, outer, options, _ = request.read()
         y = weight = None
     selector = _chooser(method, options)
     if isinstance(x, Dataset) and isinstance(y, Real):
@@ -380,15 +381,17 @@ class _Parts:
         opening = {name: self.options.get(name) for name in from_shards.OPENING}
         return from_shards.opened(self.x, self.y, self.weight, **opening)
 
-    def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any]]:
-        """Read the rows and the outer set; the options that remain are those of the method."""
+    def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any], tuple[str, ...]]:
+        """Read the rows and the outer set, and return them with the method's options and notes."""
         from bicore.selectors import from_shards
         from bicore.shards.rows import rows_of
 
         outer = from_shards.opened_outer(self.outer, self.options)
         options = {k: v for k, v in self.options.items() if k not in from_shards.OPENING}
-        data = rows_of(self._source(), self.runtime)
-        return data, None if outer is None else rows_of(outer, self.runtime), options
+        source = self._source()
+        data = rows_of(source, self.runtime)
+        judge = None if outer is None else rows_of(outer, self.runtime)
+        return data, judge, options, tuple(getattr(source, "notes", ()))
 
     def select(
         self,

@@ -528,6 +528,7 @@ def as_tensor(array: Array) -> torch.Tensor:
     points that stand for one."""
     if is_sparse(array):
         return cast(torch.Tensor, _rows_of(array).points())
+    array = np.asarray(array)  # reads rows that are not loaded
     shareable = array.flags.writeable and array.flags.c_contiguous
     return torch.from_numpy(array if shareable else np.array(array, order="C"))
 

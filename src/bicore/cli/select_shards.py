@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from bicore.selectors.from_shards import Asked, opened_outer
 from bicore.selectors.large import human_seconds
 from bicore.shards import ShardSource, estimate, select_from_shards
 from bicore.shards.opening import open_shards
+from bicore.shards.rows import fits
 from bicore.shards.sources.files import files_below
 from bicore.sources import images
 
@@ -137,7 +139,8 @@ class InParts:
         """Say what it would take."""
         source = self._opened()
         if self.call is not None:
-            call = {name: value for name, value in self.call.items() if name != "seed"}
+            call = {k: v for k, v in self.call.items() if k not in ("seed", "tolerance")}
+            call["outer"] = self.opening.judge()
             whole = estimate_whole(source, size=self.size, runtime=self.runtime, **call)
             say(expected(whole, self.outputs.as_json))
             return
@@ -184,13 +187,20 @@ class InParts:
         source = self.opening.source()
         if not self.outputs.quiet:
             shape = "×".join(map(str, source.shape))
-            tell(
-                f"{source.name}: {source.rows} points of {shape} features, read in "
-                f"{len(source.parts)} part(s) and never loaded whole ({self.reason})"
-            )
+            tell(f"{source.name}: {source.rows} points of {shape} features, {self._way(source)}")
             for note in self.asked.notes:
                 tell(f"  {note}")
         return source
+
+    def _way(self, source: ShardSource) -> str:
+        """Describe how rows are read."""
+        loaded = fits(source, self.runtime)
+        if self.call is None or (self.call["large"] == "exact" and not loaded):
+            return f"read in {len(source.parts)} part(s) and never loaded whole ({self.reason})"
+        if loaded:
+            return f"loaded from {len(source.parts)} part(s) ({self.reason})"
+        limit = human_bytes(self.runtime.memory_bytes())
+        return f"read when needed: they do not fit the memory limit of {limit}"
 
     def _options(self) -> dict[str, Any]:
         beside = ("state", "executor")
@@ -222,7 +232,7 @@ class InParts:
         written.write(kept, story.save, holds=True)
         with written.or_rescued():
             if self.outputs.as_json:
-                say_json({**answer(coreset), **coreset.details})
+                say_json({**answer(coreset), **_counts(coreset)})
             elif not self.outputs.quiet or self.outputs.out is None:
                 say(*_report(coreset, kept if written.held else None))
         written.end(self.outputs.as_json)
@@ -241,9 +251,14 @@ def _words(step: Step) -> str:
     return f"objective {step.objective:.5g}  about {human_seconds(step.seconds_left)} left"
 
 
+def _counts(coreset: Coreset) -> Mapping[str, Any]:
+    """Return the counts of a selection in passes; other selections have none."""
+    return coreset.details if "passes" in coreset.details else {}
+
+
 def _report(coreset: Coreset, kept: Path | None) -> list[str]:
     """The answer in words, a line each."""
-    counts = [f"{name.replace('_', ' ')}: {count}" for name, count in coreset.details.items()]
-    counted = ", ".join(counts)
-    lines = [*outcome(coreset), counted, first_rows(coreset)]
+    counts = [f"{name.replace('_', ' ')}: {count}" for name, count in _counts(coreset).items()]
+    counted = [", ".join(counts)] if counts else []
+    lines = [*outcome(coreset), *counted, first_rows(coreset)]
     return lines if kept is None else [*lines, f"written: {kept}"]

@@ -10,6 +10,7 @@ from bicore.data import Array, Dataset, as_features
 from bicore.errors import InputError
 from bicore.runtime import Runtime, checkpoint
 from bicore.shards.source import ShardSource
+from bicore.shards.sources.checking import checked
 
 #: Bytes of one number once loaded, and copies of the rows that a selection holds.
 NUMBER, COPIES = 8, 2
@@ -42,6 +43,14 @@ class LazyRows:
         result[order] = gathered
         return result
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Read all rows."""
+        return np.asarray(self[:], dtype=dtype)
+
+    def reshape(self, *shape: int) -> Array:
+        """Read all rows in another shape."""
+        return np.asarray(self).reshape(*shape)
+
     def fingerprint(self) -> str:
         """Digest the source; the rows are not all read."""
         return self.source.fingerprint()
@@ -63,7 +72,7 @@ def rows_of(source: ShardSource, runtime: Runtime) -> Dataset:
     x, y, weight = [], [], []
     for part in source.parts:
         checkpoint(part.start / max(source.rows, 1))
-        chunk = source.read(part)
+        chunk, _ = checked(source.read(part), part)
         rows = as_features(chunk.x, "x") if len(chunk) else chunk.x
         if loaded:
             x.append(rows)
@@ -80,5 +89,5 @@ def rows_of(source: ShardSource, runtime: Runtime) -> Dataset:
             f"{source.name} has no labels and does not fit the memory limit; give labels "
             "(target=…, labels=…) or raise Runtime(memory=…)."
         )
-    checked = Dataset(np.zeros((source.rows, 1)), labels, weights)
-    return checked.with_columns(x=LazyRows(source))  # type: ignore[arg-type]  # read on demand
+    columns = Dataset(np.zeros((source.rows, 1)), labels, weights)
+    return columns.with_columns(x=LazyRows(source))  # type: ignore[arg-type]  # read on demand
