@@ -16,6 +16,8 @@ from bicore.kernels.scaling import Normalised, Standardised, UnitRows
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.
 Method = tuple[str, dict[str, Any], bool]
+#: Methods within each class, with as many points per class as its share of the rows.
+PER_CLASS = "per class "
 
 OURS: dict[str, Method] = {"default": ("bilevel", {}, False)}
 CHANCE: dict[str, Method] = {
@@ -28,6 +30,9 @@ RIVALS: dict[str, Method] = {
     "k-means": ("k-means-features", {}, True),
     "facility location": ("facility-location", {}, True),
     "herding": ("herding-features", {}, True),
+    "facility location per class": (f"{PER_CLASS}facility-location", {}, True),
+    "k-means per class": (f"{PER_CLASS}k-means-features", {}, True),
+    "herding per class": (f"{PER_CLASS}herding-features", {}, True),
 }
 #: One thing of the default changed at a time, and what the first table compared.
 VARIANTS: dict[str, Method] = {

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.battery.memories import Picks
-from benchmarks.battery.protocols import PROTOCOLS, Method, Protocol
+from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
 from benchmarks.common import machine
 from bicore import Dataset, Runtime
@@ -26,6 +26,7 @@ from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised
 from bicore.runtime import Context
 from bicore.selectors import as_selector
+from bicore.selectors.baselines.per_class import PerClass
 
 #: Training steps of network judges.
 STEPS = 300
@@ -114,7 +115,7 @@ class _Split:
         """The picks, out of the whole pool or left in a memory, and what choosing them took."""
         name, options, scaled = method
         x = self.scaled if scaled else self.raw
-        if name == "class-balanced" and self.regression:
+        if self.regression and (name == "class-balanced" or name.startswith(PER_CLASS)):
             return None, 0.0
         if options.get("kernel") == "normalised-ntk":
             options = options | {"kernel": Normalised(fully_connected())}
@@ -126,7 +127,10 @@ class _Split:
         if self.memory is not None:
             picks = self.memory.kept(name, options, data, size, self.seed, context)
         else:
-            found = as_selector(name, **options).select(data, size, rng=self.seed, context=context)
+            selector = as_selector(name.removeprefix(PER_CLASS), **options)
+            if name.startswith(PER_CLASS):
+                selector = PerClass(selector)
+            found = selector.select(data, size, rng=self.seed, context=context)
             picks = Picks(found.indices, found.weights, found.provenance.kernel)
         return picks, time.process_time() - begun
 
