@@ -257,13 +257,15 @@ EVIDENCE = """## On sets that played no part in the choice
 {sets} sets were put aside before anything was tried, and looked at once (`python -m benchmarks battery --protocol aside --sets SETS`):
 pools of up to 1000 rows, sizes from one point a class to a fifth of the pool, {seeds} paired seeds, judges that differ (kernel ridge,
 logistic, forest, boosting up to five classes, nearest neighbours, a network), all tuned by the same rows of the pool. A cell is a set, a
-size and a judge; better and worse are told apart from a class-balanced sample by a paired t-test at 5%, so that some one in forty
-would fall on either side by chance.
+size and a judge; better and worse mean significantly different from a class-balanced sample by a paired t-test at 5%, so that about one
+in forty would fall on either side by chance. Methods "per class" select within each class, with as many points as its share of the rows.
+CIFAR-10, the eleventh set, is not in this record yet.
 """
 KEPT = """
 ## On the sets it was chosen on
 
-The same table where choices were made (`--protocol kept`): it flatters.
+The same table where choices were made (`--protocol kept`): it flatters. This table and those below were recorded with version 0.2, whose
+default had another kernel and no intercept.
 """
 IMAGES = """
 ## Networks on images

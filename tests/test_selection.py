@@ -302,6 +302,7 @@ def test_each_point_is_the_one_with_the_lowest_gradient(loss):
             loss=made,
             outer_loss=selector.outer_loss,
             inner_reg=0.2,
+            intercept=0,
         )
         scores[chosen[:size]] = -np.inf
         assert chosen[size] == scores.argmax()
@@ -313,7 +314,8 @@ def test_influence_is_what_retraining_with_a_nudged_weight_gives(loss):
     data = blobs()
     selector = BilevelSelector(kernel="rbf", loss=loss, inner_reg=0.3)
     coreset = selector.select(data, 6)
-    scores = influence(data, coreset=coreset, kernel="rbf", loss=loss, inner_reg=0.3)
+    options = {"kernel": "rbf", "loss": loss, "inner_reg": 0.3, "intercept": 0}
+    scores = influence(data, coreset=coreset, **options)
     assert scores.shape == (40,)
     base = state_of(selector, data, coreset.indices.tolist(), coreset.weights).objective
     for k in (2, 15, 33):

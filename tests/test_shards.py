@@ -109,7 +109,7 @@ class TestSelection:
         x, y = rows()
         found = chosen(x, y, 20, rule="gradient", passes="exact")
         selector = BilevelSelector(
-            kernel=Linear(), inner_reg=found.provenance.inner_reg, first="best"
+            kernel=Linear(), inner_reg=found.provenance.inner_reg, intercept="auto"
         )
         plain = selector.select(Dataset(x, y), 20)
         assert found.indices.tolist() == plain.indices.tolist()
@@ -123,7 +123,7 @@ class TestSelection:
         x *= np.geomspace(0.2, 5, len(x))[:, None].astype(dtype)
         found = chosen(x, y, 20, part=1000, rule="gain", passes="exact")
         inner = found.provenance.inner_reg
-        plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+        plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         whole = plain.select(Dataset(x.astype(np.float64), y), 20)
         assert found.indices.tolist() == whole.indices.tolist()
         assert found.objective == pytest.approx(whole.objective, rel=1e-9)
@@ -144,7 +144,7 @@ class TestSelection:
         for labels in (y, np.stack([x[:, 0] ** 2, x[:, 1]], 1)):
             found = select_from_shards(ArrayShards(x, labels, part_rows=90), 12, passes="exact")
             inner = found.provenance.inner_reg
-            plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+            plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
             whole = plain.select(Dataset(unit, labels), 12)
             assert found.indices.tolist() == whole.indices.tolist()
             assert found.details["certain"] == 12
@@ -153,7 +153,7 @@ class TestSelection:
         x, y = rows(2000)
         found = chosen(x, y, 60, exchange=False, shortlist=500)
         inner = found.provenance.inner_reg
-        plain = BilevelSelector(kernel=Linear(), inner_reg=inner, rule="gain", first="best")
+        plain = BilevelSelector(Linear(), inner_reg=inner, rule="gain", intercept="auto")
         assert found.objective <= 1.005 * plain.select(Dataset(x, y), 60).objective
         assert found.details["passes"] < 40
         better = chosen(x, y, 60, shortlist=500)
@@ -236,7 +236,7 @@ class TestSelection:
             options = {"rule": rule, "quotas": quotas}
             found = chosen(x, y, 20, passes="exact", **options)
             inner = found.provenance.inner_reg
-            plain = BilevelSelector(kernel=Linear(), inner_reg=inner, first="best", **options)
+            plain = BilevelSelector(Linear(), inner_reg=inner, intercept="auto", **options)
             whole = plain.select(Dataset(x, y), 20)
             assert found.indices.tolist() == whole.indices.tolist()
 

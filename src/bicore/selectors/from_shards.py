@@ -39,6 +39,7 @@ OWN = (
     "passes",
     "inner_reg",
     "prior",
+    "intercept",
     "exchange",
     "quotas",
     "skip_bad",
