@@ -55,8 +55,8 @@ def select(
     x, y : array
         Features and labels (or targets), row by row; or a :class:`Dataset` as x. A path, a pattern
         such as ``'part-*.parquet'``, a list of paths, a Dask array or dataframe or a
-        :class:`bicore.shards.ShardSource` as x is read in parts and never loaded whole
-        (:func:`bicore.shards.select_from_shards`).
+        :class:`bicore.shards.ShardSource` as x gives the same answer: rows that fit the memory
+        limit are loaded, others are read when needed.
     size : int, float or "auto"
         How many points, or a fraction of the rows; "auto" for the fewest within ``tolerance`` of
         the full model (bilevel): by its loss on the outer set where one is given, otherwise on a
@@ -87,11 +87,11 @@ def select(
         the kernel of a design. "exact" uses all rows; :func:`estimate` says how long it takes.
     **options
         Parameters of the method; of :class:`BilevelSelector`: kernel, loss, inner_reg, weights,
-        rule, candidates and so on. Kernel, rule, strategy and targets are "auto" where nothing is
-        said; ``method="paper"`` has the paper's. Of rows in parts: features and target (columns),
-        labels (files), passes, rule, inner_reg (a share of the mean of ‖φ‖²), prior, quotas,
-        exchange, skip_bad, state, executor or dask (the address of a scheduler); features stand in
-        for a kernel other than linear, with a :class:`LargeDataWarning`.
+        rule, candidates and so on. Kernel, rule, strategy, targets and intercept are "auto" by
+        default; ``method="paper"`` has the paper's. Of files: features and target (columns) and
+        labels (files). One of passes, state, executor, dask (the address of a scheduler),
+        skip_bad, shortlist and exchange asks for passes over all rows, see
+        :func:`bicore.shards.select_from_shards`.
 
     Returns
     -------
