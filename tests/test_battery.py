@@ -146,6 +146,6 @@ def test_choosing_is_one_page_with_one_figure_and_one_table():
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_first_pages_show_what_picks_are_worth_as_recorded(page):
+def test_first_pages_show_the_held_out_results_as_recorded(page):
     shown = (battery_page.DOCS.parent / page).read_text()
-    assert battery_page.worth_table() in shown
+    assert battery_page.held_out_table() in shown
