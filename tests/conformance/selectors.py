@@ -34,6 +34,7 @@ from bicore.selectors import (
     Uniform,
     VDesign,
 )
+from bicore.selectors.baselines.per_class import PerClass
 
 #: Configurations of each selector class. A class without one fails the battery. Bandwidths are
 #: fixed: the median heuristic looks at the features of every row, also of one whose weight is zero.
@@ -86,6 +87,7 @@ CONFIGURATIONS: dict[type[Selector], dict[str, Selector]] = {
         "reconstruction": Reconstruction(RBF(0.2), 0.1),
         "reconstruction, candidates": Reconstruction(RBF(0.2), 0.1, candidates=5),
     },
+    PerClass: {"facility location per class": PerClass(FacilityLocation())},
     Uniform: {"uniform": Uniform()},
     VDesign: {
         "v-design": VDesign(noise=0.1),

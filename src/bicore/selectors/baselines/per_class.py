@@ -10,7 +10,7 @@ import numpy as np
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, read_targets
 from bicore.errors import InputError
-from bicore.picking import as_seed, as_size
+from bicore.picking import as_seed, as_size, as_start
 from bicore.runtime import Clock, Context
 from bicore.selectors.base import Selector, need_labels
 
@@ -77,8 +77,6 @@ class PerClass(Selector):
     ) -> Coreset:
         need_labels(self, data)
         assert data.y is not None
-        if len(initial):
-            raise InputError("initial is not supported by a selection per class; leave it out.")
         targets = read_targets(data.y)
         if targets.classes is None:
             raise InputError("y holds targets, and a selection per class needs classes.")
@@ -86,19 +84,29 @@ class PerClass(Selector):
         clock = Clock()
         counted = data.weights > 0
         counts = np.bincount(targets.values[counted], minlength=len(targets.classes))
-        wanted = allocate_points(counts, as_size(size, int(counted.sum())), self.shares)
-        found = []
-        for code in np.flatnonzero(wanted):
-            rows = np.flatnonzero(counted & (targets.values == code))
-            part = data[rows].with_columns(y=None)
-            picked = self.selector.select(part, int(wanted[code]), rng=seed, context=context)
-            found.append(rows[picked.indices])
+        total = as_size(size, int(counted.sum()))
+        start = np.array(as_start(initial, data, total).points, dtype=int)
+        given = np.bincount(targets.values[start], minlength=len(counts))
+        wanted = allocate_points(counts, total, self.shares, given)
+        found = [start]
+        for code in np.flatnonzero(wanted > given):
+            rows = np.flatnonzero(counted | np.isin(np.arange(len(data)), start))
+            rows = rows[targets.values[rows] == code]
+            own = start[targets.values[start] == code]
+            picked = self.selector.select(
+                data[rows].with_columns(y=None),
+                int(wanted[code]),
+                initial=np.searchsorted(rows, own).tolist(),
+                rng=seed,
+                context=context,
+            )
+            found.append(rows[picked.indices[len(own) :]])
         indices = np.concatenate(found)
         return Coreset(
             indices,
             np.ones(len(indices)),
             data.ids[indices],
-            np.full(len(indices), np.nan),
+            np.zeros(0),
             Status.COMPLETE,
             "",
             replace(
@@ -111,17 +119,23 @@ class PerClass(Selector):
         )
 
 
-def allocate_points(counts: Array, total: int, shares: str = "proportional") -> Array:
-    """Split points over classes; every class has at least one if there are enough."""
+def allocate_points(
+    counts: Array, total: int, shares: str = "proportional", given: Array | int = 0
+) -> Array:
+    """Split points over classes, at least one each if there are enough, and those ``given``."""
     present = counts > 0
     share = counts if shares == "proportional" else present.astype(int)
     exact = share / share.sum() * total
     found = np.floor(exact).astype(int)
     if total >= present.sum():
         found = np.maximum(found, present)
-    found = np.minimum(found, counts)
+    found = np.maximum(np.minimum(found, counts), given)
+    least = np.maximum(given, 1)
     while found.sum() > total:
-        found[np.argmax(np.where(found > 1, found - exact, -np.inf))] -= 1
+        spare = found > least
+        if not spare.any():  # the points given leave none for some class
+            spare = found > given
+        found[np.argmax(np.where(spare, found - exact, -np.inf))] -= 1
     while found.sum() < total:
         found[np.argmax(np.where(found < counts, exact - found, -np.inf))] += 1
     return np.asarray(found)
