@@ -117,33 +117,35 @@ def select(
         str,
         typer.Option(
             metavar="WORD",
-            help="approximate: landmarks or a sample stand in where it would take too long; exact.",
+            help="approximate (default: a sample of large data), or exact (all rows).",
         ),
     ] = "approximate",
     exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
     outer: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="In parts: rows the model must be good at; X.npy,Y.npy for two."
+            metavar="FILE", help="Files: rows that measure the objective; X.npy,Y.npy for two."
         ),
     ] = None,
     passes: Annotated[
         str | None,
-        typer.Option(help="In parts: auto (the default), or exact: one point a pass."),
+        typer.Option(
+            help="Files: select by passes over all rows; auto, or exact (one point a pass)."
+        ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="In parts: where a stopped selection goes on from."),
+        typer.Option(
+            metavar="DIR", help="Passes: folder from which a stopped selection continues."
+        ),
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="In parts: a Dask scheduler whose workers read them, tcp://…"
-        ),
+        typer.Option(metavar="ADDRESS", help="Passes: address of a Dask scheduler, tcp://…"),
     ] = None,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="In parts: leave out and count rows that are not finite."),
+        typer.Option("--skip-bad", help="Passes: leave out and count rows that are not finite."),
     ] = False,
     worth: Annotated[
         bool | None,

@@ -73,7 +73,7 @@ def stream(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="moments: elimination (default), gradient, gain or exchange."),
+        typer.Option(help="moments: auto (default), elimination, gradient, gain or exchange."),
     ] = None,
     prior: Annotated[
         str | None,
