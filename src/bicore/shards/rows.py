@@ -73,9 +73,8 @@ def rows_of(source: ShardSource, runtime: Runtime) -> Dataset:
     for part in source.parts:
         checkpoint(part.start / max(source.rows, 1))
         chunk, _ = checked(source.read(part), part)
-        rows = as_features(chunk.x, "x") if len(chunk) else chunk.x
         if loaded:
-            x.append(rows)
+            x.append(as_features(chunk.x, "x") if len(chunk) else chunk.x)
         if chunk.y is not None:
             y.append(chunk.y)
         if chunk.weight is not None:
