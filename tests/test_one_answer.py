@@ -185,6 +185,8 @@ def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monke
     assert found.indices.tolist() == expected.indices.tolist()
     assert found.objective == expected.objective
     assert any("large data" in note for note in found.provenance.notes)
+    with pytest.raises(bicore.MemoryLimitError, match="passes"):
+        bicore.select(tmp_path / "rows.npz", size=10, large="exact")
 
 
 @pytest.mark.parametrize("name", ["count", "fraction", "seed", "balanced", "prior"])

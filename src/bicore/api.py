@@ -13,7 +13,13 @@ from torch import nn
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, LargeDataWarning, as_option, unknown_name
+from bicore.errors import (
+    InputError,
+    LargeDataWarning,
+    MemoryLimitError,
+    as_option,
+    unknown_name,
+)
 from bicore.networks.loading import is_torch_data
 from bicore.picking import as_seed
 from bicore.runtime import Context, Runtime
@@ -363,17 +369,11 @@ class _Parts:
 
     @property
     def in_passes(self) -> bool:
-        """Whether the request needs passes over all rows: by its options, kernel or size."""
+        """Whether the request asks for passes over all rows, by its options or its kernel."""
         from bicore.moments.features import FeatureMap
 
         kernel = self.options.get("kernel")
-        if PASSES_ONLY & set(self.options) or isinstance(kernel, (FeatureMap, nn.Module)):
-            return True
-        if self.large is not Large.EXACT:
-            return False
-        from bicore.shards.rows import fits
-
-        return not fits(self._source(), self.runtime)
+        return bool(PASSES_ONLY & set(self.options)) or isinstance(kernel, (FeatureMap, nn.Module))
 
     def _source(self) -> ShardSource:
         from bicore.selectors import from_shards
@@ -384,11 +384,17 @@ class _Parts:
     def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any], tuple[str, ...]]:
         """Read the rows and the outer set, and return them with the method's options and notes."""
         from bicore.selectors import from_shards
-        from bicore.shards.rows import rows_of
+        from bicore.shards.rows import fits, rows_of
 
         outer = from_shards.opened_outer(self.outer, self.options)
         options = {k: v for k, v in self.options.items() if k not in from_shards.OPENING}
         source = self._source()
+        if self.large is Large.EXACT and not fits(source, self.runtime):
+            raise MemoryLimitError(
+                f"large='exact' needs all {source.rows} rows of {source.name} in memory, and they "
+                "do not fit the limit; raise Runtime(memory=…), or give passes='exact' to select "
+                "by passes over the rows in linear features."
+            )
         data = rows_of(source, self.runtime)
         judge = None if outer is None else rows_of(outer, self.runtime)
         return data, judge, options, tuple(getattr(source, "notes", ()))
