@@ -194,10 +194,12 @@ def first_rows(coreset: Coreset) -> str:
 
 
 def expected(estimate: Estimate, as_json: bool) -> str:
+    """Describe an estimate in one line, or as JSON."""
     if as_json:
         return json.dumps(asdict(estimate))
     if estimate.seconds is None:
         return "no estimate for this method: nothing in it grows with the square of the rows"
-    room = "" if estimate.bytes is None else f", {human_bytes(estimate.bytes)} beside the data"
+    size = "" if estimate.bytes is None else human_bytes(estimate.bytes)
+    room = f", {size} in addition to the data" if size else ""
     held = "" if estimate.operator is None else f" ({estimate.operator})"
     return f"about {human_seconds(estimate.seconds)}{room}{held}"

@@ -6,7 +6,7 @@ torch.
 
 from __future__ import annotations
 
-#: ``bicore.evaluate.judges.JUDGES``.
+#: ``bicore.evaluate.models.JUDGES``.
 JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
 #: Of ``bicore.memory.BUFFERS`` those that look at rows and labels only: a command has no model that
 #: trains beside it.

@@ -194,10 +194,9 @@ class InParts:
 
     def _way(self, source: ShardSource) -> str:
         """Describe how rows are read."""
-        loaded = fits(source, self.runtime)
-        if self.call is None or (self.call["large"] == "exact" and not loaded):
+        if self.call is None:
             return f"read in {len(source.parts)} part(s) and never loaded whole ({self.reason})"
-        if loaded:
+        if fits(source, self.runtime):
             return f"loaded from {len(source.parts)} part(s) ({self.reason})"
         limit = human_bytes(self.runtime.memory_bytes())
         return f"read when needed: they do not fit the memory limit of {limit}"

@@ -184,7 +184,7 @@ def _quotas(text: str, source: Source) -> Any:
 def decision_for(selector: Selector, source: Source, large: Large) -> Decision:
     """Apply the library's rule for large data, in the words of the command."""
     found = decided(selector, source.data, large)
-    note = None if found.note is None else found.note.replace("exact=True", "--exact")
+    note = None if found.note is None else found.note.replace("large='exact'", "--exact")
     return replace(found, note=note)
 
 

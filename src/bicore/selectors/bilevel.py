@@ -351,7 +351,7 @@ class BilevelSelector(Selector):
             coreset = self._select(request, runtime, clock)
         else:
             coreset = self._select_from_sample(request, sample, runtime, clock)
-        return self._with_two_classes(coreset, request, context)
+        return self._with_two_classes(coreset, request, (context or Context()).within(clock))
 
     def sample_for(
         self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
@@ -421,10 +421,8 @@ class BilevelSelector(Selector):
             ),
         )
 
-    def _with_two_classes(
-        self, coreset: Coreset, request: _Request, context: Context | None
-    ) -> Coreset:
-        """Replace an answer from a single class, which trains no classifier.
+    def _with_two_classes(self, coreset: Coreset, request: _Request, context: Context) -> Coreset:
+        """Replace a complete answer from a single class, which trains no classifier.
 
         The intercept makes this rare: it remains for very few points of a rare class.
         """
@@ -434,6 +432,7 @@ class BilevelSelector(Selector):
             classes is None
             or data.y is None
             or len(coreset) < 2
+            or not coreset.status.whole
             or request.start.points
             or self.quotas is not None
             or self.proxy.kernel_with_intercept is self.kernel

@@ -128,7 +128,7 @@ def _(selector: FacilityLocation, rows: int) -> Decision:
         return Decision(selector)
     note = (
         f"large data: facility location sums over {SAMPLE} of {rows} rows, drawn at random "
-        "(exact=True sums over all)"
+        "(large='exact' sums over all)"
     )
     return Decision(replace(selector, sample=SAMPLE), note)
 
@@ -143,7 +143,7 @@ def _(selector: OverSpace, rows: int) -> Decision:
         return Decision(selector)
     note = (
         f"large data: {LANDMARKS} Nyström landmarks replace the kernel matrix of {rows} rows "
-        "(exact=True computes it)"
+        "(large='exact' computes it)"
     )
     return Decision(replace(selector, over=Nystrom(space.kernel, LANDMARKS)), note)
 

@@ -41,7 +41,7 @@ class Sample:
         """State in one line how the sample was used."""
         return (
             f"large data: {len(self.candidates)} of {rows} rows are candidates, and the objective "
-            f"is measured on {len(self.judges)} (exact=True uses all rows)"
+            f"is measured on {len(self.judges)} (large='exact' uses all rows)"
         )
 
     def judging(self, data: Dataset) -> Dataset:
