@@ -227,3 +227,15 @@ def test_exchanges_that_nobody_asked_for_are_not_made_for_very_many_points(monke
     assert "exchanges" not in auto.details
     with pytest.raises(InputError, match="work=-1 is not a whole number >= 0; give rows times"):
         Exchange(work=-1)
+
+
+def test_a_sampled_outer_set_is_smoothed_like_the_rows_themselves():
+    """Rows outside the reference have plain predictions, whichever set they are in."""
+    x, y = points(aims.REFERENCE + 40)
+    same, sampled, given = (
+        prepared(x, y, Smoothed(inputs=0.0, smooth_outer=on), outer).problem.outer_targets.numpy()
+        for on, outer in ((False, None), (True, Dataset(x, y)), (False, Dataset(x, y)))
+    )
+    equal = np.isclose(same, sampled, rtol=1e-9, atol=1e-12).all(1)
+    assert equal.sum() >= 40
+    assert not np.isclose(given, sampled).all(1)[equal].any()
