@@ -315,7 +315,7 @@ OPENING = """# The battery behind the defaults
 """
 EVIDENCE = """## On sets that played no part in the choice
 
-{sets} sets were put aside before anything was tried, and looked at once (`python -m benchmarks battery --protocol aside --sets SETS`):
+{sets} sets were held out from every choice (`python -m benchmarks battery --protocol aside --sets SETS`):
 pools of up to 1000 rows, sizes from one point a class to a fifth of the pool, {seeds} paired seeds, judges that differ (kernel ridge,
 logistic, forest, boosting up to five classes, nearest neighbours, a network), all tuned by the same rows of the pool. A cell is a set, a
 size and a judge; better and worse mean significantly different from a class-balanced sample by a paired t-test at 5%, so that about one

@@ -33,7 +33,7 @@ from bicore.runtime import checkpoint
 from bicore.sparse import is_sparse
 
 DEFAULT = "exponential on standardised columns"
-#: The cosine: for sparse rows, and compared with the others for rows of at least so many columns.
+#: The cosine: for sparse rows, and a candidate for rows of at least this many columns.
 COSINE, WIDE = "normalised linear", 100
 #: The kernel for a part of a problem.
 FOR_PART = "normalised ntk on standardised columns"

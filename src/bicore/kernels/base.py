@@ -460,14 +460,12 @@ class Intercept(Kernel):
         return replace(self, kernel=kernel, constant=self.share * mean)
 
     def _ready(self) -> Kernel:
-        if self.constant is None:
-            raise InputError("Intercept computes its constant from data: use .fitted(x) first.")
-        return replace(self, kernel=self.kernel._ready())
+        return replace(self, kernel=self.kernel._ready(), constant=self._constant)
 
     @property
     def _constant(self) -> float:
-        self._ready()
-        assert self.constant is not None
+        if self.constant is None:
+            raise InputError("Intercept computes its constant from data: use .fitted(x) first.")
         return self.constant
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:

@@ -346,12 +346,15 @@ class BilevelSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         request = _Request(data, outer, as_start(initial, data, count), count, seed)
-        sample = self.sample_for(request.data, count, seed, request.start.points)
+        with runtime.applied(), clock.running():
+            # One kernel for all rows, whichever of them are candidates.
+            chooser = self.settled(data, count, request.start.coreset)
+            sample = chooser.sample_for(data, count, seed, request.start.points)
         if sample is None:
-            coreset = self._select(request, runtime, clock)
+            coreset = chooser._select(request, runtime, clock)
         else:
-            coreset = self._select_from_sample(request, sample, runtime, clock)
-        return self._with_two_classes(coreset, request, (context or Context()).within(clock))
+            coreset = chooser._select_from_sample(request, sample, runtime, clock)
+        return chooser._with_two_classes(coreset, request, (context or Context()).within(clock))
 
     def sample_for(
         self, data: Dataset, size: int, seed: int, keep: Sequence[int] = ()
@@ -376,19 +379,18 @@ class BilevelSelector(Selector):
         """
         if self.exact or len(data) <= EXACT_ROWS or self.kernel.precomputed or is_sparse(data.x):
             return None
-        if self._has_features(data, size):
+        if self._has_features(data):
             return None
         targets, _ = targets_of(self.proxy, data, None)
         sample = draw_sample(data, targets, size, seed, np.array(keep, dtype=int))
         return sample if len(sample.candidates) < len(data) else None
 
-    def _has_features(self, data: Dataset, size: int) -> bool:
+    def _has_features(self, data: Dataset) -> bool:
         """Whether the kernel is a product of feature vectors that are few and short enough."""
         if len(data) > FEATURE_ROWS:
             return False
         rows = data.x[:FIRST_ROWS]
-        kernel = self.proxy.settled(data, size).kernel.fitted(rows)
-        features = kernel.features(as_tensor(rows[:1]).double())
+        features = self.kernel.fitted(rows).features(as_tensor(rows[:1]).double())
         return features is not None and features.shape[1] * len(data) <= FEATURE_NUMBERS
 
     def _select_from_sample(
@@ -456,8 +458,7 @@ class BilevelSelector(Selector):
         room = self.room(self.strategy.grown(request.size, available), len(data))
         line = ProgressLine(runtime, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
-            proxy = self.proxy.settled(data, request.size, start.coreset)
-            prepared = prepare(proxy, data, request.outer, room, seed, runtime)
+            prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)
             before = start.coreset
             same = before is not None and before.provenance.same_configuration(story)

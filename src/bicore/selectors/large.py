@@ -183,14 +183,13 @@ def _(selector: BilevelSelector, request: _Request) -> Estimate:
     data, outer, runtime = request.data, request.outer, request.runtime
     if data.y is None or selector.kernel.precomputed:
         return Estimate()
-    chooser = selector._decided(data)
+    chooser = selector.settled(data, request.size)
     words = None
     sample = chooser.sample_for(data, request.size, 0)
     if sample is not None:
         words = sample.note(len(data))
         outer = sample.judging(data) if outer is None else outer
         data = data[sample.candidates]
-    chooser = chooser.settled(data, request.size)
     grown = chooser.strategy.grown(request.size, int((data.weights > 0).sum()))
     plan = planned(chooser.proxy, data, outer, chooser.room(grown, len(data)), runtime)
     refining = chooser.strategy.effort(grown, len(data), len(data))
