@@ -18,6 +18,7 @@ from bicore import (
     select,
 )
 from bicore.data import joined
+from bicore.errors import check_integer, check_number, check_type
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
 from bicore.state import fingerprint
@@ -540,3 +541,31 @@ def test_extra_columns_are_joined_by_name_and_text_is_not_cut():
 def test_an_extra_column_of_objects_is_refused_by_its_place():
     with pytest.raises(InputError, match=r"extra\['a'\]\[1\] = None cannot be a value beside 'b'"):
         Dataset([0.0, 1.0], extra={"a": np.array(["b", None], dtype=object)})
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: check_number("noise", -1, above=0), "noise must be a number > 0; got -1."),
+        (lambda: check_number("noise", float("nan")), "noise must be a number; got nan."),
+        (
+            lambda: check_number("share", 2.5, least=0, most=1, fix="use 'auto' to choose it"),
+            "share must be a number between 0 and 1; got 2.5; use 'auto' to choose it.",
+        ),
+        (lambda: check_integer("folds", True, 2), "folds must be an integer >= 2; got True."),
+        (
+            lambda: check_integer("size", 700, 1, 500),
+            "size must be an integer between 1 and 500; got 700.",
+        ),
+        (lambda: check_type("model", 3, str, "a name"), "model must be a name; got int."),
+    ],
+)
+def test_checks_name_argument_value_and_bounds(check, message):
+    with pytest.raises(InputError) as error:
+        check()
+    assert str(error.value) == message
+
+
+def test_checks_return_valid_values():
+    assert check_number("share", np.float32(0.5), above=0, below=1) == 0.5
+    assert check_integer("folds", np.int64(3), 2, 3) == 3

@@ -8,8 +8,10 @@ would expect to catch.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from enum import StrEnum
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 __all__ = [
@@ -160,3 +162,53 @@ def as_option(argument: str, value: Any, options: type[Option]) -> Option:
         return options(value)
     except ValueError:
         raise unknown_name(argument, value, [option.value for option in options]) from None
+
+
+def check_number(
+    argument: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    fix: str = "",
+) -> float:
+    """Return a finite number within the bounds; otherwise raise an error that names them."""
+    wrong = isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value)
+    wrong = wrong or (least is not None and value < least) or (most is not None and value > most)
+    wrong = wrong or (above is not None and value <= above)
+    if wrong or (below is not None and value >= below):
+        raise _out_of_bounds(argument, value, "a number", (least, above, most, below), fix)
+    return float(value)
+
+
+def check_integer(
+    argument: str, value: Any, least: int = 1, most: int | None = None, fix: str = ""
+) -> int:
+    """Return an integer within the bounds; otherwise raise an error that names them."""
+    wrong = isinstance(value, bool) or not isinstance(value, Integral) or value < least
+    if wrong or (most is not None and value > most):
+        raise _out_of_bounds(argument, value, "an integer", (least, None, most, None), fix)
+    return int(value)
+
+
+def check_type(argument: str, value: Any, kinds: type | tuple[type, ...], words: str) -> None:
+    """Raise an error unless ``value`` is an instance of ``kinds``, which ``words`` describe."""
+    if not isinstance(value, kinds):
+        raise InputError(f"{argument} must be {words}; got {type(value).__name__}.")
+
+
+def _out_of_bounds(
+    argument: str, value: Any, kind: str, bounds: tuple[float | None, ...], fix: str
+) -> InputError:
+    """Build the error of a number outside its bounds."""
+    least, _, most, _ = bounds
+    if least is not None and most is not None:
+        words = f"{kind} between {least} and {most}"
+    else:
+        signs = zip((">=", ">", "<=", "<"), bounds, strict=True)
+        limits = " and ".join(f"{sign} {bound}" for sign, bound in signs if bound is not None)
+        words = f"{kind} {limits}".rstrip()
+    ending = f"; {fix}" if fix else ""
+    return InputError(f"{argument} must be {words}; got {value!r}{ending}.")
