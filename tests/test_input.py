@@ -11,8 +11,10 @@ from bicore import (
     Context,
     Dataset,
     InputError,
+    Linear,
     MemoryLimitError,
     PerPoint,
+    Relative,
     Runtime,
     reweight,
     select,
@@ -49,7 +51,7 @@ REFUSED = {
     "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
     "regulariser a list": (
         lambda: select(X, Y, 2, kernel="rbf", inner_reg=[1]),
-        r"inner_reg=\[1\] is neither",
+        r"inner_reg=\[1\] is no",
     ),
     "tolerance no number": (
         lambda: select(X, Y, "auto", **OK, tolerance="a"),
@@ -180,7 +182,7 @@ REFUSED = {
     ),
     "regulariser a text": (
         lambda: select(X, Y, 3, kernel="rbf", inner_reg="big"),
-        r"inner_reg='big' is neither",
+        r"inner_reg='big' is no",
     ),
     "candidates a part": (
         lambda: select(X, Y, 3, candidates=2.5, **OK),
@@ -569,3 +571,15 @@ def test_checks_name_argument_value_and_bounds(check, message):
 def test_checks_return_valid_values():
     assert check_number("share", np.float32(0.5), above=0, below=1) == 0.5
     assert check_integer("folds", np.int64(3), 2, 3) == 3
+
+
+@pytest.mark.parametrize("given", ["relative:0.1", Relative(0.1)])
+def test_a_relative_regulariser_is_a_share_of_the_mean_of_the_diagonal(given):
+    rng = np.random.default_rng(0)
+    x = 3.0 * rng.normal(size=(60, 4))
+    options = {"kernel": Linear(), "intercept": 0}
+    found = select(x, x[:, 0] > 0, 5, inner_reg=given, **options)
+    assert found.provenance.inner_reg == pytest.approx(0.1 * (x**2).sum(1).mean())
+    for wrong in ("relative:", "relative:-1"):
+        with pytest.raises(InputError, match="inner_reg"):
+            select(x, x[:, 0] > 0, 5, inner_reg=wrong, **options)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bicore.losses import CrossEntropy, CustomLoss, Logistic, SquaredError
     from bicore.memory.merge_reduce import MergeReduce
     from bicore.memory.replay import ReplayMemory
+    from bicore.picking import Relative
     from bicore.runtime import Context, Runtime
     from bicore.selectors.base import Selector
     from bicore.selectors.bilevel import BilevelSelector
@@ -67,6 +68,7 @@ __all__ = [
     "Nystrom",
     "PerPoint",
     "Polynomial",
+    "Relative",
     "ReplayMemory",
     "Runtime",
     "Selector",
@@ -107,6 +109,7 @@ _HOMES = {
     "losses": ("CrossEntropy", "CustomLoss", "Logistic", "SquaredError"),
     "memory.merge_reduce": ("MergeReduce",),
     "memory.replay": ("ReplayMemory",),
+    "picking": ("Relative",),
     "runtime": ("Context", "Runtime"),
     "selectors.base": ("Selector",),
     "selectors.bilevel": ("BilevelSelector",),

@@ -12,7 +12,7 @@ import numpy as np
 
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
-from bicore.errors import InputError, NumericalError
+from bicore.errors import InputError, NumericalError, check_number
 
 #: Points, exchanges and removals whose worth differs by less than this share are equal; the
 #: smallest id then decides, so that row order, duplicates and devices do not change the answer.
@@ -65,6 +65,54 @@ def as_size(size: Any, n: int) -> int:
             "fewer, or a fraction."
         )
     return count
+
+
+@dataclass(frozen=True)
+class Relative:
+    """A regulariser ρ as a share of the mean of k(x, x), or of ‖φ‖² in features.
+
+    Parameters
+    ----------
+    share : float
+        Above 0; ``inner_reg="relative:0.01"`` means ``Relative(0.01)``.
+
+    Examples
+    --------
+    >>> Relative(0.1).rho(5.0)
+    0.5
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        check_number("inner_reg", self.share, above=0)
+
+    def rho(self, mean: float) -> float:
+        """Compute ρ.
+
+        Parameters
+        ----------
+        mean : float
+            The mean of k(x, x); 0 counts as 1.
+
+        Returns
+        -------
+        float
+            The share of the mean.
+        """
+        return self.share * (mean or 1.0)
+
+
+def as_relative(value: Any) -> Any:
+    """Turn the text ``relative:0.01`` into ``Relative(0.01)``; return other values as they are."""
+    if not isinstance(value, str) or not value.lower().startswith("relative:"):
+        return value
+    try:
+        return Relative(float(value.split(":", 1)[1]))
+    except ValueError:
+        raise InputError(
+            f"inner_reg must be a share > 0 such as 'relative:0.01'; got {value!r}."
+        ) from None
 
 
 def as_seed(rng: int | np.random.Generator) -> int:

@@ -25,6 +25,7 @@ from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.solvers.choice import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
+from bicore.picking import Relative
 from bicore.runtime import checkpoint
 
 SUBSETS = 3
@@ -64,6 +65,16 @@ class Automatic(Regulariser):
                 slopes[place] += slope / SUBSETS
         places = np.array(EXPONENTS[:usable], dtype=float)
         return Constant(scale * 10.0 ** _largest_good(places, values[:usable], slopes[:usable]))
+
+
+@dataclass(frozen=True)
+class RelativeToKernel(Regulariser):
+    """A share of the mean of k(x, x) over the training data."""
+
+    relative: Relative
+
+    def settled(self, problem: Problem, eligible: Array, solvers: Solvers, seed: int) -> Known:
+        return Constant(self.relative.rho(float(problem.train.diagonal().double().mean())))
 
 
 def _along_the_grid(

@@ -109,8 +109,8 @@ def read_size(text: str) -> int | float | str:
 
 
 def read_regulariser(text: str) -> Any:
-    """auto, a number, or per-point:NUMBER."""
-    if text == "auto":
+    """Read auto, a number, relative:SHARE or per-point:NUMBER."""
+    if text == "auto" or text.lower().startswith("relative:"):
         return text
     from bicore.bilevel.problem import PerPoint
 
@@ -122,7 +122,7 @@ def read_regulariser(text: str) -> Any:
         raise
     except ValueError:
         raise InputError(
-            f"--inner-reg {text!r} is neither auto, a number > 0 nor per-point:NUMBER."
+            f"--inner-reg {text!r} is no number > 0, relative:SHARE, per-point:NUMBER or auto."
         ) from None
 
 

@@ -103,8 +103,9 @@ class BilevelSelector(Selector):
         (prediction, target).
     outer_loss : str, Loss or callable, optional
         Of the outer problem.
-    inner_reg : float, PerPoint or "auto"
-        The regulariser ρ; see :mod:`bicore.bilevel.regularisation` for the automatic rule.
+    inner_reg : float, Relative, PerPoint or "auto"
+        The regulariser ρ, or a share of the mean of k(x, x) as ``"relative:0.01"``; see
+        :mod:`bicore.bilevel.regularisation` for the automatic rule.
     weights : "binary", "learnt" or "final"
         Weights of 1; weights optimised after every point; or once, when all points are chosen.
         Learnt weights never end above the other two: where points chosen with weights of 1 serve

@@ -14,7 +14,7 @@ from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.prepare import Prior
 from bicore.bilevel.problem import Constant, Regulariser
 from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
-from bicore.bilevel.regularisation import Automatic
+from bicore.bilevel.regularisation import Automatic, RelativeToKernel
 from bicore.bilevel.rules import RULES, Rule
 from bicore.bilevel.solvers.weights import WeightMode
 from bicore.bilevel.strategies import STRATEGIES, Strategy
@@ -24,7 +24,7 @@ from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Polynomial
 from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
-from bicore.picking import First
+from bicore.picking import First, Relative, as_relative
 
 T = TypeVar("T")
 
@@ -91,8 +91,11 @@ def as_loss(loss: Any, argument: str = "loss") -> Loss:
 
 
 def as_regulariser(value: Any) -> Regulariser:
-    """A number ρ, PerPoint(λ), or "auto"."""
-    words = f"inner_reg={value!r} is neither a number > 0, PerPoint(λ) nor 'auto'."
+    """Return the regulariser of a number ρ, Relative(share), PerPoint(λ), or "auto"."""
+    words = f"inner_reg={value!r} is no number > 0, 'relative:SHARE', PerPoint(λ) or 'auto'."
+    value = as_relative(value)
+    if isinstance(value, Relative):
+        return RelativeToKernel(value)
     number = isinstance(value, Real) and not isinstance(value, bool)
     wrap = (lambda given: Constant(float(given))) if number else None
     if isinstance(value, str) and value.lower() not in REGULARISERS:
