@@ -7,9 +7,8 @@ import torch
 from bicore import BilevelSelector, Dataset, PerPoint
 from bicore.bilevel import engines
 from bicore.bilevel.contract import Demand, ListedEngine, Quantity, Turn
-from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
-from bicore.bilevel.engines.ridge import RidgeEngine
+from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.rules import RULES
 from tests.helpers import blobs, kernel_ridge, prepared_of, problem_of
 

@@ -26,10 +26,10 @@ from bicore import (
 )
 from bicore.bilevel.rules import RULES
 from bicore.bilevel.strategies import STRATEGIES
-from bicore.bilevel.strategies.exchange import shortlist
+from bicore.bilevel.strategies.refining import shortlist
 from bicore.coreset import Status
 from bicore.kernels import building, operators
-from bicore.numerics import tiles
+from bicore.numerics import linear_algebra as tiles
 from bicore.runtime import Clock, TimeOver, checkpoint
 from bicore.selectors import (
     METHODS,
@@ -174,7 +174,7 @@ def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(
 
 
 def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
-    from bicore.bilevel.strategies.swaps import Chosen
+    from bicore.bilevel.strategies.pool import Chosen
 
     data = blobs(60)
     greedy = bilevel(rule="gradient").select(data, SIZE)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from bicore import BilevelSelector, Dataset, InputError
-from bicore.bilevel.strategies.shrinking import Elimination
+from bicore.bilevel.strategies.refining import Elimination
 from bicore.errors import DamagedFileError, MemoryLimitError, NumericalError
 from bicore.kernels import Linear
 from bicore.moments import Candidates, Moments

@@ -112,7 +112,7 @@ def test_points_taken_at_once_leave_the_same_state_as_one_by_one(kernel, with_ou
 )
 def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypatch):
     """A dense posterior kernel in plain arrays, and the factored one in tensors."""
-    from bicore.bilevel.engines import dense_ridge
+    from bicore.bilevel.engines import ridge as dense_ridge
 
     weights = np.linspace(0.2, 2, 60)
     data = Dataset(blobs(60).x, blobs(60).y, weights)
@@ -131,7 +131,7 @@ def test_small_and_large_problems_go_the_same_way(options, with_outer, monkeypat
 )
 def test_choosing_where_the_numbers_are_gives_the_same_points(options, monkeypatch):
     """The loop of the GPU, here on the CPU: several points between two looks at the numbers."""
-    from bicore.bilevel.engines import dense_ridge
+    from bicore.bilevel.engines import ridge as dense_ridge
     from bicore.bilevel.engines.ridge import RidgeEngine
 
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
@@ -236,7 +236,7 @@ def test_the_engine_of_fixed_steps_hands_over_what_it_cannot_do(recorded):
 
 @pytest.mark.usefixtures("long_grace")
 def test_the_loop_of_the_gpu_stops_and_is_interrupted_with_a_whole_prefix(monkeypatch):
-    from bicore.bilevel.engines import dense_ridge
+    from bicore.bilevel.engines import ridge as dense_ridge
     from bicore.bilevel.engines.ridge import RidgeEngine
 
     monkeypatch.setattr(dense_ridge, "LARGEST", 0)
@@ -354,7 +354,7 @@ def test_an_interrupt_returns_the_prefix(monkeypatch):
 
 
 def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+    from bicore.bilevel.engines.ridge import DenseRidgeEngine
 
     data = blobs(60)
     plain = DenseRidgeEngine.quantity
@@ -374,7 +374,7 @@ def test_an_interrupt_in_the_middle_of_a_step_falls_back_to_the_last_whole_one(m
 
 
 def test_an_interrupt_before_the_first_point_is_not_swallowed(monkeypatch):
-    from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
+    from bicore.bilevel.engines.ridge import DenseRidgeEngine
 
     def quantity(self, what, columns=None):
         raise KeyboardInterrupt

@@ -28,8 +28,8 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Newton, Ridge, verification
-from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
 from bicore.bilevel.engines.implicit import ImplicitEngine
+from bicore.bilevel.engines.ridge import DenseRidgeEngine
 from bicore.bilevel.posterior import check_variance, rounding_allowed
 from bicore.bilevel.prepare import Room, prepare
 from bicore.bilevel.solvers.inner import Fit, InnerSolver

@@ -8,8 +8,7 @@ import torch
 
 from bicore import BilevelSelector, Dataset, Linear, Nystrom, PerPoint, Runtime
 from bicore.bilevel import Ridge
-from bicore.bilevel.engines.dense_ridge import DenseRidgeEngine
-from bicore.bilevel.engines.ridge import RidgeEngine
+from bicore.bilevel.engines.ridge import DenseRidgeEngine, RidgeEngine
 from bicore.bilevel.problem import Constant
 from bicore.kernels.operators import Blocked, Features
 from tests.helpers import (

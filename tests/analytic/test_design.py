@@ -8,7 +8,7 @@ import torch
 
 from bicore import RBF, Context, Dataset, InputError, MemoryLimitError, Runtime
 from bicore.kernels import Linear
-from bicore.numerics.projection import capped
+from bicore.numerics.descent import capped
 from bicore.selectors import ADesign, VDesign
 from bicore.selectors.baselines.relaxation import evaluated, relax
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bicore import RBF, BilevelSelector, Context, Dataset, Runtime
-from bicore.bilevel import foresight
-from bicore.bilevel.engines import dense_ridge
+from bicore.bilevel import posterior as foresight
+from bicore.bilevel.engines import ridge as dense_ridge
 
 ROWS, SIZE = 300, 30
 

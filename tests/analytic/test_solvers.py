@@ -14,12 +14,13 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
-from bicore.bilevel.solvers import plain_softmax, softmax_system
+from bicore.bilevel.solvers import softmax as plain_softmax
+from bicore.bilevel.solvers import softmax as softmax_system
+from bicore.bilevel.solvers.factors import Preconditioner
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import NewtonSystem
-from bicore.bilevel.solvers.preconditioner import Preconditioner
 from bicore.losses import Blocks, Isotropic, Softmax
-from bicore.numerics.conjugate_gradients import DeviceIteration, _on_device
+from bicore.numerics.linear_algebra import DeviceIteration, _on_device
 from tests.helpers import blobs, problem_of
 
 M = 9

@@ -9,13 +9,12 @@ from bicore import RBF, BilevelSelector, Context, Dataset, InputError, PerPoint,
 from bicore.bilevel.contract import Quantity, Turn
 from bicore.bilevel.engines.ridge import RidgeEngine
 from bicore.bilevel.rules import RULES
-from bicore.bilevel.strategies import exchange, gains
-from bicore.bilevel.strategies.ordering import greedy_order
-from bicore.bilevel.strategies.pool import Pool
-from bicore.bilevel.strategies.sparse_weights import SparseWeights
-from bicore.bilevel.strategies.swaps import Chosen
+from bicore.bilevel.strategies import pool as gains
+from bicore.bilevel.strategies import refining as exchange
+from bicore.bilevel.strategies.pool import Chosen, Pool, greedy_order
+from bicore.bilevel.strategies.refining import SparseWeights
 from bicore.coreset import Status
-from bicore.numerics.projection import capped
+from bicore.numerics.descent import capped
 from bicore.runtime import Clock
 from bicore.selectors import Batches, Elimination, Exchange, Greedy, Simplex
 from bicore.sources import digits

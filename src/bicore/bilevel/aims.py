@@ -28,7 +28,7 @@ from bicore.data import Array, Targets
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
 from bicore.losses import encoded
-from bicore.numerics.tiles import row_by_row
+from bicore.numerics.linear_algebra import row_by_row
 from bicore.runtime import checkpoint
 
 #: Points that the others are predicted from; the decomposition grows with the third power.

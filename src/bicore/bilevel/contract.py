@@ -1,13 +1,17 @@
-"""What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
+"""What refining takes when the points are there, known before any work is done.
+
+What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
 
 An engine is the state of a growing and shrinking coreset of one problem. Nothing beyond this page
 knows which engine serves: ``bicore.bilevel.engines.ENGINES`` is the table that decides.
+
+Choosing where the numbers are: a GPU scores, takes a point and goes on, and is asked rarely.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol, Self
@@ -17,9 +21,45 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.choice import Solvers
+from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
-from bicore.picking import lowest, unusable_score
+from bicore.picking import TIE, lowest, ranks_of, unusable_score
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Memory and arithmetic beside those of growing.
+
+    Parameters
+    ----------
+    held : int
+        Columns of a float64 number for each point that are held at a time.
+    listed : int
+        Points of a shortlist: where no features say what they are, their columns are held twice.
+    passes : float
+        How often all pairs are gone through.
+    products : float
+        Columns that the kernel matrix is multiplied by, in all.
+    multiplications : float
+        In products of other matrices.
+    pairs : float
+        Of points of shortlists, each a product over the outer rows, or over features.
+    reads : float
+        Numbers that are read and written one by one.
+
+    Examples
+    --------
+    >>> Effort(passes=3).held
+    0
+    """
+
+    held: int = 0
+    listed: int = 0
+    passes: float = 0.0
+    products: float = 0.0
+    multiplications: float = 0.0
+    pairs: float = 0.0
+    reads: float = 0.0
 
 
 class Quantity(Enum):
@@ -195,3 +235,51 @@ class ReweighableEngine(ListedEngine):
     @abstractmethod
     def weight_gradient(self) -> Tensor:
         """∂G/∂w of the chosen points."""
+
+
+#: Points chosen before their numbers are read back: time limits and interrupts are heard that
+#: often.
+UNASKED = 16
+
+
+class DeviceChooser:
+    """The open points of an engine as a mask on its device, and the choice of the best of them."""
+
+    def __init__(self, turn: Turn, device: torch.device) -> None:
+        self.open = turn.open.copy()
+        self.closed = torch.from_numpy(~turn.open).to(device)
+        self.ranks = torch.from_numpy(ranks_of(turn.ids)).to(device)
+        self.fine = torch.ones((), dtype=torch.bool, device=device)
+
+    def serves(self, turn: Turn) -> bool:
+        """Whether it still agrees with what may be taken."""
+        return bool(np.array_equal(self.open, turn.open))
+
+    def took(self, points: Array | list[int]) -> None:
+        """Note on the host what the device took."""
+        self.open[points] = False
+
+    def step(self, scores: Tensor, take: Callable[[Tensor], None]) -> None:
+        """Take the open point of the lowest score; nothing is read back."""
+        scores = scores.double().masked_fill(self.closed, torch.inf)
+        best = scores.min()
+        self.fine.logical_and_(torch.isfinite(best))
+        tied = scores <= best + TIE * best.abs()
+        k = torch.where(tied, self.ranks, len(self.ranks)).argmin().view(1)
+        take(k)
+        self.closed.index_fill_(0, k, True)
+
+    def check(self) -> None:
+        """Raise what the steps since the last look have shown."""
+        if not self.fine:
+            raise unusable_score()
+
+
+def unasked(turn: Turn, taken: int) -> int:
+    """How many points may be chosen before the next look; the first one is looked at alone."""
+    return 1 if taken == 0 else min(UNASKED, turn.steps)
+
+
+def one_by_one(turn: Turn) -> bool:
+    """Whether the engine may go on by itself: the best of all open points, one by one."""
+    return turn.shortlist == 1 and turn.count == 1 and not turn.sampled

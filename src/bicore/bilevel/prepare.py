@@ -13,14 +13,12 @@ from torch import Tensor
 
 from bicore.bilevel import kernel_choice
 from bicore.bilevel.aims import Aims, Given
-from bicore.bilevel.contract import Demand, Quantity
-from bicore.bilevel.effort import Effort
+from bicore.bilevel.contract import Demand, Effort, Quantity
 from bicore.bilevel.engines import reweighable
 from bicore.bilevel.kernel_choice import parts_of
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
 from bicore.bilevel.regularisation import SUBSET_SIZE
-from bicore.bilevel.solvers.choice import Solvers, solvers_for
-from bicore.bilevel.solvers.inner import InnerSolver
+from bicore.bilevel.solvers.inner import InnerSolver, Solvers, solvers_for
 from bicore.bilevel.solvers.linear import LinearSolver
 from bicore.coreset import Coreset
 from bicore.data import (

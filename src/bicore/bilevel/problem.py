@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.choice import Solvers
+from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import InputError, NumericalError
 from bicore.kernels.operators import KernelOperator

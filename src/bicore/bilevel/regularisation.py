@@ -22,7 +22,7 @@ import numpy as np
 
 from bicore.bilevel.engines.implicit import ImplicitEngine
 from bicore.bilevel.problem import Constant, Known, Problem, Regulariser
-from bicore.bilevel.solvers.choice import Solvers
+from bicore.bilevel.solvers.inner import Solvers
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.picking import Relative

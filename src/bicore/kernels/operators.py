@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bicore.kernels.base import Kernel
-from bicore.numerics.tiles import row_by_row, summed_over_rows
+from bicore.numerics.linear_algebra import row_by_row, summed_over_rows
 from bicore.runtime import checkpoint, wide
 
 #: Memory for one block of a blocked product.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bicore.errors import NumericalError
-from bicore.numerics.conjugate_gradients import conjugate_gradients
+from bicore.numerics.linear_algebra import conjugate_gradients
 
 #: Multiplies a direction by the Hessian, of a mini-batch of the step given where batches are drawn.
 Product = Callable[[Tensor, int], Tensor]

@@ -12,19 +12,16 @@ import numpy as np
 from bicore.bilevel.aims import Aims, Smoothed
 from bicore.bilevel.contract import Demand, Quantity, Scoring
 from bicore.bilevel.engines import choose, reweighable, supported
-from bicore.bilevel.greedy import Ending, Plan, Run
+from bicore.bilevel.greedy import BalancedIfClasses, Ending, Plan, QuotaRule, Run
 from bicore.bilevel.kernel_choice import in_part, is_open, notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, Prior, Proxy, Room, prepare, targets_of
 from bicore.bilevel.problem import Regulariser
-from bicore.bilevel.quotas import BalancedIfClasses, QuotaRule
 from bicore.bilevel.rules import Rule
 from bicore.bilevel.solvers.inner import InnerSolver
 from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import ProjectedGradient, WeightMode, WeightOptimiser
-from bicore.bilevel.strategies.base import Assembly, Strategy
-from bicore.bilevel.strategies.growing import Greedy
+from bicore.bilevel.solvers.weights import ProjectedGradient, Weighing, WeightMode, WeightOptimiser
+from bicore.bilevel.strategies.base import Assembly, Greedy, Strategy
 from bicore.bilevel.verification import Verification, verify_objective
-from bicore.bilevel.weighing import Weighing
 from bicore.coreset import Coreset, Provenance, Status, labels_in
 from bicore.data import Array, Dataset, Task, as_tensor
 from bicore.errors import InputError, LargeDataWarning

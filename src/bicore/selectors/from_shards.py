@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from bicore.bilevel.quotas import AtMost, Balanced, BalancedIfClasses
+from bicore.bilevel.greedy import AtMost, Balanced, BalancedIfClasses
 from bicore.errors import InputError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, Laplace, Linear

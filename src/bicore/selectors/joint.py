@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bicore.bilevel.engines import choose
-from bicore.bilevel.engines.joint import JointEngine
+from bicore.bilevel.engines import JointEngine, choose
 from bicore.bilevel.greedy import Run
 from bicore.bilevel.kernel_choice import notes_of, trials_of
 from bicore.bilevel.prepare import Prepared, prepare

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Quantity
-from bicore.bilevel.effort import Effort
-from bicore.bilevel.foresight import PASSES_A_POINT, TOGETHER
+from bicore.bilevel.contract import Effort, Quantity
+from bicore.bilevel.posterior import PASSES_A_POINT, TOGETHER
 from bicore.bilevel.prepare import planned
 from bicore.bilevel.regularisation import SUBSET_SIZE, SUBSETS
 from bicore.data import Dataset, as_tensor

@@ -10,10 +10,10 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from bicore.bilevel.aims import AIMS, Aims
+from bicore.bilevel.greedy import AtMost, Balanced, QuotaRule
 from bicore.bilevel.kernel_choice import AutomaticKernel
 from bicore.bilevel.prepare import Prior
 from bicore.bilevel.problem import Constant, Regulariser
-from bicore.bilevel.quotas import AtMost, Balanced, QuotaRule
 from bicore.bilevel.regularisation import Automatic, RelativeToKernel
 from bicore.bilevel.rules import RULES, Rule
 from bicore.bilevel.solvers.weights import WeightMode

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from bicore.bilevel.aims import Aims, Given, Smoothed
 from bicore.bilevel.rules import Gain, Gradient, Rule
-from bicore.bilevel.strategies.base import Strategy
-from bicore.bilevel.strategies.exchange import Exchange
-from bicore.bilevel.strategies.growing import Greedy
+from bicore.bilevel.strategies.base import Greedy, Strategy
+from bicore.bilevel.strategies.refining import Exchange
 
 #: With more rows than this, default exchanges end after a few passes over them.
 MANY, PASSES_OF_MANY = 20_000, 3

@@ -14,7 +14,7 @@ from bicore.bilevel.strategies import Strategy
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, summable
 from bicore.kernels.base import Kernel
-from bicore.numerics.tiles import height
+from bicore.numerics.linear_algebra import height
 from bicore.picking import as_size, as_start, in_id_order, whole_number
 from bicore.runtime import Clock, Context, checkpoint
 from bicore.selectors.base import Selector

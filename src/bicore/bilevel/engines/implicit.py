@@ -1,7 +1,22 @@
-"""Any loss: fit the inner problem after each point, score every point by the implicit gradient."""
+"""The chosen points with the rows of the kernel matrix that belong to them, in buffers that grow in
+place.
+
+The implicit gradient of the outer objective in the weight of every point, chosen or not.
+
+With R the rows v_j ∇ℓ_j(h_j) of the outer set and V = Kᵀ R:
+
+    z   solves (2ρ I + A K_SS) z = A V_S
+    u   = (V − K[:, S] z) / 2ρ              the function H⁻¹∇G at every point
+    ∂G/∂w_k = −⟨g_k, u_k⟩                   ∂G/∂ρ = −2⟨α, u_S⟩
+
+One product K·R and one small solve give the exact score of all n points.
+
+Any loss: fit the inner problem after each point, score every point by the implicit gradient.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -9,22 +24,169 @@ import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.hypergradient import (
-    Hypergradient,
-    Point,
-    first_order,
-    implicit_gradient,
-    support_gradient,
-)
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.choice import Solvers
-from bicore.bilevel.solvers.inner import Fit, InnerProblem
-from bicore.bilevel.solvers.preconditioner import Carried
-from bicore.bilevel.support import Support
+from bicore.bilevel.solvers.factors import Carried
+from bicore.bilevel.solvers.inner import Fit, InnerProblem, Solvers
+from bicore.bilevel.solvers.linear import LinearSolver, NewtonSystem
+from bicore.kernels.operators import parts
+
+#: Points whose columns are asked for together: many more would be one long copy.
+AT_ONCE = 256
+
+
+class Support:
+    """Indices S with K_SS, K[S, train] and K[S, outer]; memory (n + outer)·capacity."""
+
+    def __init__(self, problem: Problem, capacity: int) -> None:
+        self.problem = problem
+        self.indices: list[int] = []
+        like = problem.train.like
+        self._square = like.new_empty(capacity, capacity)
+        self._train = like.new_empty(capacity, problem.train.shape[0])
+        self._index = torch.empty(capacity, dtype=torch.long, device=like.device)
+        separate = problem.cross is not problem.train
+        self._outer = like.new_empty(capacity, problem.cross.shape[0]) if separate else self._train
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def gram(self) -> Tensor:
+        """K_SS."""
+        return self._square[: len(self), : len(self)]
+
+    @property
+    def train(self) -> Tensor:
+        """K[S, :], a row for each chosen point."""
+        return self._train[: len(self)]
+
+    @property
+    def outer(self) -> Tensor:
+        """K[S, outer]."""
+        return self._outer[: len(self)]
+
+    @property
+    def index(self) -> Tensor:
+        """The indices where the arithmetic is."""
+        return self._index[: len(self)]
+
+    def extend(self, points: Sequence[int]) -> None:
+        """Take points in, with their rows of the kernel matrix."""
+        first = len(self)
+        last = len(self) + len(points)
+        index = torch.tensor(list(points), dtype=torch.long, device=self._square.device)
+        self._index[first:last] = index
+        for part in parts(torch.arange(len(points)), AT_ONCE):
+            rows = slice(first + int(part[0]), first + int(part[-1]) + 1)
+            some = index[part.to(index.device)]
+            self._train[rows] = self.problem.train.columns(some).T
+            if self._outer is not self._train:
+                self._outer[rows] = self.problem.cross.columns(some).T
+        self.indices += [int(k) for k in points]
+        fresh = self._train[first:last][:, self.index]
+        self._square[first:last, :last] = fresh
+        self._square[:last, first:last] = fresh.T
+
+    def keep(self, positions: list[int]) -> None:
+        """Drop every point whose place in the order is not listed."""
+        chosen = torch.tensor(positions, dtype=torch.long, device=self._square.device)
+        count = len(positions)
+        square = self.gram[chosen][:, chosen].clone()
+        train = self.train[chosen].clone()
+        if self._outer is not self._train:
+            self._outer[:count] = self.outer[chosen].clone()
+        self._square[:count, :count] = square
+        self._train[:count] = train
+        self._index[:count] = self.index[chosen].clone()
+        self.indices = [self.indices[place] for place in positions]
+
+
+#: Relative residual asked of the linear system; its error enters the scores linearly.
+GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+
+
+@dataclass(frozen=True, eq=False)
+class Hypergradient:
+    """∂G/∂w of the points asked for, what the linear system took, and ∂G/∂ρ where only the chosen
+    points were asked for."""
+
+    scores: Tensor
+    products: int
+    rho: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Where the gradient is taken: a fit on a support with its system, and the outer set's
+    predictions."""
+
+    support: Support
+    alpha: Tensor
+    predictions: Tensor
+    system: NewtonSystem | None
+    rho: float
+
+
+def implicit_gradient(
+    problem: Problem, point: Point, linear: LinearSolver, columns: Tensor | None = None
+) -> Hypergradient:
+    """∂G/∂w_k for every training point, or for ``columns`` only."""
+    slopes = problem.outer_slopes(point.predictions)
+    right = problem.weighed(slopes)
+    values = problem.cross.transposed_matmul(right, columns)
+    if point.system is None:  # the empty coreset predicts zero
+        targets = _rows(problem.inner_targets, columns)
+        gradients = problem.inner_loss.gradient(torch.zeros_like(values), targets)
+        return Hypergradient(-(gradients * values).sum(1) / (2 * point.rho), 0)
+    # V at the chosen points: among the values already, unless only some columns were asked for.
+    on_support = values[point.support.index] if columns is None else point.support.outer @ right
+    solved = linear.solve_range(point.system, on_support, GRADIENT_TOLERANCE[on_support.dtype])
+    rows = point.support.train if columns is None else point.support.train[:, columns]
+    function = torch.addmm(values, rows.T, solved.z, alpha=-1).mul_(1 / (2 * point.rho))
+    if problem.one_model:
+        gradients = _rows(slopes, columns)  # of the same loss at the same predictions
+    else:
+        gradients = _inner_slopes(problem, point, columns)
+    return Hypergradient(-(gradients * function).sum(1), point.system.products)
+
+
+def first_order(problem: Problem, point: Point, columns: Tensor | None = None) -> Tensor:
+    """−⟨g_k, (K R)_k⟩: the gradient with the identity in place of the inverse Hessian, as GLISTER
+    takes it; no system is solved."""
+    values = problem.cross.transposed_matmul(problem.outer_gradient(point.predictions), columns)
+    return -(_inner_slopes(problem, point, columns) * values).sum(1)
+
+
+def _inner_slopes(problem: Problem, point: Point, columns: Tensor | None) -> Tensor:
+    """g_k of the training points asked for."""
+    if problem.same:
+        fitted = _rows(point.predictions, columns)
+    else:
+        train = point.support.train
+        fitted = (train if columns is None else train[:, columns]).T @ point.alpha
+    return problem.inner_loss.gradient(fitted, _rows(problem.inner_targets, columns))
+
+
+def _rows(values: Tensor, columns: Tensor | None) -> Tensor:
+    return values if columns is None else values[columns]
+
+
+def support_gradient(problem: Problem, point: Point, linear: LinearSolver) -> Hypergradient:
+    """∂G/∂w of the chosen points alone: no product over the training points."""
+    assert point.system is not None
+    right = problem.outer_gradient(point.predictions)
+    on_support = point.support.outer @ right
+    solved = linear.solve_range(point.system, on_support, GRADIENT_TOLERANCE[on_support.dtype])
+    corrected = on_support - point.support.gram @ solved.z
+    own = problem.inner_targets[point.support.index]
+    gradients = problem.inner_loss.gradient(point.support.gram @ point.alpha, own)
+    scores = -(gradients * corrected).sum(1) / (2 * point.rho)
+    rho = -float((point.alpha * corrected).sum()) / point.rho
+    return Hypergradient(scores, point.system.products, rho)
 
 
 @dataclass
-class Effort:
+class Work:
     """What the arithmetic took: fits, iterations of the inner solver and products by K_SS."""
 
     fits: int = 0
@@ -50,7 +212,7 @@ class ImplicitEngine(ReweighableEngine):
     def __init__(self, problem: Problem, capacity: int, solvers: Solvers) -> None:
         self.problem = problem
         self.solvers = solvers
-        self.work = Effort()
+        self.work = Work()
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
         self._weights = like.new_empty(0)

@@ -4,6 +4,8 @@
 
 Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how
 well a fit is solved.
+
+Which solvers serve a problem, where none were asked for by name.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers import plain_softmax
-from bicore.bilevel.solvers.factors import Factor
+from bicore.bilevel.solvers.factors import Carried, Factor
 from bicore.bilevel.solvers.linear import (
     Adaptive,
     Cholesky,
@@ -24,10 +25,10 @@ from bicore.bilevel.solvers.linear import (
     NewtonSystem,
     by_class,
 )
-from bicore.bilevel.solvers.preconditioner import Carried
+from bicore.bilevel.solvers.softmax import SoftmaxFit
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
-from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
+from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
 from bicore.runtime import checkpoint
 
 #: Relative residual asked of a fit: about the square root of the precision for float32, well below
@@ -230,7 +231,7 @@ def _plain_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit
     gram = problem.gram
     if gram.device.type != "cpu":
         return None
-    fit = plain_softmax.SoftmaxFit(
+    fit = SoftmaxFit(
         gram.double().numpy(),
         by_class(problem.targets),
         problem.weights.double().numpy(),
@@ -384,3 +385,18 @@ def _finished(
             f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
         )
     return Fit(alpha, predictions, size, iterations, products)
+
+
+@dataclass(frozen=True)
+class Solvers:
+    """Of the inner problem, and of the linear systems of its derivative."""
+
+    inner: InnerSolver = field(default_factory=Newton)
+    linear: LinearSolver = field(default_factory=Adaptive)
+
+
+def solvers_for(loss: Loss, inner: InnerSolver | None, linear: LinearSolver | None) -> Solvers:
+    """Those asked for; else the closed form for the squared error and Newton's method beyond."""
+    system = linear or Adaptive()
+    fitted = inner or (Ridge() if loss.quadratic else Newton(system))
+    return Solvers(fitted, system)

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.factors import Factor, factorised
-from bicore.bilevel.solvers.preconditioner import Carried, Preconditioner
-from bicore.bilevel.solvers.softmax_system import SoftmaxSystem, Solution
+from bicore.bilevel.solvers.factors import Carried, Factor, Preconditioner, factorised
+from bicore.bilevel.solvers.softmax import SoftmaxSystem, Solution
 from bicore.data import Array
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Curvature, Softmax
-from bicore.numerics.conjugate_gradients import Solved, conjugate_gradients
+from bicore.numerics.linear_algebra import Solved, conjugate_gradients
 
 #: A preconditioner is made anew after a solve of more than this many iterations.
 PATIENCE = 40

@@ -1,4 +1,7 @@
-"""Optimise the weights of chosen points; the outer objective never ends above its start."""
+"""Optimise the weights of chosen points; the outer objective never ends above its start.
+
+Weights that are learnt while points are chosen, or when all of them are.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import InputError
-from bicore.numerics.paths import until_over
-from bicore.numerics.projected_gradient import ProjectedDescent, steepest
+from bicore.numerics.descent import ProjectedDescent, steepest, until_over
 from bicore.runtime import Clock, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
@@ -224,3 +227,18 @@ class Adam(WeightOptimiser):
                 return
             state.reweigh(weights)
             yield weights
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """An optimiser on an engine's weights; a point whose weight reaches zero leaves for good."""
+
+    engine: ReweighableEngine
+    optimiser: WeightOptimiser
+
+    def correct(self, clock: Clock, final: bool = False) -> None:
+        """Lower the objective by the weights; ``final`` allows the longer search at the end."""
+        self.optimiser.optimise(self.engine, final=final, clock=clock)
+        gone = torch.nonzero(self.engine.weights <= 0).flatten().tolist()
+        if gone:
+            self.engine.drop(gone)

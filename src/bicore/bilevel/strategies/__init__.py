@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bicore.bilevel.strategies.base import Strategy
-from bicore.bilevel.strategies.exchange import Exchange
-from bicore.bilevel.strategies.growing import Batches, Greedy, OpenStrategy
-from bicore.bilevel.strategies.shrinking import Elimination, Simplex
+from bicore.bilevel.strategies.base import Batches, Greedy, OpenStrategy, Strategy
+from bicore.bilevel.strategies.refining import Elimination, Exchange, Simplex
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "auto": OpenStrategy,

@@ -1,4 +1,7 @@
-"""How a coreset is assembled: what every strategy is, and what it works on."""
+"""How a coreset is assembled: what every strategy is, and what it works on.
+
+Strategies that only grow: one point at a time, or several.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
-from bicore.bilevel.effort import Effort
+from bicore.bilevel.contract import Demand, Effort, Quantity, ReweighableEngine
 from bicore.bilevel.engines import choose, reweighable
-from bicore.bilevel.foresight import PASSES_A_POINT
 from bicore.bilevel.greedy import Ending, Plan, Run
+from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gradient, Rule
-from bicore.bilevel.strategies.ordering import greedy_order
+from bicore.bilevel.strategies.pool import greedy_order
 from bicore.coreset import Status, ended
 from bicore.data import Array
 from bicore.errors import TimeLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
-from bicore.picking import Start, ranks_of
+from bicore.picking import Start, ranks_of, whole_number
 from bicore.runtime import Clock, ProgressLine, Runtime, TimeOver
 
 
@@ -289,3 +291,73 @@ def unit_objective(engine: ReweighableEngine, points: Array | list[int]) -> floa
     """G of these points with weight 1."""
     engine.extend([int(k) for k in points], [1.0] * len(points))
     return engine.objective
+
+
+@dataclass(frozen=True)
+class Greedy(Strategy):
+    """One point at a time, by the rule alone.
+
+    Examples
+    --------
+    >>> Greedy().ordered
+    True
+    """
+
+    name = "greedy"
+
+    def assemble(self, assembly: Assembly) -> Ending:
+        return assembly.grow()
+
+
+@dataclass(frozen=True)
+class OpenStrategy(Greedy):
+    """Decided when the data are seen; until then one point at a time.
+
+    Examples
+    --------
+    >>> OpenStrategy().name
+    'auto'
+    """
+
+    name = "auto"
+    open = True
+    ordered = False  # it may turn out to refine
+
+
+@dataclass(frozen=True)
+class Batches(Strategy):
+    """Several points at a time, for large coresets and dear fits.
+
+    With the squared error they are chosen greedily and exactly among the four times as many best
+    scores and taken at once: one block product in place of a pass over the kernel matrix for each.
+    With other losses the best scores are taken as they are.
+
+    Parameters
+    ----------
+    count : int
+        At most so many points a batch, and never more than a tenth of the coreset so far.
+
+    Examples
+    --------
+    >>> Batches(20).together
+    20
+    """
+
+    count: int = 10
+
+    name = "batches"
+
+    def __post_init__(self) -> None:
+        whole_number(
+            self.count,
+            1,
+            f"count={self.count!r} is not a whole number >= 1; give the points taken at a time.",
+        )
+
+    @property
+    def together(self) -> int:  # type: ignore[override]
+        """Points taken between two looks at the scores."""
+        return self.count
+
+    def assemble(self, assembly: Assembly) -> Ending:
+        return assembly.grow()

@@ -27,7 +27,7 @@ from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rou
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator
-from bicore.numerics.tiles import summed_over_rows
+from bicore.numerics.linear_algebra import summed_over_rows
 from bicore.picking import lowest
 from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job

@@ -14,7 +14,7 @@ from bicore.coreset import Status
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.operators import KernelOperator
-from bicore.numerics.tiles import summed_over_rows
+from bicore.numerics.linear_algebra import summed_over_rows
 from bicore.runtime import TimeOver, checkpoint
 from bicore.selectors.baselines.base import Growth, Job
 from bicore.selectors.baselines.cover import OverSpace

@@ -1,18 +1,101 @@
-"""Projected gradients with Barzilai–Borwein steps: weights on a convex set, any objective."""
+"""How far to go along a direction: the first length that lowers an objective enough.
+
+Searches that can be left after every step, when their time is over.
+
+The nearest point of a simplex with bounded coordinates.
+
+Projected gradients with Barzilai–Borwein steps: weights on a convex set, any objective.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from bicore.numerics.line_search import NOISE, Trial, first_enough, lengths
-from bicore.numerics.paths import until_over
-from bicore.runtime import Clock, unhurried
+from bicore.runtime import Clock, TimeOver, unhurried
+
+T = TypeVar("T")
+
+#: Share of the promised decrease that a step must achieve (Armijo's rule): small, so that any real
+#: decrease is accepted, and not zero, so that a step that only creeps is not.
+ARMIJO = 1e-4
+#: So many units of rounding in an objective are no rise.
+NOISE = 10
+
+
+class Trial(NamedTuple, Generic[T]):
+    """A point, its objective, and the change that the slope promised (below zero)."""
+
+    point: T
+    objective: float
+    promised: float
+
+
+def enough(objective: Any, before: Any, promised: Any, noise: Any = 0.0) -> Any:
+    """Whether an objective has fallen by its share of the promise; numbers or tensors of them."""
+    return objective <= before + ARMIJO * promised + noise
+
+
+def first_enough(trials: Iterable[Trial[T]], before: float, noise: float = 0.0) -> Trial[T] | None:
+    """The first trial that lowers the objective enough; None where none does.
+
+    ``trials`` is best a generator: it evaluates a length only when the ones before it failed.
+    """
+    for trial in trials:
+        if enough(trial.objective, before, trial.promised, noise):
+            return trial
+    return None
+
+
+def lengths(first: float, count: int, factor: float = 2.0) -> Iterator[float]:
+    """``first`` and ever shorter ones, ``count`` in all."""
+    length = first
+    for _ in range(count):
+        yield length
+        length /= factor
+
+
+Step = TypeVar("Step")
+
+
+def until_over(path: Iterator[Step], clock: Clock | None) -> Iterator[Step]:
+    """The steps of a path while there is time: to its end, to the first look at ``clock`` after a
+    step that finds the time over, or to a step that is interrupted for that."""
+    try:
+        for step in path:
+            yield step
+            if clock is not None and clock.over:
+                return
+    except TimeOver:
+        return
+
+
+#: Weights below this many units of rounding in the total are none.
+DUST = 16
+#: Halvings of the interval in which the shift lies.
+BISECTIONS = 60
+
+
+def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
+    """The nearest point of {0 ≤ w ≤ largest, Σw = total}: one number is taken off all, found by
+    halving."""
+    low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
+    high = float(weights.max())
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high)
+            if float((weights - middle).clamp(0, largest).sum()) > total
+            else (low, middle)
+        )
+    found = (weights - high).clamp(0, largest)
+    # what rounding alone has left
+    return torch.where(found > DUST * torch.finfo(found.dtype).eps * total, found, 0)
 
 
 class Weighed(Protocol):

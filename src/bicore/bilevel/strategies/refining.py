@@ -1,4 +1,17 @@
-"""Greedy selection, then the best swaps: passes over all pairs, and a shortlist after each."""
+"""Weights on a simplex made sparse by a concave penalty, after Borsos, Mutný, Tagliasacchi and
+Krause (JMLR 2024).
+
+    minimise   G(w) + β Σ_k √(w_k + ε)     over   w ≥ 0, Σ_k w_k = m
+
+On the simplex the sum of the weights says nothing about how many there are; the sum of their roots
+does. β starts at a small share of the objective and doubles until at most m weights are left.
+Projected gradients with Barzilai–Borwein steps; every step is a fit of the points that still have
+weight.
+
+Too many points, of which some leave again: the cheapest first, or by weights made sparse.
+
+Greedy selection, then the best swaps: passes over all pairs, and a shortlist after each.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +21,240 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bicore.bilevel.effort import Effort
+from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Ending
-from bicore.bilevel.strategies.base import Assembly, Refining
-from bicore.bilevel.strategies.pool import Pool
-from bicore.bilevel.strategies.swaps import Chosen
+from bicore.bilevel.strategies.base import Assembly, Refining, unit_objective
+from bicore.bilevel.strategies.pool import Chosen, Pool
 from bicore.coreset import Status
 from bicore.errors import InputError
+from bicore.numerics.descent import ProjectedDescent, capped, steepest
 from bicore.picking import TIE, whole_number
+from bicore.runtime import Clock, checkpoint
+
+#: The first β makes the penalty this share of the objective.
+FIRST_SHARE = 0.01
+#: ε, as a share of the mean weight.
+SMOOTHING = 1e-3
+#: Doublings of β after which the search ends where it stands.
+DOUBLINGS = 30
+#: A step is tried at most at so many lengths, each a quarter of the one before.
+ATTEMPTS, FACTOR = 12, 4.0
+#: A step that promises less than this share of the penalised objective is none.
+FLAT = 1e-9
+
+
+class SparseWeights:
+    """The weights of an engine's points, the first ``fixed`` of which keep weight 1."""
+
+    def __init__(self, engine: ReweighableEngine, size: int, fixed: int, largest: float) -> None:
+        self.engine = engine
+        self.size = size
+        self.fixed = fixed
+        self.largest = largest
+        self.departed: list[int] = []  # points without weight, the last to go last
+        self.beta = 0.0
+        count = len(engine.chosen)
+        mean = (size - fixed) / max(count - fixed, 1)
+        self.smoothing = SMOOTHING * mean
+        weights = engine.weights.new_ones(count)
+        weights[fixed:] = mean
+        self.move(weights)
+
+    @property
+    def weights(self) -> Tensor:
+        """Where the penalised objective was evaluated last."""
+        return self.engine.weights
+
+    @property
+    def left(self) -> int:
+        """Points that still have weight."""
+        return int((self.weights > 0).sum())
+
+    def run(self, steps: int, clock: Clock) -> None:
+        """Lower the objective, then raise β until few enough points are left."""
+        self._descend(steps, clock)
+        self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
+        for _ in range(DOUBLINGS):
+            if self.left <= self.size or clock.over:
+                return
+            self._descend(steps, clock)
+            self._depart()
+            self.beta *= 2
+
+    def ranked(self) -> list[int]:
+        """All points, those of the largest weight first, then those that lost theirs last."""
+        free = self.weights[self.fixed :]
+        order = torch.argsort(free, descending=True, stable=True).tolist()
+        points = self.engine.chosen
+        kept = [points[self.fixed + place] for place in order]
+        return [*points[: self.fixed], *kept, *reversed(self.departed)]
+
+    def value(self) -> float:
+        """G + β Σ√(w + ε)."""
+        return self.engine.objective + self.beta * float(self._roots().sum())
+
+    def gradient(self) -> Tensor:
+        """Of the same."""
+        gradient = self.engine.weight_gradient()
+        gradient[self.fixed :] += 0.5 * self.beta / self._roots()
+        return gradient
+
+    def move(self, weights: Tensor) -> None:
+        """Evaluate it elsewhere."""
+        self.engine.reweigh(weights)
+
+    def _roots(self) -> Tensor:
+        return (self.weights[self.fixed :] + self.smoothing).sqrt()
+
+    def _descend(self, steps: int, clock: Clock) -> None:
+        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR, flat=FLAT)
+        descent.run(self, self._first_length, steps, clock)
+
+    def _first_length(self, gradient: Tensor) -> float:
+        return 1 / steepest(gradient) * float(self.weights.mean())
+
+    def _projected(self, weights: Tensor) -> Tensor:
+        """The nearest point of the simplex; the given points keep weight 1."""
+        weights[: self.fixed] = 1.0
+        free = weights[self.fixed :]
+        weights[self.fixed :] = capped(free, self.size - self.fixed, self.largest)
+        return weights
+
+    def _depart(self) -> None:
+        """Points without weight leave the fits; the penalty would hardly let them return."""
+        gone = torch.nonzero(self.weights == 0).flatten().tolist()
+        if gone:
+            self.departed += [self.engine.chosen[place] for place in gone]
+            self.engine.drop(gone)
+
+
+@dataclass(frozen=True)
+class Shrinking(Refining):
+    """Takes ``excess`` times as many points as are wanted."""
+
+    excess: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.excess >= 1:
+            raise InputError(
+                f"excess={self.excess!r} is below 1; give how many times the size is taken first."
+            )
+
+    def grown(self, size: int, available: int) -> int:
+        if math.isinf(self.excess):
+            return available
+        return min(available, math.ceil(self.excess * size))
+
+
+@dataclass(frozen=True)
+class Elimination(Shrinking):
+    """Greedy selection of too many points; then the one whose leaving costs least leaves.
+
+    For the squared error.
+
+    Parameters
+    ----------
+    excess : float
+        How many times the size is taken first; ``math.inf`` starts from all points, which costs the
+        cube of their number.
+
+    Examples
+    --------
+    >>> Elimination(excess=3).grown(10, 100)
+    30
+    """
+
+    name = "elimination"
+    exact = True
+
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+        assembly.details["eliminated"] = max(0, len(points) - assembly.size)
+        chosen = Chosen(assembly.problem, points)
+        ranks = assembly.ranks
+        while len(chosen.points) > assembly.size:
+            checkpoint()
+            chosen = chosen.without(chosen.cheapest(ranks, assembly.fixed))
+        return chosen.points, Ending()
+
+
+@dataclass(frozen=True)
+class Simplex(Shrinking):
+    """Greedy selection of too many points; then weights over them that a penalty makes sparse.
+
+    Σw = size and 0 ≤ w ≤ ``largest`` while a penalty on Σ√w grows until only the size is left (the
+    L½ penalty of Borsos et al., JMLR 2024). Where the greedy points of that size are better, they
+    are kept: with binary weights it never ends above greedy. For any loss.
+
+    Parameters
+    ----------
+    excess : float
+        How many times the size is taken first.
+    largest : float
+        With 1 a sparse answer has weights of 1 and is a coreset itself; ``math.inf`` is the plain
+        simplex, as published, whose weights are thrown away here unless ``weights="final"`` learns
+        them again.
+    steps : int
+        Fits for each weight of the penalty.
+
+    Examples
+    --------
+    >>> Simplex(excess=2).grown(10, 15)
+    15
+    """
+
+    excess: float = 1.5
+    largest: float = 1.0
+    steps: int = 10
+
+    name = "simplex"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.largest >= 1:
+            raise InputError(
+                f"largest={self.largest!r} is below 1, and the weights could not sum to the size; "
+                "give 1 or more."
+            )
+        whole_number(
+            self.steps,
+            1,
+            f"steps={self.steps!r} is not a whole number >= 1; give the steps for each weight of "
+            "the penalty.",
+        )
+
+    def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
+        size = assembly.size
+        if len(points) <= size or assembly.fixed >= size:
+            return points, Ending()
+        engine = assembly.reweighable(len(points))
+        engine.extend(points, [1.0] * len(points))
+        weighing = SparseWeights(engine, size, assembly.fixed, self.largest)
+        weighing.run(self.steps, assembly.clock)
+        greedy = points[:size]
+        found = weighing.ranked()[:size]
+        before = _objective(assembly, greedy)
+        after = _objective(assembly, found)
+        assembly.details |= {
+            "relaxed_objective": engine.objective,
+            "relaxed_support": weighing.left,
+            "penalty": weighing.beta,
+            "simplex_gain": max(before - after, 0.0),
+        }
+        ending = Ending()
+        if assembly.clock.over:
+            ending = Ending(
+                Status.LESS_REFINED,
+                "stopped by max_seconds while the weights grew sparse: the largest were taken",
+            )
+        return found if after < before else greedy, ending
+
+
+def _objective(assembly: Assembly, points: list[int]) -> float:
+    """G of these points with weight 1; in float64 where it has a closed form."""
+    if assembly.demand.closed_form:
+        return Chosen(assembly.problem, points).objective
+    return unit_objective(assembly.reweighable(len(points)), points)
+
 
 STOPPED = Ending(
     Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
