@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.common import data_folder, device_seconds, report, require_gpu
 from bicore import BilevelSelector, Context, Dataset, Runtime
 from bicore.kernels import TangentKernel, cnn, pooled_cntk, resnet18
-from bicore.kernels.gpu import function
+from bicore.kernels.gpu.compiler import function
 from bicore.sources import cifar10, mnist
 
 FMA = """
@@ -97,7 +97,7 @@ def _flat(folder: str, ceilings: dict[str, float], repeats: int) -> list[dict[st
 def _operations(kernel: TangentKernel, images: Tensor) -> float:
     """Multiply-adds of one pair: ReLUs by the positions of their notes, windows separably at the
     same positions."""
-    positions = sum(note.numel() / note.shape[-1] for note in kernel.notes(images[:2]))
+    positions = sum(note.numel() / note.shape[-1] for note in kernel.norms(images[:2]))
     windows = {"cnn": 10, "resnet-18": 6}[kernel.label]
     return positions * (RELU_OPERATIONS + windows * WINDOW_OPERATIONS)
 

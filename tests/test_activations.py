@@ -160,7 +160,10 @@ def test_averages_and_final_softmaxes_that_are_called(end):
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 2).flatten(1)), "to 2"),
+        (
+            lambda net, h: net.last(functional.adaptive_avg_pool2d(h, 2).flatten(1)),
+            "average pooling",
+        ),
         (lambda net, h: net.last(h.mean(1)), "average pooling"),
         (lambda net, h: net.last(torch.softmax(h.mean((2, 3)), 1)), "softmax"),
         (lambda net, h: net.last(h.mean((2, 3))).softmax(dim=0), "softmax"),
@@ -246,7 +249,7 @@ def test_torchvision_models_work_or_say_what_to_call(name):
             assert "\n" not in str(raised.value)
             return
         kernel = from_module(model, normalisation="drop")
-    assert sum(layer.rectifiers for layer in kernel.layers) == 17
+    assert sum(layer.activations for layer in kernel.layers) == 17
     found = kernel(np.random.default_rng(0).normal(size=(3, 3, 16, 16)))
     assert np.linalg.eigvalsh(found).min() > 0
 

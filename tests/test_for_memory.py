@@ -91,7 +91,7 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
 
 def test_the_command_leaves_open_what_nobody_named():
     from bicore.cli.buffers import _selector
-    from bicore.kernels.presets import fully_connected
+    from bicore.kernels.tangent import fully_connected
 
     kept = MergeReduce(_selector({}), 10).selector
     assert kept.kernel.in_part

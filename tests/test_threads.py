@@ -121,7 +121,7 @@ def test_parts_are_handed_out_no_faster_than_they_are_done_and_end_with_the_firs
 
 def test_a_matrix_is_the_same_on_one_thread_and_on_several(monkeypatch):
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(300, 3)))
-    for kernel in (RBF(0.5), bicore.kernels.presets.fully_connected()):
+    for kernel in (RBF(0.5), bicore.kernels.tangent.fully_connected()):
         plain = kernel.gram(x)
         monkeypatch.setattr(threads, "WIDE", 1)
         with narrow(2):

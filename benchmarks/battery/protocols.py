@@ -10,8 +10,8 @@ from benchmarks.battery.memories import Memory, Replay, Stream
 from benchmarks.battery.sets import SETS
 from bicore.bilevel.aims import Smoothed
 from bicore.kernels.classical import Laplace
-from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised, Standardised, UnitRows
+from bicore.kernels.tangent import fully_connected
 
 #: Methods by name: a name of ``bicore.selectors.METHODS``, options, and whether rows of a table are
 #: given to it with standardised columns. What is left to itself sees the rows as they are.

@@ -22,8 +22,8 @@ from bicore import Dataset, Runtime
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.samples import as_sample
 from bicore.evaluate.samples import draw_tuning_rows as drawn
-from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised
+from bicore.kernels.tangent import fully_connected
 from bicore.runtime import Context
 from bicore.selectors import as_selector
 from bicore.selectors.baselines.per_class import PerClass

@@ -17,8 +17,8 @@ import numpy as np
 from bicore.coreset import Coreset, ended
 from bicore.data import Array, Dataset, as_features, as_labels, joined
 from bicore.errors import InputError
-from bicore.kernels.averaged import Averaged, Transformation
 from bicore.kernels.classical import Nystrom
+from bicore.kernels.scaling import Averaged, Transformation
 from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector

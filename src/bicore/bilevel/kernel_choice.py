@@ -24,10 +24,10 @@ from bicore.bilevel.regularisation import EXPONENTS
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, summable
 from bicore.errors import InputError
-from bicore.kernels.base import Kernel
+from bicore.kernels.base import Kernel, Wrapper
 from bicore.kernels.classical import Exponential, Linear
-from bicore.kernels.presets import fully_connected
 from bicore.kernels.scaling import Normalised, Standardised
+from bicore.kernels.tangent import fully_connected
 from bicore.picking import in_id_order
 from bicore.runtime import checkpoint
 from bicore.sparse import is_sparse
@@ -156,13 +156,8 @@ class AutomaticKernel(Kernel):
 
     in_part: bool = False
 
-    @property
-    def name(self) -> str:
-        return "auto"
-
-    @property
-    def takes_sparse(self) -> bool:
-        return True
+    name = "auto"
+    takes_sparse = True
 
     def _error(self) -> InputError:
         return InputError(
@@ -173,9 +168,6 @@ class AutomaticKernel(Kernel):
     def fitted(self, x: Any) -> Kernel:
         raise self._error()
 
-    def _ready(self) -> Kernel:
-        raise self._error()
-
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         raise self._error()
 
@@ -184,7 +176,7 @@ class AutomaticKernel(Kernel):
 
 
 @dataclass(frozen=True, repr=False)
-class Chosen(Kernel):
+class Chosen(Wrapper):
     """A kernel together with the reason for its choice.
 
     Parameters
@@ -201,25 +193,14 @@ class Chosen(Kernel):
     'linear'
     """
 
-    kernel: Kernel
     choice: Choice
 
     @property
     def name(self) -> str:
         return self.kernel.name
 
-    @property
-    def takes_sparse(self) -> bool:
-        return self.kernel.takes_sparse
-
     def __repr__(self) -> str:
         return repr(self.kernel)
-
-    def fitted(self, x: Any) -> Kernel:
-        return replace(self, kernel=self.kernel.fitted(x))
-
-    def _ready(self) -> Kernel:
-        return replace(self, kernel=self.kernel._ready())
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(a, b)
@@ -232,12 +213,6 @@ class Chosen(Kernel):
 
     def features(self, a: Tensor) -> Tensor | None:
         return self.kernel.features(a)
-
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape)
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_point(itemsize, shape)
 
 
 def parts_of(kernel: Kernel) -> Iterator[Kernel]:

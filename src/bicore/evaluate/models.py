@@ -28,8 +28,7 @@ from bicore.evaluate.samples import (
     targets_of,
 )
 from bicore.kernels.base import Kernel
-from bicore.kernels.classical import RBF
-from bicore.kernels.distances import squared_distances
+from bicore.kernels.classical import RBF, squared_distances
 from bicore.runtime.threads import narrow
 
 #: Penalties of kernel ridge regression, relative to the mean of the kernel's diagonal: the default

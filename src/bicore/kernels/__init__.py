@@ -1,14 +1,12 @@
 """Kernels: classical ones, the infinite-width kernels of networks, and how to combine them."""
 
-from bicore.kernels.activations import GELU, Erf
-from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, ReLU, Residual
-from bicore.kernels.averaged import Averaged, shifts
+from bicore.kernels.activations import GELU, Erf, ReLU
+from bicore.kernels.architecture import Conv, Dense, Flatten, GlobalAverage, Layer, Residual
 from bicore.kernels.base import CallableKernel, Intercept, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Nystrom, Polynomial
 from bicore.kernels.from_module import from_module
-from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
-from bicore.kernels.scaling import Normalised, Standardised, UnitRows
-from bicore.kernels.tangent import TangentKernel
+from bicore.kernels.scaling import Averaged, Normalised, Standardised, UnitRows, shifts
+from bicore.kernels.tangent import TangentKernel, cnn, fully_connected, pooled_cntk, resnet18
 
 __all__ = [
     "GELU",

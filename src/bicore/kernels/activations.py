@@ -1,7 +1,10 @@
-"""Smooth activations whose covariance maps have a closed form.
+"""Activations whose covariance maps have a closed form.
 
 With (u, u') of variances a, b and covariance c, and N(·), Φ(·) the standard normal density and
 distribution. The second map is the derivative of the first in c (Price's theorem).
+
+ReLU:  E φφ'  = √(ab) κ1/2,   κ1 = (√(1−r²) + (π − arccos r) r)/π,   r = c/√(ab)
+       E φ̇φ̇' = κ0/2,         κ0 = (π − arccos r)/π
 
 erf:   E φφ'  = 2/π · arcsin(2c / √((1+2a)(1+2b)))
        E φ̇φ̇' = 4/π / √((1+2a)(1+2b) − 4c²)
@@ -18,39 +21,86 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from bicore.kernels.architecture import Layer, Notes, Pairs, State, overlap
+from bicore.kernels.architecture import Layer, NormPairs, State
 
 
-class _Smooth(Layer):
+class Activation(Layer):
+    """A function of every number alone; the output is not Gaussian."""
+
+    activations = 1
+
+
+@dataclass(frozen=True)
+class ReLU(Activation):
+    """The rectifier: Σ ← √(v v') κ1/2, Θ ← Θ κ0/2.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Dense, ReLU, TangentKernel
+    >>> TangentKernel([Dense(), ReLU(), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
+    [[2.0, 0.0], [0.0, 0.5]]
+    """
+
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        norms.append(state.nngp.sqrt())
+        return state.map(lambda values: values.div(2))
+
+    def covariance(self, state: State, norms: NormPairs) -> State:
+        # In place throughout: the tensors are as large as a tile, and the cache holds few of them.
+        left, right = overlap(*next(norms), state.shift)
+        cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
+        if state.watch is not None:
+            state.watch(cosine)
+        turned = torch.acos(cosine).neg_().add_(math.pi)
+        one = cosine.new_ones((1,) * cosine.dim())
+        sine = torch.addcmul(one, cosine, cosine, value=-1).sqrt_()
+        nngp = sine.addcmul_(turned, cosine)
+        nngp.mul_(left).mul_(right / (2 * math.pi))
+        ntk = None if state.ntk is None else state.ntk.mul_(turned.mul_(1 / (2 * math.pi)))
+        return replace(state, nngp=nngp, ntk=ntk)
+
+
+def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The parts of two images where p and p' = p − shift both lie inside."""
+    for axis, step in enumerate(shift):
+        if step:
+            count = left.shape[axis] - abs(step)
+            left = left.narrow(axis, max(step, 0), count)
+            right = right.narrow(axis, max(-step, 0), count)
+    return left, right
+
+
+def _inverse(norm: Tensor) -> Tensor:
+    """1/norm, and 0 where the norm is 0 (an all-black patch without bias)."""
+    return torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
+
+
+class _Smooth(Activation):
     """An activation given by its two maps of (a, b, c)."""
-
-    activates = True
 
     @abstractmethod
     def _maps(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """E φφ' and E φ̇φ̇'."""
 
-    @property
-    def rectifiers(self) -> int:
-        return 1
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        norms.append(state.nngp.sqrt())
+        return self._apply(state, state.nngp, state.nngp, state.nngp)
 
-    def variance(self, state: State, notes: Notes) -> State:
-        notes.append(state.nngp.sqrt())
-        value, slope = self._maps(state.nngp, state.nngp, state.nngp)
-        return State(value, None if state.ntk is None else state.ntk * slope)
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        left, right = overlap(*next(notes), state.shift)
+    def covariance(self, state: State, norms: NormPairs) -> State:
+        left, right = overlap(*next(norms), state.shift)
         # Rounding may leave a covariance just above what its variances allow.
         most = left * right
         within = torch.minimum(torch.maximum(state.nngp, -most), most)
-        value, slope = self._maps(left.square(), right.square(), within)
-        return State(value, None if state.ntk is None else state.ntk * slope, state.shift)
+        return self._apply(state, left.square(), right.square(), within)
+
+    def _apply(self, state: State, a: Tensor, b: Tensor, c: Tensor) -> State:
+        value, slope = self._maps(a, b, c)
+        return replace(state, nngp=value, ntk=None if state.ntk is None else state.ntk * slope)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
 """A small description of a network, and how each layer maps covariances.
 
 Two passes use the same layers. The *variance* pass follows one image: v, the variance of every
-position, and θ, the tangent kernel's diagonal there; it notes v at every ReLU. The *covariance*
-pass follows pairs of images and reads those notes. Spatial tensors put positions first and pairs
-last, (height, width, rows, columns), so that a window is a sum of whole contiguous planes.
+position, and θ, the tangent kernel's diagonal there; it records √v at every activation. The
+*covariance* pass follows pairs of images and reads those norms. Spatial tensors put positions first
+and pairs last, (height, width, rows, columns), so that a window is a sum of contiguous planes.
 
 A convolution of window q×q maps position p to σ_w²/q² · Σ_δ (value at stride·p + δ) + σ_b²;
 positions outside the image count zero and the divisor stays q². A dense layer is a convolution of
-one position. For ReLU, with c the correlation:
-
-    κ0 = (π − arccos c)/π        κ1 = (√(1−c²) + (π − arccos c) c)/π
-    Σ ← √(v v') κ1/2             Θ ← Θ κ0/2
+one position. The maps of activations are in :mod:`bicore.kernels.activations`.
 
 A read-out by flattening needs equal positions of the two images only. One by global average pooling
 needs all pairs of positions; those a fixed displacement apart go through the layers together, on
@@ -21,85 +18,36 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 
-Notes = list[Tensor]
-
-
-class Pairs(Iterator[tuple[Tensor, Tensor]]):
-    """The two √v of every ReLU in order, and who is shown the cosines there, if anyone.
-
-    Parameters
-    ----------
-    norms : iterable of pairs of Tensor
-        √v in the first image and in the second.
-    watch : callable, optional
-        Called with the cosines of every ReLU, which it may not keep.
-
-    Examples
-    --------
-    >>> len(list(Pairs([(torch.ones(2), torch.ones(3))])))
-    1
-    """
-
-    def __init__(
-        self,
-        norms: Iterable[tuple[Tensor, Tensor]],
-        watch: Callable[[Tensor], None] | None = None,
-    ) -> None:
-        self._norms = iter(norms)
-        self._watch = watch
-
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        return next(self._norms)
-
-    def show(self, cosine: Tensor) -> None:
-        """Let the watcher see the cosines of a ReLU.
-
-        Parameters
-        ----------
-        cosine : Tensor
-            One for each pair.
-        """
-        if self._watch is not None:
-            self._watch(cosine)
+#: √v of the first and of the second image at every activation, in order.
+NormPairs = Iterator[tuple[Tensor, Tensor]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class State:
     """A covariance Σ and the tangent kernel Θ so far; Θ is None before the first weights.
 
     ``shift`` is the displacement p − p' of the positions (p in the first image, p' in the second),
-    rows then columns: the tensors hold the pairs where both lie inside their images.
+    rows then columns: the tensors hold the pairs where both lie inside their images. ``watch`` is
+    called with the cosines at every ReLU, which it may not keep.
     """
 
     nngp: Tensor
-    ntk: Tensor | None
+    ntk: Tensor | None = None
     shift: tuple[int, int] = (0, 0)
+    watch: Callable[[Tensor], None] | None = None
 
-    def copy(self) -> State:
-        return State(self.nngp.clone(), None if self.ntk is None else self.ntk.clone(), self.shift)
-
-
-class LayerVisitor(Protocol):
-    """Has a method for every layer of this module, and one for those it does not know.
-
-    ``place`` is whatever the visitor itself passes to :meth:`Layer.visit`.
-    """
-
-    def conv(self, layer: Conv, place: int) -> None: ...
-    def dense(self, layer: Dense, place: int) -> None: ...
-    def relu(self, layer: ReLU, place: int) -> None: ...
-    def flatten(self, layer: Flatten, place: int) -> None: ...
-    def residual(self, layer: Residual, place: int) -> None: ...
-    def other(self, layer: Layer, place: int) -> None: ...
+    def map(self, function: Callable[[Tensor], Tensor]) -> State:
+        """Apply a function to both tensors."""
+        ntk = None if self.ntk is None else function(self.ntk)
+        return replace(self, nngp=function(self.nngp), ntk=ntk)
 
 
 class Layer(ABC):
@@ -108,32 +56,34 @@ class Layer(ABC):
     Examples
     --------
     >>> from bicore.kernels import Conv, Dense
-    >>> [(layer.spatial, layer.thinning) for layer in (Conv(3, stride=2), Dense())]
+    >>> [(layer.spatial, layer.stride) for layer in (Conv(3, stride=2), Dense())]
     [(True, 2), (False, 1)]
     """
 
-    #: Whether it ends the positions by keeping them apart.
-    flattens: ClassVar[bool] = False
-    #: Whether it ends the positions by averaging over them.
-    averages: ClassVar[bool] = False
-    #: Whether it is a ReLU.
-    rectifies: ClassVar[bool] = False
-    #: Whether it is an activation, whose output is not Gaussian.
-    activates: ClassVar[bool] = False
-    #: Whether it has weights of its own, which no other layer may share.
-    weighted: ClassVar[bool] = False
-    #: Whether it may follow an average over positions: a linear map that needs no norms.
-    follows_average: ClassVar[bool] = False
+    @property
+    def spatial(self) -> bool:
+        """Whether it needs images rather than vectors."""
+        return False
+
+    @property
+    def stride(self) -> int:
+        """The factor by which it divides the number of positions along a side."""
+        return 1
+
+    @property
+    def activations(self) -> int:
+        """How many activations it holds, and so how many norms it records."""
+        return 0
 
     @abstractmethod
-    def variance(self, state: State, notes: Notes) -> State:
+    def variance(self, state: State, norms: list[Tensor]) -> State:
         """Map (v, θ) of single images.
 
         Parameters
         ----------
         state : State
             The variances before the layer.
-        notes : list of Tensor
+        norms : list of Tensor
             An activation appends √v.
 
         Returns
@@ -143,15 +93,15 @@ class Layer(ABC):
         """
 
     @abstractmethod
-    def covariance(self, state: State, notes: Pairs) -> State:
+    def covariance(self, state: State, norms: NormPairs) -> State:
         """Map (Σ, Θ) of pairs of images.
 
         Parameters
         ----------
         state : State
             The covariances before the layer; they may be overwritten.
-        notes : Pairs
-            An activation takes the two √v of its place; a ReLU shows its cosines.
+        norms : iterator of pairs of Tensor
+            An activation takes the next two √v.
 
         Returns
         -------
@@ -159,67 +109,34 @@ class Layer(ABC):
             The covariances after it.
         """
 
-    @property
-    def spatial(self) -> bool:
-        """Whether it needs images rather than vectors."""
-        return False
 
-    @property
-    def thinning(self) -> int:
-        """By how much it thins positions out: one of so many a side is kept."""
-        return 1
+class _LinearMap(Layer):
+    """A layer that maps single images and pairs in the same way."""
 
-    @property
-    def rectifiers(self) -> int:
-        """How many activations it holds, and so how many notes it makes."""
-        return 0
+    @abstractmethod
+    def _map(self, state: State) -> State:
+        """Map either."""
 
-    @property
-    def uneven(self) -> bool:
-        """Whether it adds branches that thin positions out differently."""
-        return False
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        return self._map(state)
 
-    @property
-    def bypassed(self) -> bool:
-        """Whether what comes in is also added, as it is, to what goes out."""
-        return False
-
-    @property
-    def convolution(self) -> Conv | None:
-        """The layer itself where it is a convolution."""
-        return None
-
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        """Call the visitor's method for this kind of layer.
-
-        Parameters
-        ----------
-        visitor : LayerVisitor
-            One method a kind of layer; kinds of which it does not know go to its ``other``.
-        place : int
-            Handed on to that method.
-        """
-        visitor.other(self, place)
+    def covariance(self, state: State, norms: NormPairs) -> State:
+        return self._map(state)
 
 
-class _Affine(Layer):
-    """A linear map on covariances plus a bias, the same for single images and for pairs.
+class Weighted(_LinearMap):
+    """A linear map on covariances plus a bias.
 
-    One that is not ``trained`` passes the tangent kernel on and adds nothing to it.
+    A layer that is not ``trained`` passes the tangent kernel on and adds nothing to it.
     """
-
-    weighted = True
 
     sigma_w: float
     sigma_b: float
     trained: bool
 
-    @abstractmethod
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         """The mean over the window (a dense layer has none), without the weight's variance."""
-
-    def _shifted(self, shift: tuple[int, int]) -> tuple[int, int]:
-        return shift
+        return values
 
     def _map(self, state: State) -> State:
         nngp = self._gather(state.nngp, state.shift)
@@ -230,17 +147,15 @@ class _Affine(Layer):
             ntk = torch.zeros_like(nngp)
         ntk.mul_(self.sigma_w**2).add_(self.sigma_b**2 if self.trained else 0.0)
         nngp.mul_(self.sigma_w**2).add_(self.sigma_b**2)
-        return State(nngp, ntk, self._shifted(state.shift))
-
-    def variance(self, state: State, notes: Notes) -> State:
-        return self._map(state)
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        return self._map(state)
+        # Other displacements than multiples of the stride reach no output.
+        down, right = state.shift
+        return replace(
+            state, nngp=nngp, ntk=ntk, shift=(int(down / self.stride), int(right / self.stride))
+        )
 
 
 @dataclass(frozen=True)
-class Dense(_Affine):
+class Dense(Weighted):
     """A fully connected layer: Σ ← σ_w² Σ + σ_b², Θ ← Σ_new + σ_w² Θ.
 
     Parameters
@@ -257,21 +172,13 @@ class Dense(_Affine):
     [[4.0, 12.0], [12.0, 36.0]]
     """
 
-    follows_average = True
-
     sigma_w: float = 1.0
     sigma_b: float = 0.0
     trained: bool = True
 
-    def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
-        return values
-
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        visitor.dense(self, place)
-
 
 @dataclass(frozen=True)
-class Conv(_Affine):
+class Conv(Weighted):
     """A convolution with a square window.
 
     Parameters
@@ -305,41 +212,17 @@ class Conv(_Affine):
     sigma_b: float = 0.0
     trained: bool = True
 
+    spatial = True
+
     def __post_init__(self) -> None:
-        if self.window < 1 or self.stride < 1:
-            raise InputError(
-                f"window={self.window}, stride={self.stride}; both must be at least 1."
-            )
-        number = isinstance(self.padding, int) and self.padding >= 0
-        if not (number or self.padding in ("same", "valid")):
-            raise InputError(
-                f"padding={self.padding!r} is not known; it is 'same', 'valid' or a number of "
-                "zeros >= 0."
-            )
-
-    @property
-    def spatial(self) -> bool:
-        return True
-
-    @property
-    def thinning(self) -> int:
-        return self.stride
-
-    @property
-    def convolution(self) -> Conv:
-        return self
-
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        visitor.conv(self, place)
+        check_integer("window", self.window)
+        check_integer("stride", self.stride)
+        if self.padding not in ("same", "valid"):
+            check_integer("padding", self.padding, 0, fix="or use 'same' or 'valid'")
 
     def _gather(self, values: Tensor, shift: tuple[int, int]) -> Tensor:
         rows = self._window_sum(values, 0, abs(shift[0]))
         return self._window_sum(rows, 1, abs(shift[1])).mul_(1 / self.window**2)
-
-    def _shifted(self, shift: tuple[int, int]) -> tuple[int, int]:
-        assert shift[0] % self.stride == 0, "other displacements reach no output"
-        assert shift[1] % self.stride == 0, "other displacements reach no output"
-        return int(shift[0] / self.stride), int(shift[1] / self.stride)
 
     def extent(self, size: int) -> tuple[int, int]:
         """What becomes of one side of an image.
@@ -366,10 +249,8 @@ class Conv(_Affine):
         low = 0 if self.padding == "valid" else int(self.padding)
         length = (size + 2 * low - self.window) // self.stride + 1
         if length < 1:
-            raise InputError(
-                f"an image side of {size} is smaller than the window {self.window} with "
-                f"padding={self.padding!r}."
-            )
+            given = f"the window {self.window} with padding={self.padding!r}"
+            raise InputError(f"an image side of {size} is smaller than {given}.")
         return length, low
 
     def _window_sum(self, values: Tensor, axis: int, shift: int) -> Tensor:
@@ -396,64 +277,7 @@ class Conv(_Affine):
 
 
 @dataclass(frozen=True)
-class ReLU(Layer):
-    """The rectifier: Σ ← √(v v') κ1/2, Θ ← Θ κ0/2.
-
-    Examples
-    --------
-    >>> from bicore.kernels import Dense, ReLU, TangentKernel
-    >>> TangentKernel([Dense(), ReLU(), Dense()], kind="nngp")([[2.0], [-1.0]]).tolist()
-    [[2.0, 0.0], [0.0, 0.5]]
-    """
-
-    rectifies = True
-    activates = True
-
-    @property
-    def rectifiers(self) -> int:
-        return 1
-
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        visitor.relu(self, place)
-
-    def variance(self, state: State, notes: Notes) -> State:
-        notes.append(state.nngp.sqrt())
-        return State(state.nngp.div(2), None if state.ntk is None else state.ntk.div(2))
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        # In place throughout: the tensors are as large as a tile, and the cache holds few of them.
-        left, right = overlap(*next(notes), state.shift)
-        cosine = state.nngp.mul_(_inverse(left)).mul_(_inverse(right)).clamp_(-1, 1)
-        notes.show(cosine)
-        turned = torch.acos(cosine).neg_().add_(math.pi)
-        sine = torch.addcmul(_ones(cosine), cosine, cosine, value=-1).sqrt_()
-        nngp = sine.addcmul_(turned, cosine)
-        nngp.mul_(left).mul_(right / (2 * math.pi))
-        ntk = None if state.ntk is None else state.ntk.mul_(turned.mul_(1 / (2 * math.pi)))
-        return State(nngp, ntk, state.shift)
-
-
-def overlap(left: Tensor, right: Tensor, shift: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The norms of the two images where p and p' = p − shift both lie inside."""
-    for axis, step in enumerate(shift):
-        if step:
-            count = left.shape[axis] - abs(step)
-            left = left.narrow(axis, max(step, 0), count)
-            right = right.narrow(axis, max(-step, 0), count)
-    return left, right
-
-
-def _inverse(norm: Tensor) -> Tensor:
-    """1/norm, and 0 where the norm is 0 (an all-black patch without bias)."""
-    return torch.where(norm > 0, 1 / norm, torch.zeros_like(norm))
-
-
-def _ones(like: Tensor) -> Tensor:
-    return like.new_ones((1,) * like.dim())
-
-
-@dataclass(frozen=True)
-class Flatten(Layer):
+class Flatten(_LinearMap):
     """The read-out that keeps positions apart: the mean of the covariances at equal positions.
 
     Examples
@@ -464,27 +288,14 @@ class Flatten(Layer):
     [[1.0]]
     """
 
-    flattens = True
-
-    @property
-    def spatial(self) -> bool:
-        return True
-
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        visitor.flatten(self, place)
+    spatial = True
 
     def _map(self, state: State) -> State:
-        return State(state.nngp.mean((0, 1)), None if state.ntk is None else state.ntk.mean((0, 1)))
-
-    def variance(self, state: State, notes: Notes) -> State:
-        return self._map(state)
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        return self._map(state)
+        return state.map(lambda values: values.mean((0, 1)))
 
 
 @dataclass(frozen=True)
-class GlobalAverage(Layer):
+class GlobalAverage(_LinearMap):
     """The read-out that averages over positions: the mean covariance of all pairs of positions.
 
     A covariance pass sees one displacement and gives its sum; :class:`TangentKernel` adds the
@@ -499,20 +310,13 @@ class GlobalAverage(Layer):
     [[0.0]]
     """
 
-    averages = True
+    spatial = True
 
-    @property
-    def spatial(self) -> bool:
-        return True
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        raise InputError("GlobalAverage depends on pairs of positions; it has no variance pass.")
 
-    def variance(self, state: State, notes: Notes) -> State:
-        raise InputError(
-            "the variance of an average over positions depends on pairs of positions; it has no "
-            "pass of its own."
-        )
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        return State(state.nngp.sum((0, 1)), None if state.ntk is None else state.ntk.sum((0, 1)))
+    def _map(self, state: State) -> State:
+        return state.map(lambda values: values.sum((0, 1)))
 
 
 @dataclass(frozen=True)
@@ -527,9 +331,8 @@ class Residual(Layer):
     Examples
     --------
     >>> from bicore.kernels import Dense, ReLU, Residual
-    >>> block = Residual((ReLU(), Dense(), ReLU(), Dense()))
-    >>> block.rectifiers, block.bypassed
-    (2, True)
+    >>> Residual((ReLU(), Dense(), ReLU(), Dense())).activations
+    2
     """
 
     body: tuple[Layer, ...]
@@ -540,49 +343,31 @@ class Residual(Layer):
         return any(layer.spatial for layer in self.body + self.shortcut)
 
     @property
-    def thinning(self) -> int:
+    def stride(self) -> int:
         return stride_of(self.body)
 
     @property
-    def rectifiers(self) -> int:
-        return sum(layer.rectifiers for layer in self.body + self.shortcut)
+    def activations(self) -> int:
+        return sum(layer.activations for layer in self.body + self.shortcut)
 
-    @property
-    def uneven(self) -> bool:
-        return stride_of(self.body) != stride_of(self.shortcut)
+    def variance(self, state: State, norms: list[Tensor]) -> State:
+        return self._sum(state, lambda layer, before: layer.variance(before, norms))
 
-    @property
-    def bypassed(self) -> bool:
-        return not (self.body and self.shortcut)
+    def covariance(self, state: State, norms: NormPairs) -> State:
+        return self._sum(state, lambda layer, before: layer.covariance(before, norms))
 
-    def visit(self, visitor: LayerVisitor, place: int) -> None:
-        visitor.residual(self, place)
-
-    def variance(self, state: State, notes: Notes) -> State:
-        main = state.copy()
-        side = state
+    def _sum(self, state: State, apply: Callable[[Layer, State], State]) -> State:
+        main = state.map(Tensor.clone)
         for layer in self.body:
-            main = layer.variance(main, notes)
-        for layer in self.shortcut:
-            side = layer.variance(side, notes)
-        return _sum(main, side)
-
-    def covariance(self, state: State, notes: Pairs) -> State:
-        main = state.copy()
+            main = apply(layer, main)
         side = state
-        for layer in self.body:
-            main = layer.covariance(main, notes)
         for layer in self.shortcut:
-            side = layer.covariance(side, notes)
-        return _sum(main, side)
+            side = apply(layer, side)
+        tangents = [one.ntk for one in (main, side) if one.ntk is not None]
+        ntk = sum(tangents[1:], tangents[0]) if tangents else None
+        return replace(main, nngp=main.nngp + side.nngp, ntk=ntk)
 
 
 def stride_of(layers: Sequence[Layer]) -> int:
-    """By how much the layers together thin positions out."""
-    return math.prod(layer.thinning for layer in layers)
-
-
-def _sum(first: State, second: State) -> State:
-    tangents = [state.ntk for state in (first, second) if state.ntk is not None]
-    ntk = sum(tangents[1:], tangents[0]) if tangents else None
-    return State(first.nngp + second.nngp, ntk, first.shift)
+    """The stride of the layers together."""
+    return math.prod(layer.stride for layer in layers)

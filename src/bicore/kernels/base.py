@@ -1,7 +1,8 @@
-"""What a kernel is: k(a, b) for two sets of rows, its diagonal; sums, products and scalings."""
+"""Kernels: k(a, b) of two sets of rows and its diagonal; sums, products, multiples, intercepts."""
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,21 +14,21 @@ import torch
 from torch import Tensor
 
 from bicore.data import as_features, as_tensor
-from bicore.errors import InputError, NumericalError
+from bicore.errors import InputError, NumericalError, check_number
 from bicore.runtime import checkpoint, handed_out
 from bicore.sparse import SparsePoints, is_sparse
 
-#: Rows on which a user's callable is checked for symmetry before it is trusted.
+#: Rows on which a user's callable is checked for symmetry before it is used.
 _PROBE_ROWS = 16
-#: How far a callable may be from symmetric and positive, relative to its values: float32 rounding.
+#: Largest deviation of a callable from symmetric and positive, relative to its values: float32.
 _PROBE_TOLERANCE = 1e-5
-#: A symmetric matrix is computed in so many blocks a side, none of them with fewer rows than …
+#: Blocks per side in which a symmetric matrix is computed, …
 GRAM_PARTS = 8
-#: … this, below which calls outweigh what they save.
+#: … and the fewest rows of one; below that the calls cost more than they save.
 GRAM_BLOCK = 128
-#: Rows whose diagonal is read off a small matrix, where there is no shorter way to it.
+#: Rows of a small matrix from which the diagonal is read by default.
 DIAGONAL_ROWS = 64
-#: Rows from which the mean of k(x, x) is taken for an intercept, evenly spaced.
+#: Rows that give the mean of k(x, x) for an intercept, evenly spaced.
 INTERCEPT_ROWS = 1000
 
 
@@ -36,8 +37,8 @@ class Kernel(ABC):
 
     ``kernel(a)`` is the Gram matrix of the rows of ``a`` (one half computed, exact on the
     diagonal), ``kernel(a, b)`` the rectangular matrix. NumPy in, NumPy out; tensors in, tensors
-    out. Kernels can be added, multiplied by each other and by positive numbers. A kernel of one's
-    own needs :meth:`evaluate`, :meth:`diag` and :attr:`name`.
+    out. Kernels can be added, multiplied by each other and by positive numbers. Your own kernel
+    needs :meth:`evaluate` and :attr:`name`; define :meth:`diag` if there is a faster way to it.
 
     Examples
     --------
@@ -65,20 +66,18 @@ class Kernel(ABC):
         return False
 
     def __call__(self, a: Any, b: Any = None) -> Any:
-        kernel = self.fitted(as_features(a, "a")) if b is None else self._ready()
-        rows, returned = _entered(a, "a")
+        checked = as_features(a, "a")
+        rows = _points(a, checked)
         with torch.no_grad():
-            result = kernel.gram(rows) if b is None else kernel._rectangle(rows, b)
-        return returned(result)
-
-    def _rectangle(self, rows: Tensor, b: Any) -> Tensor:
-        columns = _entered(b, "b")[0].to(rows)
-        if columns.shape[1:] != rows.shape[1:]:
-            raise InputError(
-                f"a has rows of shape {tuple(rows.shape[1:])} and b of "
-                f"{tuple(columns.shape[1:])}; they must match."
-            )
-        return self.evaluate(rows, columns)
+            if b is None:
+                result = self.fitted(checked).gram(rows)
+            else:
+                columns = _points(b, as_features(b, "b")).to(rows)
+                if columns.shape[1:] != rows.shape[1:]:
+                    shapes = f"{tuple(rows.shape[1:])} and b of {tuple(columns.shape[1:])}"
+                    raise InputError(f"a has rows of shape {shapes}; they must match.")
+                result = self.evaluate(rows, columns)
+        return result if isinstance(a, Tensor) else result.numpy()
 
     @abstractmethod
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -95,9 +94,8 @@ class Kernel(ABC):
             Of shape (len(a), len(b)).
         """
 
-    @abstractmethod
     def diag(self, a: Tensor) -> Tensor:
-        """The values k(a_i, a_i), exact.
+        """The values k(a_i, a_i), exact; by default from small matrices.
 
         Parameters
         ----------
@@ -109,6 +107,11 @@ class Kernel(ABC):
         Tensor
             One value a row.
         """
+        parts = []
+        for part in torch.split(a, DIAGONAL_ROWS):
+            checkpoint()
+            parts.append(self.evaluate(part, part).diagonal())
+        return torch.cat(parts)
 
     @property
     @abstractmethod
@@ -222,16 +225,9 @@ class Kernel(ABC):
         result.diagonal().copy_(self.diag(a))
         return result
 
-    def _ready(self) -> Kernel:
-        """Itself, or an error where a parameter still waits for data."""
-        return self
-
     def __add__(self, other: Kernel) -> Kernel:
         if not isinstance(other, Kernel):
-            raise InputError(
-                f"a kernel and {other!r} cannot be added; add another kernel (Linear(bias=…) adds "
-                "a constant)."
-            )
+            raise InputError(f"a kernel and {other!r} cannot be added; add another kernel.")
         return Sum(self, other)
 
     def __mul__(self, other: Kernel | float) -> Kernel:
@@ -239,21 +235,16 @@ class Kernel(ABC):
             return Product(self, other)
         if isinstance(other, Real):
             return Scaled(self, float(other))
-        raise InputError(
-            f"a kernel cannot be multiplied by {other!r}; give a kernel or a positive number."
-        )
+        raise InputError(f"a kernel cannot be multiplied by {other!r}; use a kernel or a number.")
 
     __rmul__ = __mul__
 
 
-def _entered(value: Any, name: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """Points as a tensor of floats, and how a result goes back: in the caller's kind of array."""
-    checked = as_features(value, name)
-    if is_sparse(checked):
-        return as_tensor(checked), Tensor.numpy
+def _points(value: Any, checked: Any) -> Tensor:
+    """Points of a caller as a tensor of floats; tensors keep their device and precision."""
     if isinstance(value, Tensor):
-        return value if value.is_floating_point() else value.double(), lambda result: result
-    return torch.from_numpy(np.array(checked)), Tensor.numpy
+        return value if value.is_floating_point() else value.double()
+    return as_tensor(checked) if is_sparse(checked) else torch.from_numpy(np.array(checked))
 
 
 def mirror(matrix: Tensor, block: int = 512) -> None:
@@ -288,8 +279,14 @@ def squared_lengths(a: Tensor) -> Tensor:
     return flat(a).square().sum(1)
 
 
-def some_points(rows: Any) -> Tensor:
-    """Rows that a parameter is taken from, as points in float64."""
+def sample_points(x: Any, most: int) -> Tensor:
+    """At most ``most`` rows, evenly spaced, as points in float64."""
+    rows = x if hasattr(x, "shape") else np.asarray(x)
+    return as_doubles(rows[:: -(-len(rows) // most)])
+
+
+def as_doubles(rows: Any) -> Tensor:
+    """Rows as points in float64, always a copy."""
     if is_sparse(rows):
         return as_tensor(rows).to(torch.float64)
     return torch.from_numpy(np.array(rows, dtype=np.float64))
@@ -302,6 +299,9 @@ class _Pair(Kernel):
     first: Kernel
     second: Kernel
 
+    #: The operation on the two values.
+    _combine = staticmethod(operator.add)
+
     @property
     def takes_sparse(self) -> bool:
         return self.first.takes_sparse and self.second.takes_sparse
@@ -309,8 +309,13 @@ class _Pair(Kernel):
     def fitted(self, x: Any) -> Kernel:
         return replace(self, first=self.first.fitted(x), second=self.second.fitted(x))
 
-    def _ready(self) -> Kernel:
-        return replace(self, first=self.first._ready(), second=self.second._ready())
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        found: Tensor = self._combine(self.first.evaluate(a, b), self.second.evaluate(a, b))
+        return found
+
+    def diag(self, a: Tensor) -> Tensor:
+        found: Tensor = self._combine(self.first.diag(a), self.second.diag(a))
+        return found
 
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         # The first matrix waits while the second is computed.
@@ -329,12 +334,6 @@ class Sum(_Pair):
     def name(self) -> str:
         return f"({self.first.name} + {self.second.name})"
 
-    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.first.evaluate(a, b) + self.second.evaluate(a, b)
-
-    def diag(self, a: Tensor) -> Tensor:
-        return self.first.diag(a) + self.second.diag(a)
-
     def features(self, a: Tensor) -> Tensor | None:
         first = self.first.features(a)
         second = self.second.features(a)
@@ -345,43 +344,45 @@ class Sum(_Pair):
 class Product(_Pair):
     """k₁ · k₂, entry by entry."""
 
+    _combine = staticmethod(operator.mul)
+
     @property
     def name(self) -> str:
         return f"{self.first.name} * {self.second.name}"
 
-    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.first.evaluate(a, b) * self.second.evaluate(a, b)
-
-    def diag(self, a: Tensor) -> Tensor:
-        return self.first.diag(a) * self.second.diag(a)
-
 
 @dataclass(frozen=True)
-class Scaled(Kernel):
-    """factor · k, factor > 0."""
+class Wrapper(Kernel):
+    """A kernel computed from another one; subclasses define the arithmetic."""
 
     kernel: Kernel
-    factor: float
-
-    def __post_init__(self) -> None:
-        if not (self.factor > 0 and np.isfinite(self.factor)):
-            raise InputError(
-                f"a kernel was multiplied by {self.factor}; the factor must be positive and finite."
-            )
 
     @property
     def takes_sparse(self) -> bool:
         return self.kernel.takes_sparse
 
+    def fitted(self, x: Any) -> Kernel:
+        return replace(self, kernel=self.kernel.fitted(x))
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_pair(itemsize, shape)
+
+    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        return self.kernel.bytes_per_point(itemsize, shape)
+
+
+@dataclass(frozen=True)
+class Scaled(Wrapper):
+    """factor · k, factor > 0."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        check_number("the factor of a kernel", self.factor, above=0)
+
     @property
     def name(self) -> str:
         return f"{self.factor:g} * {self.kernel.name}"
-
-    def fitted(self, x: Any) -> Kernel:
-        return Scaled(self.kernel.fitted(x), self.factor)
-
-    def _ready(self) -> Kernel:
-        return Scaled(self.kernel._ready(), self.factor)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(a, b) * self.factor
@@ -393,15 +394,9 @@ class Scaled(Kernel):
         features = self.kernel.features(a)
         return None if features is None else features * self.factor**0.5
 
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape)
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_point(itemsize, shape)
-
 
 @dataclass(frozen=True)
-class Intercept(Kernel):
+class Intercept(Wrapper):
     """A kernel with a constant feature: k(a, b) + share · mean of k(x, x).
 
     Labels are centred for the squared error. Without an intercept a linear model then treats
@@ -423,15 +418,11 @@ class Intercept(Kernel):
     [[1.5, -0.5], [-0.5, 1.5]]
     """
 
-    kernel: Kernel
     share: float = 0.3
     constant: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.share > 0 and np.isfinite(self.share)):
-            raise InputError(
-                f"intercept={self.share!r} must be a positive, finite share of the mean of k(x, x)."
-            )
+        check_number("intercept", self.share, above=0)
 
     @property
     def precomputed(self) -> bool:
@@ -440,10 +431,6 @@ class Intercept(Kernel):
     @property
     def offset_of_gram(self) -> float:
         return self._constant
-
-    @property
-    def takes_sparse(self) -> bool:
-        return self.kernel.takes_sparse
 
     @property
     def name(self) -> str:
@@ -456,11 +443,8 @@ class Intercept(Kernel):
         if kernel.precomputed:
             mean = float(np.diagonal(x).mean())
         else:
-            mean = float(kernel.diag(some_points(x[:: -(-len(x) // INTERCEPT_ROWS)])).mean())
+            mean = float(kernel.diag(sample_points(x, INTERCEPT_ROWS)).mean())
         return replace(self, kernel=kernel, constant=self.share * mean)
-
-    def _ready(self) -> Kernel:
-        return replace(self, kernel=self.kernel._ready(), constant=self._constant)
 
     @property
     def _constant(self) -> float:
@@ -483,12 +467,6 @@ class Intercept(Kernel):
             return None
         constant = features.new_full((len(features), 1), self._constant**0.5)
         return torch.cat([features, constant], 1)
-
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape)
-
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_point(itemsize, shape)
 
 
 @dataclass(frozen=True)
@@ -519,23 +497,21 @@ class CallableKernel(Kernel):
     def fitted(self, x: Any) -> Kernel:
         probe = torch.from_numpy(np.array(x[:_PROBE_ROWS]))
         values = self.evaluate(probe, probe)
+        here = f"on the first {len(probe)} rows"
         if not torch.isfinite(values).all():
-            raise NumericalError(
-                f"kernel={self.name} returned a value that is not finite on the first {len(probe)} "
-                "rows."
-            )
-        tiny = torch.finfo(values.dtype).tiny
-        gap = (values - values.T).abs().max() / values.abs().max().clamp_min(tiny)
+            raise NumericalError(f"kernel={self.name} returned a value that is not finite {here}.")
+        largest = float(values.abs().max().clamp_min(torch.finfo(values.dtype).tiny))
+        gap = float((values - values.T).abs().max()) / largest
         if gap > _PROBE_TOLERANCE:
             raise InputError(
                 f"kernel={self.name} is not symmetric: k(a, b) and k(b, a) differ by {gap:.2g} "
                 "relative."
             )
         smallest = float(torch.linalg.eigvalsh((values + values.T).double() / 2)[0])
-        if smallest < -_PROBE_TOLERANCE * float(values.abs().max()) * len(probe):
+        if smallest < -_PROBE_TOLERANCE * largest * len(probe):
             raise InputError(
                 f"kernel={self.name} is not positive semi-definite: its smallest eigenvalue is "
-                f"{smallest:.6g} on the first {len(probe)} rows."
+                f"{smallest:.6g} {here}."
             )
         return self
 
@@ -543,23 +519,9 @@ class CallableKernel(Kernel):
         values = self.function(a, b)
         matrix = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))
         if matrix.shape != (len(a), len(b)):
-            raise InputError(
-                f"kernel={self.name} returned shape {tuple(matrix.shape)}; ({len(a)}, {len(b)}) is "
-                "needed for these rows."
-            )
+            found, needed = tuple(matrix.shape), (len(a), len(b))
+            raise InputError(f"kernel={self.name} returned shape {found}; {needed} is needed.")
         return matrix.to(a)
-
-    def diag(self, a: Tensor) -> Tensor:
-        return diagonal_by_blocks(self, a)
-
-
-def diagonal_by_blocks(kernel: Kernel, a: Tensor) -> Tensor:
-    """k(a_i, a_i) off small matrices, for kernels that have no shorter way to it."""
-    parts = []
-    for part in torch.split(a, DIAGONAL_ROWS):
-        checkpoint()
-        parts.append(kernel.evaluate(part, part).diagonal())
-    return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -573,18 +535,11 @@ class Precomputed(Kernel):
     'precomputed'
     """
 
-    @property
-    def precomputed(self) -> bool:
-        return True
-
-    @property
-    def name(self) -> str:
-        return "precomputed"
+    precomputed = True
+    name = "precomputed"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        raise InputError(
-            "kernel='precomputed' has no function to evaluate; pass the Gram matrix as x."
-        )
+        raise InputError("kernel='precomputed' evaluates nothing; pass the Gram matrix as x.")
 
     def diag(self, a: Tensor) -> Tensor:
         return a.diagonal()

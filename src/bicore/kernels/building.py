@@ -20,9 +20,9 @@ from bicore.kernels.operators import (
     Features,
     Gram,
     KernelOperator,
-    parts,
+    slices,
 )
-from bicore.runtime import Runtime, checkpoint, free_bytes, human_bytes, wide
+from bicore.runtime import Runtime, free_bytes, human_bytes
 from bicore.sparse import dense_needed, is_sparse
 
 #: Explicit features are preferred to a Gram matrix while they have at most this share of n columns.
@@ -106,9 +106,11 @@ def plan_operators(
     limit = _limit(stored + reserve.beside_matrix, runtime)
     data = (n + rows) * int(np.prod(shape)) * runtime.itemsize
     crowded = runtime.torch_device.type != "cpu" and data > DATA_SHARE * limit
-    width = _width(kernel, x, runtime)
-    if width is not None and width <= FEATURE_SHARE * n and not crowded:
-        bytes_each = runtime.itemsize + (_norms_of_features(runtime) if reserve.norms else 0)
+    found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
+    if found is not None and (width := found.shape[1]) <= FEATURE_SHARE * n and not crowded:
+        # Norms make two products, and float64 copies of either side.
+        norms = 8 * (2 if runtime.itemsize == 8 else 4) if reserve.norms else 0
+        bytes_each = runtime.itemsize + norms
         needed = (n + rows) * width * bytes_each + reserve.beside_features
         if needed <= limit:
             return OperatorPlan(Held.FEATURES, n, needed, stored, limit, width)
@@ -146,29 +148,28 @@ def build_operators(
         one, other = ("sparse", "dense") if is_sparse(x) else ("dense", "sparse")
         raise InputError(f"x is {one} and the outer set {other}; give both in one form.")
     rows = 0 if outer_x is None else len(outer_x)
-    plan = _refuse_if_not_free(plan_operators(kernel, x, rows, reserve, runtime), runtime)
+    plan = plan_operators(kernel, x, rows, reserve, runtime)
     device = runtime.torch_device
+    if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(device)):
+        raise MemoryLimitError(
+            f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
+            "free some memory, give Runtime(memory=…), ask for fewer points, or use float32."
+        )
     train = as_tensor(x).to(CPU if plan.crowded else device, runtime.torch_dtype)
     outer = None if outer_x is None else as_tensor(outer_x).to(train)
+    square: KernelOperator
     if plan.held is Held.FEATURES:
-        return _features(kernel, train, outer)
+        own = _features(kernel, train)
+        square = Features(own, own)
+        return square, square if outer is None else Features(_features(kernel, outer), own)
     if plan.held is Held.GRAM:
-        return _stored(kernel, train, outer, plan.block)
+        square = Gram(_finite(kernel.gram(train, plan.block), kernel), symmetric=True)
+        if outer is None:
+            return square, square
+        matrix = Blocked(kernel, outer, train, plan.block, device).evaluate(train)
+        return square, Gram(_finite(matrix, kernel))
     square = Blocked(kernel, train, train, plan.block, device, plan.limit - plan.needed)
-    if outer is None:
-        return square, square
-    return square, Blocked(kernel, outer, train, plan.block, device)
-
-
-def _width(kernel: Kernel, x: Array, runtime: Runtime) -> int | None:
-    """Of the features of a kernel that has them."""
-    found = kernel.features(as_tensor(x[:1]).to(runtime.torch_device, runtime.torch_dtype))
-    return None if found is None else found.shape[1]
-
-
-def _norms_of_features(runtime: Runtime) -> int:
-    """Bytes for each number of the features: two products, and float64 copies of either side."""
-    return 8 * (2 if runtime.itemsize == 8 else 4)
+    return square, square if outer is None else Blocked(kernel, outer, train, plan.block, device)
 
 
 def _block(n: int, room: int, per_pair: int, per_point: int) -> int:
@@ -190,62 +191,23 @@ def _limit(needed: int, runtime: Runtime) -> int:
     return runtime.memory_bytes()
 
 
-def _refuse_if_not_free(plan: OperatorPlan, runtime: Runtime) -> OperatorPlan:
-    """Refuse a plan that needs more memory than is free."""
-    if plan.needed > TRIVIAL_BYTES and plan.needed > (free := free_bytes(runtime.torch_device)):
-        raise MemoryLimitError(
-            f"this selection needs {human_bytes(plan.needed)}, and {human_bytes(free)} are free; "
-            "free some memory, give Runtime(memory=…), ask for fewer points, or use float32."
-        )
-    return plan
-
-
-def _stored(
-    kernel: Kernel, train: Tensor, outer: Tensor | None, block: int
-) -> tuple[KernelOperator, KernelOperator]:
-    square = Gram(_finite(kernel.gram(train, block), kernel), symmetric=True)
-    if outer is None:
-        return square, square
-    return square, Gram(_finite(_rectangle(kernel, outer, train, block), kernel))
-
-
-def _rectangle(kernel: Kernel, rows: Tensor, columns: Tensor, block: int) -> Tensor:
-    result = rows.new_empty(len(rows), len(columns))
-    with wide(rows.numel() * len(columns)):
-        for top in range(0, len(rows), block):
-            for left in range(0, len(columns), block):
-                checkpoint(top / len(rows))
-                part = kernel.evaluate(rows[top : top + block], columns[left : left + block])
-                result[top : top + block, left : left + block] = part
-    return result
-
-
-def _features(
-    kernel: Kernel, train: Tensor, outer: Tensor | None
-) -> tuple[KernelOperator, KernelOperator]:
-    own = _feature_rows(kernel, train)
-    square = Features(_finite(own, kernel), own)
-    if outer is None:
-        return square, square
-    return square, Features(_finite(_feature_rows(kernel, outer), kernel), own)
-
-
-def _feature_rows(kernel: Kernel, points: Tensor) -> Tensor:
+def _features(kernel: Kernel, points: Tensor) -> Tensor:
     """Φ of all points, some at a time."""
-    first = kernel.features(points[:1])
-    assert first is not None
-    height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
-    if len(points) <= height or first.data_ptr() == points.data_ptr():
-        found = kernel.features(points)  # few, or the points themselves, which costs nothing
+
+    def compute(some: Tensor) -> Tensor:
+        found = kernel.features(some)
         assert found is not None
         return found
+
+    first = compute(points[:1])
+    height = max(1, BLOCK_BYTES // (FEATURE_COPIES * first.shape[1] * first.element_size()))
+    if len(points) <= height or first.data_ptr() == points.data_ptr():
+        # few, or the points themselves, which costs nothing
+        return _finite(compute(points), kernel)
     result = first.new_empty(len(points), first.shape[1])
-    for part in parts(torch.arange(len(points)), height):
-        rows = slice(int(part[0]), int(part[-1]) + 1)
-        found = kernel.features(points[rows])
-        assert found is not None
-        result[rows] = found
-    return result
+    for rows in slices(len(points), height):
+        result[rows] = compute(points[rows])
+    return _finite(result, kernel)
 
 
 def _finite(matrix: Tensor, kernel: Kernel) -> Tensor:
@@ -274,19 +236,15 @@ def _precomputed(
     if outer_x is None:
         return square, square
     if outer_x.shape[1] != len(x):
-        raise InputError(
-            f"the outer set's precomputed kernel has {outer_x.shape[1]} columns; one for each of "
-            f"the {len(x)} points is needed."
-        )
+        columns = f"{outer_x.shape[1]} columns; {len(x)} are needed, one for each point"
+        raise InputError(f"the outer set's precomputed kernel has {columns}.")
     return square, Gram(as_tensor(outer_x).to(square.matrix) + offset)
 
 
 def check_gram(matrix: Array) -> None:
     """Square, symmetric and positive semi-definite, or an error with the number that says not."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(
-            f"kernel='precomputed' needs a square Gram matrix as x, and x has shape {matrix.shape}."
-        )
+        raise InputError(f"kernel='precomputed' needs a square x; it has shape {matrix.shape}.")
     scale = max(float(np.abs(np.diagonal(matrix)).max()), np.finfo(np.float64).tiny)
     gap = max(
         float(np.abs(matrix[top : top + GRAM_ROWS] - matrix[:, top : top + GRAM_ROWS].T).max())
@@ -301,18 +259,12 @@ def check_gram(matrix: Array) -> None:
     if len(matrix) > PSD_ROWS:
         rows = np.random.default_rng(0).choice(len(matrix), PSD_ROWS, replace=False)
         sample = matrix[np.ix_(rows, rows)]
-    smallest = _smallest_eigenvalue(sample.astype(np.float64), PSD_TOLERANCE * scale * len(sample))
-    if smallest < 0:
+    double = sample.astype(np.float64)
+    try:  # a Cholesky factor is the fastest proof
+        np.linalg.cholesky(double + PSD_TOLERANCE * scale * len(sample) * np.eye(len(sample)))
+    except np.linalg.LinAlgError:
+        smallest = float(np.linalg.eigvalsh(double)[0])
         raise InputError(
             "the Gram matrix is not positive semi-definite: its smallest eigenvalue is "
             f"{smallest:.6g}; use a kernel that is, or add that much to the diagonal."
-        )
-
-
-def _smallest_eigenvalue(matrix: Array, allowed: float) -> float:
-    """Zero where a Cholesky factor proves that none is below −allowed, else the smallest."""
-    try:
-        np.linalg.cholesky(matrix + allowed * np.eye(len(matrix)))
-    except np.linalg.LinAlgError:
-        return float(np.linalg.eigvalsh(matrix)[0])
-    return 0.0
+        ) from None

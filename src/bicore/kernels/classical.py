@@ -1,7 +1,13 @@
-"""Kernels of vectors: linear, polynomial, RBF, Laplace, and Nyström features of any kernel."""
+"""Kernels of vectors: linear, polynomial, RBF, Laplace, and Nyström features of any kernel.
+
+Squared distances come from one product of matrices, ‖a‖² + ‖b‖² − 2aᵀb. Its rounding error is that
+of the lengths: far from the origin, near points lose their distance to it. Pairs for which that
+matters are few, and are computed again from differences.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
@@ -10,9 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.errors import InputError
-from bicore.kernels.base import Kernel, flat, products, some_points, squared_lengths
-from bicore.kernels.distances import sparse_squared_distances, squared_distances
+from bicore.errors import InputError, check_integer, check_number
+from bicore.kernels.base import (
+    Kernel,
+    Wrapper,
+    as_doubles,
+    flat,
+    products,
+    sample_points,
+    squared_lengths,
+)
 from bicore.sparse import SparsePoints, is_sparse
 
 #: Rows the median heuristic looks at: all pairs among at most this many, evenly spaced.
@@ -24,6 +37,16 @@ NYSTROM_CUTOFF = 1e-10
 #: exp(−γd) then errs by 1e-9 and 1e-5 at most for near points, and t·exp(−t) < 0.37 for others.
 DISTANCE_SHARE = 1e-9
 DISTANCE_SHARE_SINGLE = 1e-5
+#: A distance by the product is wrong by this many units in the last place of ‖a‖² + ‖b‖², times one
+#: and the square root of the columns. Twice the largest error seen over 1 to 5000 columns.
+ROUNDING = 2.0
+#: Cost of a pair computed alone, in pairs of a product; if more than that share is inaccurate, all
+#: pairs are computed again.
+APART = 32
+#: With fewer rows or columns than this, converting to float64 costs as much as the differences.
+NARROW = 32
+#: Numbers of one temporary while pairs are computed again, to bound its memory.
+AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -44,9 +67,7 @@ class Linear(Kernel):
 
     bias: float = 0.0
 
-    @property
-    def takes_sparse(self) -> bool:
-        return True
+    takes_sparse = True
 
     @property
     def name(self) -> str:
@@ -97,11 +118,8 @@ class Polynomial(Kernel):
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.degree < 1 or self.offset < 0:
-            raise InputError(
-                f"degree={self.degree}, offset={self.offset}: degree >= 1 and offset >= 0 make it "
-                "positive semi-definite."
-            )
+        check_number("degree", self.degree, least=1)
+        check_number("offset", self.offset, least=0)
 
     @property
     def name(self) -> str:
@@ -109,13 +127,96 @@ class Polynomial(Kernel):
         return f"polynomial(degree={self.degree}{gamma}, offset={self.offset:g})"
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        return (flat(a) @ flat(b).T * self._gamma(a) + self.offset) ** self.degree
+        return self._power(flat(a) @ flat(b).T, a[0].numel())
 
     def diag(self, a: Tensor) -> Tensor:
-        return (flat(a).square().sum(1) * self._gamma(a) + self.offset) ** self.degree
+        return self._power(flat(a).square().sum(1), a[0].numel())
 
-    def _gamma(self, a: Tensor) -> float:
-        return 1.0 / a[0].numel() if self.gamma is None else self.gamma
+    def _power(self, products: Tensor, features: int) -> Tensor:
+        gamma = 1.0 / features if self.gamma is None else self.gamma
+        return (products * gamma + self.offset) ** self.degree
+
+
+def squared_distances(a: Tensor, b: Tensor, share: float, negligible: float = 0.0) -> Tensor:
+    """‖a_i − b_j‖² of all pairs of rows, wrong by at most that share of itself or that much."""
+    # The distance does not change when both move; near the origin less cancels.
+    centre = b.mean(0)
+    left = a - centre
+    right = b - centre
+    lengths = left.square().sum(1)
+    others = right.square().sum(1)
+    found = torch.addmm(lengths[:, None] + others, left, right.T, alpha=-2).clamp_min_(0)
+    return correct_distances(found, lengths, others, a, b, share, negligible)
+
+
+def correct_distances(
+    found: Tensor,
+    lengths: Tensor,
+    others: Tensor,
+    a: Tensor,
+    b: Tensor,
+    share: float,
+    negligible: float = 0.0,
+) -> Tensor:
+    """Compute the inaccurate ones of distances that came from a product again, in place.
+
+    ``lengths`` and ``others`` are the squared lengths of the rows that were multiplied, ``a`` and
+    ``b`` the rows, or any that are as far apart.
+    """
+    unit = _rounding(a, found)
+    worst = unit * float(lengths.max() + others.max())
+    if worst <= negligible or worst <= share * float(found.min()):
+        return found
+    step = max(1, AT_ONCE // len(b))
+    for top in range(0, len(a), step):
+        rows = slice(top, top + step)
+        inaccurate = _inaccurate(found[rows], lengths[rows, None] + others, unit, share, negligible)
+        _redo(found[rows], inaccurate, a[rows], b, share, negligible)
+    return found
+
+
+def _rounding(a: Any, found: Tensor) -> float:
+    """The error of a distance, as a share of the two squared lengths."""
+    return ROUNDING * (1 + math.sqrt(a.shape[1])) * torch.finfo(found.dtype).eps
+
+
+def _inaccurate(
+    found: Tensor, lengths: Tensor, unit: float, share: float, negligible: float
+) -> Tensor:
+    """(row, column) of the pairs in doubt; also those whose lengths overflow."""
+    allowed = found.mul(share).clamp_min_(negligible)
+    return (lengths.mul_(unit) <= allowed).logical_not_().nonzero()
+
+
+def _redo(
+    found: Tensor, pairs: Tensor, a: Tensor, b: Tensor, share: float, negligible: float
+) -> None:
+    """Overwrite the distances of these pairs, or all if they are many."""
+    if len(pairs) * APART <= found.numel():
+        for some in torch.split(pairs, max(1, AT_ONCE // a.shape[1])):
+            first, second = some.unbind(1)
+            found[first, second] = (a[first] - b[second]).square().sum(1)
+    elif found.dtype != torch.float64 and min(found.shape) >= NARROW:
+        found.copy_(squared_distances(a.double(), b.double(), share, negligible))
+    else:
+        exact = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+        found.copy_(exact.square_())
+
+
+def _sparse_squared_distances(
+    a: SparsePoints, b: SparsePoints, share: float, negligible: float
+) -> Tensor:
+    """The same of sparse points, which are not moved towards the origin: that would fill them."""
+    lengths = a.squared_lengths()[:, None] + b.squared_lengths()
+    found = lengths.sub(a.products(b), alpha=2).clamp_min_(0)
+    unit = _rounding(a, found)
+    if unit * float(lengths.max()) > negligible:
+        width = max(1, (a.numel() + b.numel()) // (len(a) + len(b)))
+        pairs = _inaccurate(found, lengths, unit, share, negligible)
+        for some in torch.split(pairs, max(1, AT_ONCE // width)):
+            first, second = some.unbind(1)
+            found[first, second] = a.apart(b, first, second)
+    return found.to(a.device, a.dtype)
 
 
 @dataclass(frozen=True)
@@ -129,25 +230,25 @@ class _Stationary(Kernel):
 
     def __post_init__(self) -> None:
         if self.gamma is not None and not self.gamma > 0:
-            raise InputError(
-                f"gamma={self.gamma} is not positive; give gamma > 0, or None for the median "
-                "heuristic."
-            )
+            raise InputError(f"gamma={self.gamma} must be > 0, or None for the median heuristic.")
+
+    @property
+    def name(self) -> str:
+        kind = type(self).__name__.lower()
+        return kind if self.gamma is None else f"{kind}(gamma={self.gamma:.6g})"
 
     @abstractmethod
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         """The distance in the exponent."""
 
-    @abstractmethod
     def _gamma_of_median(self, median: float) -> float:
         """The median heuristic's γ."""
+        return 1 / median
 
     def fitted(self, x: Any) -> Kernel:
         if self.gamma is not None:
             return self
-        rows = x if hasattr(x, "shape") else np.asarray(x)
-        step = max(1, -(-len(rows) // self._median_rows))
-        sample = some_points(rows[::step])
+        sample = sample_points(x, self._median_rows)
         distances = self._distance(sample, sample)
         pairs = distances[torch.triu_indices(len(sample), len(sample), 1).unbind()]
         pairs = pairs[pairs > 0]
@@ -155,17 +256,9 @@ class _Stationary(Kernel):
         gamma = self._gamma_of_median(pairs.median().item()) if len(pairs) else 1.0
         return replace(self, gamma=gamma)
 
-    def _ready(self) -> Kernel:
-        if self.gamma is None:
-            raise InputError(
-                f"{type(self).__name__}(gamma=None) takes its bandwidth from data: use .fitted(x), "
-                "or give gamma."
-            )
-        return self
-
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
-        self._ready()
-        assert self.gamma is not None
+        if self.gamma is None:
+            raise InputError(f"{type(self).__name__} needs gamma=…, or .fitted(x) for the median.")
         return self._distance(a, b).mul_(-self.gamma).exp_()
 
     def diag(self, a: Tensor) -> Tensor:
@@ -193,21 +286,14 @@ class RBF(_Stationary):
     [[1.0, 0.1353], [0.1353, 1.0]]
     """
 
-    @property
-    def takes_sparse(self) -> bool:
-        return True
-
-    @property
-    def name(self) -> str:
-        return "rbf" if self.gamma is None else f"rbf(gamma={self.gamma:.6g})"
+    takes_sparse = True
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         share = DISTANCE_SHARE if a.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
         negligible = 0.0 if self.gamma is None else self._negligible(share / self.gamma)
         if is_sparse(a):
-            return sparse_squared_distances(
-                cast(SparsePoints, a), cast(SparsePoints, b), share, negligible
-            )
+            sparse = cast(SparsePoints, a), cast(SparsePoints, b)
+            return _sparse_squared_distances(*sparse, share, negligible)
         return squared_distances(flat(a), flat(b), share, negligible)
 
     def _negligible(self, error: float) -> float:
@@ -239,18 +325,11 @@ class Laplace(_Stationary):
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
 
-    @property
-    def name(self) -> str:
-        return "laplace" if self.gamma is None else f"laplace(gamma={self.gamma:.6g})"
-
     # No product of matrices gives these distances; the median of fewer is as good.
     _median_rows = MEDIAN_ROWS // 4
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.cdist(flat(a), flat(b), p=1)
-
-    def _gamma_of_median(self, median: float) -> float:
-        return 1 / median
 
 
 @dataclass(frozen=True)
@@ -274,10 +353,6 @@ class Exponential(RBF):
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
 
-    @property
-    def name(self) -> str:
-        return "exponential" if self.gamma is None else f"exponential(gamma={self.gamma:.6g})"
-
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         return super()._distance(a, b).sqrt_()
 
@@ -289,7 +364,7 @@ class Exponential(RBF):
 
 
 @dataclass(frozen=True, eq=False)
-class Nystrom(Kernel):
+class Nystrom(Wrapper):
     """A kernel seen through landmarks Z: Φ(a) = k(a, Z) K_ZZ^{−½}.
 
     n·p numbers stand for n²: memory and time grow with n, not with n².
@@ -319,19 +394,13 @@ class Nystrom(Kernel):
     True
     """
 
-    kernel: Kernel
     landmarks: int = 500
     seed: int = 0
     _rows: Tensor | None = field(default=None, repr=False)
     _root: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.landmarks < 1:
-            raise InputError(f"landmarks={self.landmarks} is below 1; give at least one.")
-
-    @property
-    def takes_sparse(self) -> bool:
-        return self.kernel.takes_sparse
+        check_integer("landmarks", self.landmarks)
 
     @property
     def name(self) -> str:
@@ -343,20 +412,14 @@ class Nystrom(Kernel):
         base = self.kernel.fitted(x)
         count = min(self.landmarks, len(x))
         picked = np.sort(np.random.default_rng(self.seed).choice(len(x), count, replace=False))
-        rows = some_points(x[picked])
+        rows = as_doubles(x[picked])
         values, vectors = torch.linalg.eigh(base.gram(rows))
         kept = values > NYSTROM_CUTOFF * values.max()
         return replace(self, kernel=base, _rows=rows, _root=vectors[:, kept] * values[kept].rsqrt())
 
-    def _ready(self) -> Kernel:
-        if self._rows is None:
-            raise InputError("Nystrom takes its landmarks from data: use .fitted(x) first.")
-        return self
-
     def features(self, a: Tensor) -> Tensor:
-        self._ready()
-        assert self._rows is not None
-        assert self._root is not None
+        if self._rows is None or self._root is None:
+            raise InputError("Nystrom draws its landmarks from data: use .fitted(x) first.")
         landmarks, root = (part.to(a.device, a.dtype) for part in (self._rows, self._root))
         return self.kernel.evaluate(a, landmarks) @ root
 

@@ -25,11 +25,16 @@ BLOCK_BYTES = 64_000_000
 CPU = torch.device("cpu")
 
 
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Slices of ``size`` rows, at least one each, that cover ``count`` rows."""
+    for start in range(0, count, max(size, 1)):
+        checkpoint(start / count)
+        yield slice(start, min(start + max(size, 1), count))
+
+
 def parts(index: Tensor, size: int) -> Iterator[Tensor]:
     """Pieces of ``index``, at least one entry each."""
-    for start in range(0, len(index), max(size, 1)):
-        checkpoint(start / len(index))
-        yield index[start : start + max(size, 1)]
+    return (index[part] for part in slices(len(index), size))
 
 
 class KernelOperator(ABC):
@@ -132,11 +137,8 @@ class Gram(KernelOperator):
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = self.matrix.new_zeros(self.shape[1], dtype=torch.float64)
-        rows = max(1, BLOCK_BYTES // (self.shape[1] * 16))
-        for start in range(0, self.shape[0], rows):
-            checkpoint(start / self.shape[0])
-            part = self.matrix[start : start + rows]
-            squares = weights[start : start + rows, None] * part.square()
+        for rows in slices(self.shape[0], BLOCK_BYTES // (self.shape[1] * 16)):
+            squares = weights[rows, None] * self.matrix[rows].square()
             total += squares.sum(0, dtype=torch.float64)
         return total
 
@@ -195,12 +197,13 @@ class OuterProducts(KernelOperator):
         return self.left.new_empty(0)
 
     def matmul(self, right: Tensor) -> Tensor:
+        def times(column: Tensor) -> Tensor:
+            return ((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(
+                1
+            )
+
         columns = right.reshape(len(right), -1).T
-        images = [
-            ((self.left @ (self.left.T @ (column[:, None] * self.right))) * self.right).sum(1)
-            for column in columns
-        ]
-        return torch.stack(images, 1).reshape(right.shape)
+        return torch.stack([times(column) for column in columns], 1).reshape(right.shape)
 
     def transposed_matmul(self, right: Tensor, columns: Tensor | None = None) -> Tensor:
         result = self.matmul(right)
@@ -289,20 +292,24 @@ class Blocked(KernelOperator):
                 result[rows] += part @ right[cols]
         return result
 
-    def columns(self, index: Tensor) -> Tensor:
-        points = self.col_points[index.to(self.col_points.device)].to(self.device)
-        result = points.new_empty(self.shape[0], len(points))
+    def evaluate(self, points: Tensor) -> Tensor:
+        """The whole matrix with these points as columns."""
+        result = self.like.new_empty(self.shape[0], len(points))
         for rows, cols, part in self._tiles(points):
             result[rows, cols] = part
+        return result
+
+    def columns(self, index: Tensor) -> Tensor:
+        points = self.col_points[index.to(self.col_points.device)].to(self.device)
+        result = self.evaluate(points)
         if self.square:
             # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
             result[index, torch.arange(len(index), device=index.device)] = self.kernel.diag(points)
         return result
 
     def diagonal(self) -> Tensor:
-        tops = range(0, len(self.row_points), self.block)
-        parts = [self.row_points[top : top + self.block] for top in tops]
-        return torch.cat([self.kernel.diag(part.to(self.device)) for part in parts])
+        rows = (self.row_points[part] for part in slices(self.shape[0], self.block))
+        return torch.cat([self.kernel.diag(points.to(self.device)) for points in rows])
 
     def weighted_column_norms(self, weights: Tensor) -> Tensor:
         total = weights.new_zeros(self.shape[1], dtype=torch.float64)

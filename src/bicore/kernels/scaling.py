@@ -1,9 +1,10 @@
-"""Kernels after a scaling: unit diagonal, standardised columns, rows of unit length."""
+"""Kernels of changed points: unit diagonal, standardised columns, unit rows, augmented images."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,19 +13,19 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array
-from bicore.errors import InputError
-from bicore.kernels.base import Kernel, flat, mirror
+from bicore.errors import InputError, check_integer
+from bicore.kernels.base import Kernel, Wrapper, as_doubles, flat, mirror
 from bicore.runtime import checkpoint
 from bicore.sparse import is_sparse
 
-#: Numbers of the data turned into float64 at a time while columns are measured.
+#: Numbers converted to float64 at a time while columns are measured.
 AT_ONCE = 4_000_000
-#: A column whose standard deviation is below this share of its mean is constant: float32 would not
-#: hold what is left of it.
+#: A column whose standard deviation is below this share of its mean counts as constant (float32).
 CONSTANT = 1e-7
-#: Mean squared lengths between which products and their squares keep their digits, in float32 and
-#: in float64.
+#: Mean squared lengths whose products and squares keep their digits, in float32 and in float64.
 SINGLE_RANGE, DOUBLE_RANGE = (1e-30, 1e60), (1e-100, 1e100)
+
+Transformation = Callable[[Tensor], Tensor]
 
 
 def check_scale(mean: float, rows: Any, single: bool = False) -> None:
@@ -54,13 +55,13 @@ def check_scale(mean: float, rows: Any, single: bool = False) -> None:
     if mean == 0 and not np.any(rows.matrix.data if is_sparse(rows) else rows):
         return
     raise InputError(
-        f"x has a scale that squares cannot hold: the mean squared length of its rows is "
-        f"{mean:.3g}; scale x, for example to a standard deviation of 1."
+        f"x has rows of mean squared length {mean:.3g}, which products cannot hold; scale x, for "
+        "example to a standard deviation of 1."
     )
 
 
 @dataclass(frozen=True)
-class Normalised(Kernel):
+class Normalised(Wrapper):
     """A kernel with unit diagonal: k(a, b) / √(k(a, a) k(b, b)).
 
     A point of norm zero stays at zero.
@@ -77,21 +78,9 @@ class Normalised(Kernel):
     [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
 
-    kernel: Kernel
-
-    @property
-    def takes_sparse(self) -> bool:
-        return self.kernel.takes_sparse
-
     @property
     def name(self) -> str:
         return f"normalised {self.kernel.name}"
-
-    def fitted(self, x: Any) -> Kernel:
-        return Normalised(self.kernel.fitted(x))
-
-    def _ready(self) -> Kernel:
-        return Normalised(self.kernel._ready())
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         rows = _inverse_root(self.kernel.diag(a))
@@ -120,9 +109,6 @@ class Normalised(Kernel):
     def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
         return self.kernel.bytes_per_pair(itemsize, shape) + itemsize
 
-    def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_point(itemsize, shape)
-
 
 def _inverse_root(diagonal: Tensor) -> Tensor:
     """1/√k(a, a); 0 for points of norm zero."""
@@ -142,10 +128,10 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Through(Kernel):
+class _Through(Wrapper):
     """A kernel of points that are changed one by one before it sees them."""
 
-    kernel: Kernel
+    takes_sparse = False
 
     @abstractmethod
     def seen(self, a: Tensor) -> Tensor:
@@ -159,14 +145,11 @@ class _Through(Kernel):
         Returns
         -------
         Tensor
-            In the shape they came in.
+            The changed points, in the same shape.
         """
 
     def fitted(self, x: Any) -> Kernel:
         return replace(self, kernel=self.kernel.fitted(_Rows(x, self)))
-
-    def _ready(self) -> Kernel:
-        return replace(self, kernel=self.kernel._ready())
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         return self.kernel.evaluate(self.seen(a), self.seen(b))
@@ -180,17 +163,12 @@ class _Through(Kernel):
     def features(self, a: Tensor) -> Tensor | None:
         return self.kernel.features(self.seen(a))
 
-    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        return self.kernel.bytes_per_pair(itemsize, shape)
-
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        own = itemsize * int(np.prod(shape))
-        return self.kernel.bytes_per_point(itemsize, shape) + own
+        return self.kernel.bytes_per_point(itemsize, shape) + itemsize * int(np.prod(shape))
 
 
 class _Rows:
-    """Rows as a kernel sees them, changed when they are asked for: a kernel that is fitted looks at
-    some of them, and no copy of all is made."""
+    """Rows that are changed when they are read: fitting a kernel reads few of them."""
 
     def __init__(self, x: Any, through: _Through) -> None:
         self.x = x if hasattr(x, "shape") else np.asarray(x)
@@ -204,15 +182,11 @@ class _Rows:
         return len(self.x)
 
     def __getitem__(self, rows: Any) -> Array:
-        found: Array = self.through.seen(_as_doubles(self.x[rows])).numpy()
+        found: Array = self.through.seen(as_doubles(self.x[rows])).numpy()
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or np.float64, copy=False)
-
-
-def _as_doubles(rows: Any) -> Tensor:
-    return torch.from_numpy(np.array(rows, dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -299,9 +273,7 @@ class Columns:
             mean += (own - mean) * (len(part) / done)
         deviation = np.sqrt(squares / len(rows))
         if not np.isfinite(deviation).all():
-            raise InputError(
-                "x has a column whose squares are not finite, and no standard deviation; scale x."
-            )
+            raise InputError("x has a column whose squares are not finite; scale x.")
         return cls(mean, np.where(deviation > CONSTANT * np.abs(mean), deviation, 1.0))
 
     def standardised(self, a: Tensor) -> Tensor:
@@ -323,10 +295,8 @@ class Columns:
             Where points have another shape than those measured.
         """
         if tuple(a.shape[1:]) != self.mean.shape:
-            raise InputError(
-                f"x has rows of shape {tuple(a.shape[1:])}, and the columns were measured on rows "
-                f"of shape {self.mean.shape}; they must match."
-            )
+            shapes = f"{tuple(a.shape[1:])} and the columns were measured on {self.mean.shape}"
+            raise InputError(f"x has rows of shape {shapes}; they must match.")
         mean = torch.from_numpy(self.mean)
         near = mean.to(a.dtype)
         # A mean far from zero has digits that float32 does not hold; they go second.
@@ -386,16 +356,129 @@ class Standardised(_Through):
         known = self if self.columns is not None else replace(self, columns=Columns.of(x))
         return _Through.fitted(known, x)
 
-    def _ready(self) -> Kernel:
-        self._measured()
-        return super()._ready()
-
-    def _measured(self) -> Columns:
-        if self.columns is None:
-            raise InputError(
-                "Standardised takes mean and deviation of columns from data: use .fitted(x) first."
-            )
-        return self.columns
-
     def seen(self, a: Tensor) -> Tensor:
-        return self._measured().standardised(a)
+        if self.columns is None:
+            raise InputError("Standardised measures columns on data: use .fitted(x) first.")
+        return self.columns.standardised(a)
+
+
+@dataclass(frozen=True)
+class Averaged(Wrapper):
+    """The mean of k(s(a), t(b)) over all pairs of transformations s, t.
+
+    It is the kernel of the mean of a point's images. With features Φ it costs one evaluation a
+    transformation, Φ̄(a) = mean Φ(t(a)); otherwise one for every pair.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of one image.
+    transformations : sequence of callable
+        Each takes a tensor of rows and returns one of the same shape; see :func:`shifts`.
+
+    Raises
+    ------
+    InputError
+        Where there is no transformation.
+
+    Examples
+    --------
+    >>> from bicore.kernels import Averaged, Linear
+    >>> mirrored = Averaged(Linear(), [lambda rows: rows, lambda rows: rows.flip(1)])
+    >>> mirrored([[1.0, 0.0], [0.0, 1.0]]).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+
+    transformations: Sequence[Transformation]
+
+    takes_sparse = False
+
+    def __post_init__(self) -> None:
+        if not self.transformations:
+            raise InputError("transformations is empty; use for example bicore.kernels.shifts(1).")
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name} averaged over {len(self.transformations)} transformations"
+
+    def _images(self, a: Tensor) -> list[Tensor]:
+        images = [transform(a) for transform in self.transformations]
+        wrong = [tuple(image.shape) for image in images if image.shape != a.shape]
+        if wrong:
+            made = f"{wrong[0]} of rows of shape {tuple(a.shape)}"
+            raise InputError(f"a transformation made {made}; keep the shape.")
+        return images
+
+    def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
+        features = self.features(a)
+        if features is not None:
+            other = self.features(b)
+            assert other is not None
+            return features @ other.T
+        right = self._images(b)
+        found = [self.kernel.evaluate(one, two) for one in self._images(a) for two in right]
+        return torch.stack(found).mean(0)
+
+    def diag(self, a: Tensor) -> Tensor:
+        features = self.features(a)
+        return super().diag(a) if features is None else features.square().sum(1)
+
+    def features(self, a: Tensor) -> Tensor | None:
+        found = [self.kernel.features(image) for image in self._images(a)]
+        known = [features for features in found if features is not None]
+        return torch.stack(known).mean(0) if len(known) == len(found) else None
+
+    def bytes_per_pair(self, itemsize: int, shape: tuple[int, ...]) -> int:
+        kept = itemsize * len(self.transformations) ** 2
+        return self.kernel.bytes_per_pair(itemsize, shape) + kept
+
+
+def shifts(pixels: int = 1, shape: tuple[int, int] | None = None) -> list[Transformation]:
+    """The identity and moves of an image to each of four sides, for :class:`Averaged`.
+
+    What moves in is the image's own border.
+
+    Parameters
+    ----------
+    pixels : int
+        How far images move.
+    shape : tuple of int, optional
+        Height and width, for images that come as flat rows.
+
+    Returns
+    -------
+    list of callable
+        Five functions of a tensor of rows.
+
+    Raises
+    ------
+    InputError
+        Where ``pixels`` is below 1; the functions themselves raise it for rows that are no images.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.kernels import shifts
+    >>> row = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> [move(row).tolist() for move in shifts(1, shape=(1, 3))[3:]]
+    [[[1.0, 1.0, 2.0]], [[2.0, 3.0, 3.0]]]
+    """
+
+    check_integer("pixels", pixels)
+
+    def shift(down: int, right: int) -> Transformation:
+        def transform(rows: Tensor) -> Tensor:
+            if shape is not None and rows[0].numel() % (shape[0] * shape[1]):
+                raise InputError(f"rows of {rows[0].numel()} numbers are no images of {shape=}.")
+            images = rows if shape is None else rows.reshape(len(rows), -1, *shape)
+            if images.dim() < 3:
+                raise InputError("shifts move images; give rows (…, height, width) or shape=….")
+            height, width = images.shape[-2:]
+            vertical = (torch.arange(height, device=rows.device) - down).clamp(0, height - 1)
+            horizontal = (torch.arange(width, device=rows.device) - right).clamp(0, width - 1)
+            return images[..., vertical, :][..., horizontal].reshape(rows.shape)
+
+        return transform
+
+    steps = ((0, 0), (pixels, 0), (-pixels, 0), (0, pixels), (0, -pixels))
+    return [shift(down, right) for down, right in steps]

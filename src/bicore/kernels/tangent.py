@@ -1,31 +1,43 @@
-"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture."""
+"""Infinite-width kernels of networks: the NTK and the NNGP of an architecture; the paper's ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.errors import InputError, unknown_name
-from bicore.kernels.architecture import Layer, Pairs, State, overlap, stride_of
+from bicore.errors import InputError, check_integer, check_number, unknown_name
+from bicore.kernels.activations import ReLU, overlap
+from bicore.kernels.architecture import (
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    Layer,
+    Residual,
+    State,
+    stride_of,
+)
 from bicore.kernels.base import Kernel, mirror
 from bicore.runtime import checkpoint, handed_out
 
-#: Pairs × positions handled at once on a CPU: a block and its few temporaries then stay in the
-#: cache.
+#: Pairs × positions of a tile on a CPU: it and its few temporaries then stay in the cache.
 _CACHED_ELEMENTS = 800_000
-#: Pairs of vectors handled at once: small tiles leave out more of what lies below the diagonal.
+#: Pairs of vectors in a tile: small tiles compute less of what lies below the diagonal.
 _CACHED_PAIRS = 1 << 16
-#: Cosines nearer ±1 than this are too near for less than float64: beyond it float32 errs by 1e-5.
+#: Cosines nearer to ±1 than this need float64: beyond it float32 errs by 1e-5.
 _NEAR = 1e-3
-#: Pairs done apart, one by one, cost so many times those of a tile; where more than that share of
-#: them is too near, the whole tile is done again.
+#: Cost of a pair computed alone, in pairs of a tile; if more than that share is too near, the whole
+#: tile is computed again.
 _APART = 16
-#: What an angle and its maps cost at a pair of positions, in multiplications.
+#: Cost of an angle and its maps at a pair of positions, in multiplications.
 _LAYER_WORK = 32
+#: σ_w and σ_b of the paper's kernels.
+SIGMA_W = 1.0
+SIGMA_B = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class TangentKernel(Kernel):
     Raises
     ------
     InputError
-        Where the layers do not make a network with one read-out, or another argument is unknown.
+        If the layers are not a network with one read-out, or another argument is unknown.
 
     Examples
     --------
@@ -67,10 +79,8 @@ class TangentKernel(Kernel):
     def __post_init__(self) -> None:
         if self.kind not in ("ntk", "nngp"):
             raise unknown_name("kind", self.kind, ["ntk", "nngp"])
-        if not self.scale > 0:
-            raise InputError(f"scale={self.scale} is not positive; a kernel's scale is > 0.")
         object.__setattr__(self, "layers", tuple(self.layers))
-        object.__setattr__(self, "scale", float(self.scale))
+        object.__setattr__(self, "scale", check_number("scale", self.scale, above=0))
         _check_readout(self.layers)
 
     @property
@@ -85,55 +95,26 @@ class TangentKernel(Kernel):
     @property
     def pooled(self) -> bool:
         """Whether the read-out averages over positions, so that all pairs of positions count."""
-        return any(layer.averages for layer in self.layers)
+        return any(isinstance(layer, GlobalAverage) for layer in self.layers)
 
     @property
     def _average(self) -> int:
         """The place of the layer that averages over positions."""
-        return next(place for place, layer in enumerate(self.layers) if layer.averages)
+        return [isinstance(layer, GlobalAverage) for layer in self.layers].index(True)
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
         fused = self._fused(a, b)
-        if fused is not None:
-            return fused
-        left = self._traced(a)
-        right = self._traced(b)
-        result = a.new_empty(len(a), len(b))
-
-        def tile(sides: tuple[int, int, int, int]) -> None:
-            top, bottom, start, stop = sides
-            result[top:bottom, start:stop] = self._tile(
-                left.part(top, bottom), right.part(start, stop)
-            )
-
-        tiles = _tiles(len(a), len(b), self._positions(a), a.is_cuda)
-        handed_out(tile, tiles, self._work(a, len(b)))
-        return result
+        return self._fill(self._trace(a), self._trace(b)) if fused is None else fused
 
     def gram(self, a: Tensor, block: int | None = None) -> Tensor:
-        # Images are traced once and only tiles on or above the diagonal are computed.
         fused = self._fused(a, None)
         if fused is not None:
             return fused
-        traced = self._traced(a)
-        result = a.new_empty(len(a), len(a))
-
-        def tile(sides: tuple[int, int, int, int]) -> None:
-            top, bottom, start, stop = sides
-            parts = traced.part(top, bottom), traced.part(start, stop)
-            result[top:bottom, start:stop] = self._tile(*parts, own=top - start)
-
-        tiles = _tiles(len(a), len(a), self._positions(a), a.is_cuda)
-        upper = (sides for sides in tiles if sides[3] > sides[0])
-        handed_out(tile, upper, self._work(a, len(a)) / 2)
+        traced = self._trace(a)
+        result = self._fill(traced, traced)
         mirror(result)
         result.diagonal().copy_(self._diagonal(traced))
         return result
-
-    def _work(self, a: Tensor, columns: int) -> float:
-        """Multiplications of all pairs with so many columns; 0 where others hand them out."""
-        each = _LAYER_WORK * len(self.layers) * self._positions(a) + a[0].numel()
-        return 0.0 if a.is_cuda else float(len(a)) * columns * each
 
     def diag(self, a: Tensor) -> Tensor:
         if a.is_cuda and self.pooled:
@@ -143,10 +124,10 @@ class TangentKernel(Kernel):
             fused = fused_diagonal(self, a)
             if fused is not None:
                 return fused
-        return self._diagonal(self._traced(a))
+        return self._diagonal(self._trace(a))
 
     def _fused(self, a: Tensor, b: Tensor | None) -> Tensor | None:
-        """The whole network in one pass on the GPU; None on a CPU and where no kernel covers it."""
+        """The whole network in one pass on the GPU; None on a CPU and if no kernel covers it."""
         if not (a.is_cuda and self.spatial):
             return None
         # Nothing of it is imported where there is no GPU.
@@ -160,33 +141,61 @@ class TangentKernel(Kernel):
         return None if found is None else found.to(a.dtype)
 
     def bytes_per_point(self, itemsize: int, shape: tuple[int, ...]) -> int:
-        # √v at every position and ReLU, and the image itself.
+        # √v at every position and activation, and the image itself.
         positions = shape[-1] * shape[-2] if self.spatial and len(shape) > 1 else 1
         # A fused kernel keeps two factors, those of the second image twice, and makes them.
         copies = 8 if self.pooled else 1
-        relus = sum(layer.rectifiers for layer in self.layers)
-        return itemsize * (copies * positions * relus + int(np.prod(shape)))
+        activations = sum(layer.activations for layer in self.layers)
+        return itemsize * (copies * positions * activations + int(np.prod(shape)))
 
-    def _positions(self, a: Tensor) -> int:
-        return int(a.shape[-1] * a.shape[-2]) if self.spatial else 1
+    def _fill(self, left: _Traced, right: _Traced) -> Tensor:
+        """The matrix tile by tile; of a symmetric one the tiles on or above the diagonal."""
+        symmetric = left is right
+        large = left.inputs.is_cuda
+        positions = left.inputs.shape[:-2].numel()
+        result = left.inputs.new_empty(len(left), len(right))
 
-    def _traced(self, a: Tensor) -> _Traced:
-        """Every image alone: √v at each ReLU, and the diagonal where single positions give it."""
-        return self._traced_inputs(self._inputs(a))
+        def fill(tile: tuple[slice, slice]) -> None:
+            rows, columns = tile
+            own = rows.start - columns.start if symmetric else None
+            result[rows, columns] = self._tile(left.part(rows), right.part(columns), own)
 
-    def _traced_inputs(self, inputs: Tensor) -> _Traced:
-        state = State(inputs.square().mean(-1), None)
-        notes = list[Tensor]()
-        for layer in self.layers:
-            if layer.averages:
-                return _Traced(inputs, notes, None, self._pooled_positions(inputs, state.nngp))
-            state = layer.variance(state, notes)
-        if state.nngp.dim() != 1:
+        tiles = _tiles(len(left), len(right), positions, large)
+        if symmetric:
+            tiles = (tile for tile in tiles if tile[1].stop > tile[0].start)
+        each = _LAYER_WORK * len(self.layers) * positions + left.inputs[..., 0, :].numel()
+        work = 0.0 if large else float(result.numel()) * each / (2 if symmetric else 1)
+        handed_out(fill, tiles, work)
+        return result
+
+    def _trace(self, a: Tensor) -> _Traced:
+        """Follow every image alone."""
+        if not self.spatial:
+            return self._trace_inputs(a.reshape(len(a), -1))
+        self._check_images(a)
+        images = a[:, None] if a.dim() == 3 else a
+        return self._trace_inputs(images.permute(2, 3, 0, 1).contiguous())
+
+    @staticmethod
+    def _check_images(a: Tensor) -> None:
+        if a.dim() not in (3, 4):
             raise InputError(
-                f"the network's output keeps positions {tuple(state.nngp.shape[:-1])}; add "
-                "Flatten() before the read-out."
+                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, "
+                "width) or (n, height, width)."
             )
-        return _Traced(inputs, notes, self.answer(state), (1, 1))
+
+    def _trace_inputs(self, inputs: Tensor) -> _Traced:
+        """The same of vectors (n, d), or of images as (height, width, n, channels)."""
+        state = State(inputs.square().mean(-1))
+        norms = list[Tensor]()
+        for layer in self.layers:
+            if isinstance(layer, GlobalAverage):
+                return _Traced(inputs, norms, None, self._pooled_positions(inputs, state.nngp))
+            state = layer.variance(state, norms)
+        if state.nngp.dim() != 1:
+            kept = tuple(state.nngp.shape[:-1])
+            raise InputError(f"the output keeps positions {kept}; add Flatten() before the end.")
+        return _Traced(inputs, norms, self.answer(state), (1, 1))
 
     def _pooled_positions(self, inputs: Tensor, maps: Tensor) -> tuple[int, int]:
         """Height and width of the maps that are averaged.
@@ -194,20 +203,17 @@ class TangentKernel(Kernel):
         Every displacement between them must exist between pixels.
         """
         stride = stride_of(self.layers[: self._average])
-        found = (int(maps.shape[0]), int(maps.shape[1]))
-        if any(
-            (side - 1) * stride >= pixels
-            for side, pixels in zip(found, inputs.shape[:2], strict=True)
-        ):
+        height, width = maps.shape[:2]
+        if (height - 1) * stride >= inputs.shape[0] or (width - 1) * stride >= inputs.shape[1]:
             raise InputError(
-                f"padding makes maps of {found[0]}×{found[1]} from images of "
+                f"padding makes maps of {height}×{width} from images of "
                 f"{inputs.shape[0]}×{inputs.shape[1]} (stride {stride}); a pooled kernel takes "
                 "maps no larger than the image: use padding 'same' or less."
             )
-        return found
+        return height, width
 
-    def notes(self, a: Tensor) -> list[Tensor]:
-        """√v at every ReLU in order.
+    def norms(self, a: Tensor) -> list[Tensor]:
+        """√v at every activation in order.
 
         Parameters
         ----------
@@ -219,48 +225,20 @@ class TangentKernel(Kernel):
         list of Tensor
             Positions first and images last.
         """
-        return self._traced(a).notes
+        return self._trace(a).norms
 
     def _diagonal(self, traced: _Traced) -> Tensor:
         if traced.diagonal is not None:
             return traced.diagonal
-        exact = self._traced_inputs(traced.inputs.double())
-        return self._paired(exact, exact).to(traced.inputs.dtype)
+        exact = self._trace_inputs(traced.inputs.double())
+        return self._pairs(exact, exact).to(traced.inputs.dtype)
 
-    def _paired(self, left: _Traced, right: _Traced) -> Tensor:
-        """k(a_i, b_i), each image with the one of its number."""
+    def _tile(self, left: _Traced, right: _Traced, own: int | None) -> Tensor:
+        """The kernel of all pairs; those that almost agree, or are opposite, in float64.
 
-        def start(shift: tuple[int, int]) -> Tensor:
-            first, second = overlap(left.inputs, right.inputs, shift)
-            return (first * second).mean(-1).unsqueeze(-1)
-
-        pairs = [
-            (one.unsqueeze(-1), two.unsqueeze(-1))
-            for one, two in zip(left.notes, right.notes, strict=True)
-        ]
-        return self._carried(start, pairs, left.positions)[:, 0]
-
-    def _inputs(self, a: Tensor) -> Tensor:
-        """Vectors as (n, d); images as (height, width, n, channels)."""
-        if not self.spatial:
-            return a.reshape(len(a), -1)
-        self._check_images(a)
-        return (a[:, None] if a.dim() == 3 else a).permute(2, 3, 0, 1).contiguous()
-
-    @staticmethod
-    def _check_images(a: Tensor) -> None:
-        if a.dim() not in (3, 4):
-            raise InputError(
-                f"x has shape {tuple(a.shape)}; this network takes images (n, channels, height, "
-                "width) or (n, height, width)."
-            )
-
-    def _tile(self, left: _Traced, right: _Traced, own: int | None = None) -> Tensor:
-        """The kernel of all pairs; those that all but agree, or are opposite, in float64.
-
-        An angle that is nearly zero comes from a cosine that is nearly one, of which rounding
-        leaves the angle half its digits: in float32 an error of 3e-4 for equal points. ``own``
-        is the diagonal on which images meet themselves; what is there is not looked at.
+        An angle that is nearly zero comes from a cosine that is nearly one, and rounding leaves the
+        angle half its digits: in float32 an error of 3e-4 for equal points. ``own`` is the diagonal
+        of pairs of an image with itself, which is computed elsewhere.
         """
         if left.inputs.dtype == torch.float64:
             return self._block(left, right)
@@ -276,85 +254,76 @@ class TangentKernel(Kernel):
         return result
 
     def _repair(self, result: Tensor, pairs: Tensor, left: _Traced, right: _Traced) -> None:
-        """Overwrite these pairs by what float64 makes of them, or all where they are many."""
+        """Overwrite these pairs by their values in float64, or all if they are many."""
         if len(pairs) * _APART > result.numel():
-            rows, columns = (self._traced_inputs(one.inputs.double()) for one in (left, right))
+            rows, columns = (self._trace_inputs(one.inputs.double()) for one in (left, right))
             result.copy_(self._block(rows, columns))
             return
         numbers = left.inputs[..., :1, :].numel()
         for some in torch.split(pairs, max(1, _CACHED_ELEMENTS // numbers)):
             first, second = some.unbind(1)
-            values = self._paired(
-                self._traced_inputs(left.inputs[..., first, :].double()),
-                self._traced_inputs(right.inputs[..., second, :].double()),
+            values = self._pairs(
+                self._trace_inputs(left.inputs[..., first, :].double()),
+                self._trace_inputs(right.inputs[..., second, :].double()),
             )
             result[first, second] = values.to(result.dtype)
+
+    def _pairs(self, left: _Traced, right: _Traced) -> Tensor:
+        """k(a_i, b_i), each image with the one of its number."""
+
+        def start(shift: tuple[int, int]) -> State:
+            first, second = overlap(left.inputs, right.inputs, shift)
+            return State((first * second).mean(-1).unsqueeze(-1), shift=shift)
+
+        norms = [
+            (one.unsqueeze(-1), two.unsqueeze(-1))
+            for one, two in zip(left.norms, right.norms, strict=True)
+        ]
+        return self._carry(start, norms, left.positions)[:, 0]
 
     def _block(
         self, left: _Traced, right: _Traced, watch: Callable[[Tensor], None] | None = None
     ) -> Tensor:
+        """k(a_i, b_j) of all pairs."""
         channels = left.inputs.shape[-1]
 
-        def start(shift: tuple[int, int]) -> Tensor:
+        def start(shift: tuple[int, int]) -> State:
             first, second = overlap(left.inputs, right.inputs, shift)
             if channels == 1:
-                return first * second.transpose(-1, -2)
-            return first @ second.transpose(-1, -2) / channels
+                return State(first * second.transpose(-1, -2), shift=shift, watch=watch)
+            return State(first @ second.transpose(-1, -2) / channels, shift=shift, watch=watch)
 
-        pairs = [
+        norms = [
             (one.unsqueeze(-1), two.unsqueeze(-2))
-            for one, two in zip(left.notes, right.notes, strict=True)
+            for one, two in zip(left.norms, right.norms, strict=True)
         ]
-        return self._carried(start, pairs, left.positions, watch)
+        return self._carry(start, norms, left.positions)
 
-    def _carried(
+    def _carry(
         self,
-        start: Callable[[tuple[int, int]], Tensor],
-        pairs: list[tuple[Tensor, Tensor]],
-        positions: tuple[int, int],
-        watch: Callable[[Tensor], None] | None = None,
-    ) -> Tensor:
-        """From the covariances of pixels a displacement apart to the kernel."""
-        if self.pooled:
-            return self._summed(start, pairs, positions)
-        return self.answer(self._through(State(start((0, 0)), None), pairs, self.layers, watch))
-
-    @staticmethod
-    def _through(
-        state: State,
-        pairs: list[tuple[Tensor, Tensor]],
-        layers: Sequence[Layer],
-        watch: Callable[[Tensor], None] | None = None,
-    ) -> State:
-        notes = Pairs(pairs, watch)
-        for layer in layers:
-            state = layer.covariance(state, notes)
-        return state
-
-    def _summed(
-        self,
-        start: Callable[[tuple[int, int]], Tensor],
-        pairs: list[tuple[Tensor, Tensor]],
+        start: Callable[[tuple[int, int]], State],
+        norms: list[tuple[Tensor, Tensor]],
         positions: tuple[int, int],
     ) -> Tensor:
-        """The mean of the last map over all pairs of positions, then the read-out.
+        """From the covariances of pixels a displacement apart to the kernel.
 
-        Pairs of one displacement are summed together, displacement by displacement.
+        A pooled kernel is the mean of the last map over all pairs of positions; pairs of one
+        displacement are summed together, displacement by displacement.
         """
+        if not self.pooled:
+            return self.answer(through(self.layers, start((0, 0)), norms))
         place = self._average
-        body = self.layers[: place + 1]
         stride = stride_of(self.layers[:place])
         height, width = positions
         total: State | None = None
         for down in range(1 - height, height):
             for right in range(1 - width, width):
-                shift = (down * stride, right * stride)
-                state = self._through(State(start(shift), None, shift), pairs, body)
-                total = state if total is None else _added(total, state)
+                state = start((down * stride, right * stride))
+                state = through(self.layers[: place + 1], state, norms)
+                total = state if total is None else _add(total, state)
         assert total is not None
-        count = (height * width) ** 2
-        mean = State(total.nngp / count, None if total.ntk is None else total.ntk / count)
-        return self.answer(self._through(mean, [], self.layers[place + 1 :]))
+        mean = total.map(lambda values: values / (height * width) ** 2)
+        return self.answer(through(self.layers[place + 1 :], replace(mean, shift=(0, 0)), []))
 
     def answer(self, state: State) -> Tensor:
         """The kernel's values.
@@ -362,81 +331,74 @@ class TangentKernel(Kernel):
         Parameters
         ----------
         state : State
-            What the last layer gave.
+            The output of the last layer.
 
         Returns
         -------
         Tensor
-            Σ or Θ, scaled; zeros for Θ where no layer has weights.
+            Σ or Θ, scaled; zeros for Θ if no layer has weights.
         """
         if self.kind == "nngp":
             return state.nngp * self.scale
         return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
 
 
-def _check_readout(layers: Sequence[Layer]) -> None:
-    """One read-out after the convolutions, or an error in words."""
-    places = [place for place, layer in enumerate(layers) if layer.flattens or layer.averages]
-    if any(layer.spatial for layer in layers) and not places:
-        raise InputError(
-            "layers has convolutions but no Flatten or GlobalAverage; add one before the read-out."
-        )
-    for place in places:
-        if layers[place].flattens:
-            _check_after_flatten(layers[place + 1 :])
-            continue
-        _check_after_average(layers[place + 1 :])
-        if any(layer.uneven for layer in layers[:place]):
-            raise InputError(
-                "the two branches of a Residual have different strides; they must agree."
-            )
-        if len(places) > 1:
-            raise InputError(
-                "layers has a Flatten and a GlobalAverage; a network has one read-out: remove the "
-                "other."
-            )
+def through(layers: Sequence[Layer], state: State, norms: list[tuple[Tensor, Tensor]]) -> State:
+    """Carry the covariances of pairs through some layers."""
+    pairs = iter(norms)
+    for layer in layers:
+        state = layer.covariance(state, pairs)
+    return state
 
 
-def _check_after_flatten(rest: Sequence[Layer]) -> None:
-    wrong = next((layer for layer in rest if layer.spatial), None)
-    if wrong is not None:
-        raise InputError(
-            f"{type(wrong).__name__} follows Flatten, after which there are no positions; put "
-            "Flatten once, after the last Conv."
-        )
-
-
-def _check_after_average(rest: Sequence[Layer]) -> None:
-    """Only layers whose maps need no variances of single images, which an average has not."""
-    wrong = next((layer for layer in rest if not layer.follows_average), None)
-    if wrong is not None:
-        raise InputError(
-            f"{type(wrong).__name__} follows GlobalAverage; an average over positions inside a "
-            "network mixes displacements and has no kernel here: only Dense may follow it."
-        )
-
-
-def _added(total: State, state: State) -> State:
+def _add(total: State, state: State) -> State:
     """The sum of two states, written over the first."""
-    ntk = total.ntk
-    if ntk is not None and state.ntk is not None:
-        ntk.add_(state.ntk)
-    return State(total.nngp.add_(state.nngp), ntk)
+    if total.ntk is not None and state.ntk is not None:
+        total.ntk.add_(state.ntk)
+    total.nngp.add_(state.nngp)
+    return total
+
+
+def _check_readout(layers: Sequence[Layer]) -> None:
+    """Raise an error unless there is one read-out after the convolutions."""
+    places = [k for k, layer in enumerate(layers) if isinstance(layer, (Flatten, GlobalAverage))]
+    if any(layer.spatial for layer in layers) and not places:
+        raise InputError("layers has no Flatten or GlobalAverage; add one before the read-out.")
+    for place in places:
+        name = type(layers[place]).__name__
+        pooled = name == "GlobalAverage"
+        for layer in layers[place + 1 :]:
+            # Layers after an average may need no variances of single images: it has none.
+            if layer.spatial or (pooled and not isinstance(layer, Dense)):
+                raise InputError(
+                    f"{type(layer).__name__} follows {name}, the read-out: put it once, after the "
+                    "last Conv (an average over positions inside a network has no kernel)."
+                )
+        uneven = [
+            layer
+            for layer in layers[:place]
+            if isinstance(layer, Residual) and stride_of(layer.body) != stride_of(layer.shortcut)
+        ]
+        if pooled and uneven:
+            raise InputError("the branches of a Residual have different strides; they must agree.")
 
 
 @dataclass(frozen=True)
 class _Traced:
-    """Images with the norms that their ReLUs need.
+    """Images with the norms that their activations need.
 
-    Images come last in every note, so that a slice of them is a slice of the note. ``diagonal`` is
-    there where it follows from single positions; ``positions`` are height and width before the
+    Images come last in every norm, so that a slice of them is a slice of the norm. ``diagonal`` is
+    None if it does not follow from single positions; ``positions`` are height and width before the
     read-out.
     """
 
     inputs: Tensor
-    notes: list[Tensor]
+    norms: list[Tensor]
     diagonal: Tensor | None
     positions: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.inputs.shape[-2]
 
     def directions(self) -> Tensor:
         """Every image as one vector of length 1; an all-black one stays zero."""
@@ -444,11 +406,9 @@ class _Traced:
         lengths = rows.square().sum(1, keepdim=True).sqrt()
         return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
 
-    def part(self, start: int, stop: int) -> _Traced:
-        inputs = self.inputs[..., start:stop, :]
-        notes = [note[..., start:stop] for note in self.notes]
-        diagonal = None if self.diagonal is None else self.diagonal[start:stop]
-        return _Traced(inputs, notes, diagonal, self.positions)
+    def part(self, rows: slice) -> _Traced:
+        norms = [norm[..., rows] for norm in self.norms]
+        return _Traced(self.inputs[..., rows, :], norms, None, self.positions)
 
 
 class _Near:
@@ -458,7 +418,7 @@ class _Near:
         self.mask: Tensor | None = None
 
     def pairs(self, own: int | None) -> Tensor:
-        """(row, column) of each, but for those on the diagonal ``own``."""
+        """(row, column) of each, without those on the diagonal ``own``."""
         mask = self.mask
         if mask is None:
             return torch.empty(0, 2, dtype=torch.long)
@@ -467,18 +427,16 @@ class _Near:
         return mask.nonzero()
 
     def look(self, cosine: Tensor) -> None:
-        """Note those of one ReLU; where there is none, two readings are all it costs."""
+        """Record those of one ReLU; usually there are none, and two reductions are all it costs."""
         if max(float(cosine.amax()), -float(cosine.amin())) > 1 - _NEAR:
             found = cosine.abs() > 1 - _NEAR
             self.mask = found if self.mask is None else self.mask.logical_or_(found)
 
 
-def _tiles(
-    rows: int, columns: int, positions: int, large: bool
-) -> Iterator[tuple[int, int, int, int]]:
+def _tiles(rows: int, columns: int, positions: int, large: bool) -> Iterator[tuple[slice, slice]]:
     """Tiles of pairs whose positions fit the cache: wide, so that the last axis stays long.
 
-    ``large`` where calls cost more than a cache saves.
+    ``large`` if calls cost more than a cache saves.
     """
     flat = _CACHED_ELEMENTS if large else _CACHED_PAIRS
     pairs = max(1, _CACHED_ELEMENTS // positions if positions > 1 else flat)
@@ -487,4 +445,134 @@ def _tiles(
     for top in range(0, rows, height):
         for start in range(0, columns, width):
             checkpoint()
-            yield top, min(top + height, rows), start, min(start + width, columns)
+            stop = min(start + width, columns)
+            yield slice(top, min(top + height, rows)), slice(start, stop)
+
+
+def fully_connected(
+    hidden: int = 2, kind: str = "ntk", sigma_w: float = SIGMA_W, sigma_b: float = SIGMA_B
+) -> TangentKernel:
+    """Dense – ReLU – … – Dense; two hidden layers in the paper (784-100-100-10).
+
+    Parameters
+    ----------
+    hidden : int
+        Hidden layers.
+    kind : "ntk" or "nngp"
+        The tangent kernel, or the covariance at initialisation.
+    sigma_w, sigma_b : float
+        Weights have variance σ_w²/fan-in, biases σ_b².
+
+    Returns
+    -------
+    TangentKernel
+        For vectors; images are flattened.
+
+    Examples
+    --------
+    >>> from bicore.kernels import fully_connected
+    >>> fully_connected(hidden=1).name
+    'fully connected (1 hidden) ntk'
+    """
+    dense = Dense(sigma_w, sigma_b)
+    layers = [dense, ReLU()] * hidden + [dense]
+    return TangentKernel(layers, kind, label=f"fully connected ({hidden} hidden)")
+
+
+def cnn(kind: str = "ntk", sigma_w: float = SIGMA_W, sigma_b: float = SIGMA_B) -> TangentKernel:
+    """Conv5×5 – ReLU – Conv5×5 – ReLU – Flatten – Dense – ReLU – Dense, without pooling.
+
+    Parameters
+    ----------
+    kind : "ntk" or "nngp"
+        The tangent kernel, or the covariance at initialisation.
+    sigma_w, sigma_b : float
+        Weights have variance σ_w²/fan-in, biases σ_b².
+
+    Returns
+    -------
+    TangentKernel
+        For images of any size; convolutions keep it (padding "same").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.kernels import cnn
+    >>> cnn()(np.ones((2, 8, 8))).shape
+    (2, 2)
+    """
+    conv = Conv(5, 1, "same", sigma_w, sigma_b)
+    dense = Dense(sigma_w, sigma_b)
+    layers = [conv, ReLU(), conv, ReLU(), Flatten(), dense, ReLU(), dense]
+    return TangentKernel(layers, kind, label="cnn")
+
+
+def resnet18(kind: str = "ntk", scale: float = 0.01) -> TangentKernel:
+    """The paper's ResNet-18: pre-activation blocks without bias.
+
+    The first shortcut of every group is a 3×3 convolution, the others are identities.
+
+    Parameters
+    ----------
+    kind : "ntk" or "nngp"
+        The tangent kernel, or the covariance at initialisation.
+    scale : float
+        A constant factor on the matrix; the paper's.
+
+    Returns
+    -------
+    TangentKernel
+        For images.
+
+    Examples
+    --------
+    >>> from bicore.kernels import resnet18
+    >>> sum(layer.activations for layer in resnet18().layers)
+    16
+    """
+    layers: list[Layer] = [Conv(3)]
+    for stride in (1, 2, 2, 2):
+        for step, shortcut in ((stride, (Conv(3, stride),)), (1, ())):
+            layers.append(Residual((ReLU(), Conv(3, step), ReLU(), Conv(3)), shortcut))
+    return TangentKernel([*layers, Flatten(), Dense(1.0, 0.05)], kind, scale, label="resnet-18")
+
+
+def pooled_cntk(depth: int = 6, kind: str = "ntk", fixed: bool = False) -> TangentKernel:
+    """The convolutional kernel with global average pooling of Arora et al. (2019).
+
+    The paper's regression experiment uses it.
+
+    Parameters
+    ----------
+    depth : int
+        Counts depth − 1 convolutions of 3×3 with a ReLU each, and the read-out.
+    kind : "ntk" or "nngp"
+        The tangent kernel, or the covariance at initialisation.
+    fixed : bool
+        Leaves the first and the last layer untrained, as in their released code.
+
+    Returns
+    -------
+    TangentKernel
+        For images of any size.
+
+    Raises
+    ------
+    InputError
+        If ``depth`` is below 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.kernels import pooled_cntk
+    >>> pooled_cntk(depth=2)(np.ones((1, 4, 4))).shape
+    (1, 1)
+    """
+    check_integer("depth", depth, 2)
+    layers: list[Layer] = []
+    for place in range(depth - 1):
+        # A ReLU halves the variance; the gain of the layer after it makes up for that.
+        gain = 1.0 if place == 0 else 2**0.5
+        layers += [Conv(3, sigma_w=gain, trained=not (fixed and place == 0)), ReLU()]
+    layers += [GlobalAverage(), Dense(2**0.5, trained=not fixed)]
+    return TangentKernel(layers, kind, label=f"pooled cntk (depth {depth})")

@@ -22,7 +22,7 @@ from bicore.data import Task
 from bicore.errors import InputError, as_option, unknown_name
 from bicore.kernels.base import CallableKernel, Kernel, Precomputed
 from bicore.kernels.classical import RBF, Exponential, Laplace, Linear, Polynomial
-from bicore.kernels.presets import cnn, fully_connected, pooled_cntk, resnet18
+from bicore.kernels.tangent import cnn, fully_connected, pooled_cntk, resnet18
 from bicore.losses import CrossEntropy, CustomLoss, Logistic, Loss, SquaredError
 from bicore.picking import First, Relative, as_relative
 

@@ -1,8 +1,4 @@
 """Kernels in CUDA C++, compiled at run time by the compiler that ships with torch.
 
-Nothing of it is imported where there is no GPU.
+It is imported only if there is a GPU.
 """
-
-from bicore.kernels.gpu.compiler import Argument, CompilerError, Function, function, source_of
-
-__all__ = ["Argument", "CompilerError", "Function", "function", "source_of"]

@@ -1,46 +1,86 @@
 """Network kernels on a GPU: the whole network for a pair of images in one kernel.
 
-Its covariances never leave the chip.
+Its covariances never leave the chip. Two kernels cover most networks:
 
-What is covered: any network of this package with a flatten read-out whose maps fit the shared
-memory of a multiprocessor; and stacks of 3×3 convolutions of stride 1 with a pooled read-out on
-images of at most 32×32. Everything else falls back, with a notice, to the layer-by-layer arithmetic
-of :mod:`bicore.kernels.tangent` on the same device.
+* ``flat.cu``: any network of this package with a flatten read-out whose maps fit the shared memory
+  of a multiprocessor. It is generated for the architecture: a loop over positions for each layer,
+  all sizes known to the compiler.
+* ``pooled.cu``: stacks of 3×3 convolutions of stride 1 with a pooled read-out on images of at most
+  32×32. One warp works on a class of displacements.
+
+Everything else falls back, with a warning, to the layer-by-layer arithmetic of
+:mod:`bicore.kernels.tangent` on the same device.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from bicore.kernels.architecture import State
-from bicore.kernels.gpu import CompilerError, fused_flat, fused_pooled
-from bicore.kernels.gpu.fused_network import Network, NotCoveredError
+from bicore.errors import BicoreError
+from bicore.kernels.activations import ReLU
+from bicore.kernels.architecture import (
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    Layer,
+    Residual,
+    State,
+    Weighted,
+)
+from bicore.kernels.gpu.compiler import Argument, CompilerError, function, source_of
 
-#: Pairs of one launch: short enough for an interrupt to be heard.
-PAIRS = 1 << 20
-#: And for pooled read-outs, where a pair is dearer.
-POOLED_PAIRS = 1 << 16
+#: Pairs of one launch: short enough to respond to an interrupt; fewer for pooled read-outs, where a
+#: pair costs more.
+PAIRS, POOLED_PAIRS = 1 << 20, 1 << 16
 #: Images of one launch for the diagonal.
 OWN = 1000
+#: Threads of a block of the flat kernel.
+THREADS = 128
+#: Maps of a branch in the flat kernel: Σ, Θ and the distance (see ``flat.cu``).
+MAPS = 3
+SIGNATURE = (
+    "__device__ __forceinline__ void network(real* memory, const real* left, const real* right, "
+    "real& s, real& t, real& d)"
+)
+#: Shared memory of a block if torch does not report the limit of the device.
+SHARED_BYTES = 48 * 1024
+#: The pooled kernel: a warp holds a column for each lane; the rows are registers.
+LARGEST_SIDE = 32
+#: Warps per block and blocks per multiprocessor: few, since a warp needs many registers (measured).
+WARPS, RESIDENT = 4, 2
 
-#: From pairs of the two sets of images prepared before to the state after the last layer.
+#: From pairs of images to the state after the last layer.
 Launch = Callable[[Tensor], State]
 
 
-def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
-    """k(a, b), or the Gram matrix of ``a`` where b is None.
+class Network(Protocol):
+    """A network kernel: :class:`bicore.kernels.TangentKernel`."""
 
-    None where the fused kernels do not cover this network.
-    """
-    first = _images(a)
-    second = _images(a if b is None else b)
+    @property
+    def layers(self) -> Sequence[Layer]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def pooled(self) -> bool: ...
+    def norms(self, a: Tensor) -> list[Tensor]: ...
+    def answer(self, state: State) -> Tensor: ...
+
+
+class NotCoveredError(BicoreError):
+    """A network, or images, that the fused kernels do not support; the text says why."""
+
+
+def fused(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor | None:
+    """k(a, b), or the Gram matrix of ``a`` if b is None; None if this network is not covered."""
 
     def compute() -> Tensor:
-        result = _filled(kernel, _launcher(kernel)(kernel, first, second), a, b)
+        result = _fill(kernel, a, b)
         if b is None and kernel.pooled:
             result.diagonal().copy_(_own(kernel, a))
         return result
@@ -53,45 +93,47 @@ def fused_diagonal(kernel: Network, a: Tensor) -> Tensor | None:
     return _attempt(kernel, a, lambda: _own(kernel, a))
 
 
-def _own(kernel: Network, a: Tensor) -> Tensor:
-    """The diagonal, in float64 whatever the data.
-
-    Between an image and itself float32 would lose the angles to rounding.
-    """
-    found = []
-    for start in range(0, len(a), OWN):
-        part = _images(a)[start : start + OWN]
-        index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
-        exact = part.double()
-        launch = _launcher(kernel)(kernel, exact, exact)
-        found.append(kernel.answer(launch(index)).to(a))
-    return torch.cat(found)
-
-
-def _launcher(kernel: Network) -> Callable[[Network, Tensor, Tensor], Launch]:
-    return fused_pooled.prepared if kernel.pooled else fused_flat.prepared
-
-
 def _attempt(kernel: Network, a: Tensor, compute: Callable[[], Tensor]) -> Tensor | None:
     try:
         with torch.cuda.device(a.device):
             return compute()
     except (NotCoveredError, CompilerError) as reason:
-        warnings.warn(
-            f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}", stacklevel=5
-        )
+        words = f"{kernel.name} runs layer by layer on the GPU, which is slower: {reason}"
+        warnings.warn(words, stacklevel=5)
         return None
+
+
+def _own(kernel: Network, a: Tensor) -> Tensor:
+    """The diagonal, in float64: between an image and itself float32 would lose the angles."""
+    found = []
+    for part in torch.split(_images(a), OWN):
+        index = torch.arange(len(part), device=a.device, dtype=torch.int32)[:, None].repeat(1, 2)
+        exact = part.double()
+        found.append(kernel.answer(_prepare(kernel, exact, exact)(index)).to(a))
+    return torch.cat(found)
+
+
+def _prepare(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
+    prepare = _prepare_pooled if kernel.pooled else _prepare_flat
+    return prepare(kernel, rows, columns)
 
 
 def _images(a: Tensor) -> Tensor:
     return a[:, None] if a.dim() == 3 else a
 
 
-def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Tensor:
+def _fill(kernel: Network, a: Tensor, b: Tensor | None) -> Tensor:
+    """All entries, or the upper triangle and its mirror image, a launch at a time."""
+    launch = _prepare(kernel, _images(a), _images(a if b is None else b))
     columns = len(a) if b is None else len(b)
-    count = POOLED_PAIRS if kernel.pooled else PAIRS
+    height = max(1, (POOLED_PAIRS if kernel.pooled else PAIRS) // columns)
     result = a.new_empty(len(a), columns)
-    for pairs in _pairs(len(a), columns, b is None, count, a.device):
+    for top in range(0, len(a), height):
+        i = torch.arange(top, min(top + height, len(a)), device=a.device)
+        j = torch.arange(top if b is None else 0, columns, device=a.device)
+        pairs = torch.cartesian_prod(i, j)
+        if b is None:
+            pairs = pairs[pairs[:, 1] >= pairs[:, 0]]
         values = kernel.answer(launch(pairs.int())).to(a.dtype)
         result[pairs[:, 0], pairs[:, 1]] = values
         if b is None:
@@ -99,14 +141,207 @@ def _filled(kernel: Network, launch: Launch, a: Tensor, b: Tensor | None) -> Ten
     return result
 
 
-def _pairs(
-    rows: int, columns: int, symmetric: bool, count: int, device: torch.device
-) -> Iterator[Tensor]:
-    """(i, j) of every entry, or of the upper triangle, in pieces."""
-    height = max(1, count // columns)
-    for top in range(0, rows, height):
-        bottom = min(top + height, rows)
-        i = torch.arange(top, bottom, device=device)
-        j = torch.arange(top if symmetric else 0, columns, device=device)
-        pairs = torch.cartesian_prod(i, j)
-        yield pairs[pairs[:, 1] >= pairs[:, 0]] if symmetric else pairs
+def _prepare_flat(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
+    channels, height, width = (int(size) for size in rows.shape[1:])
+    writer = Writer(height, width)
+    network = writer.network(kernel.layers)
+    shared = MAPS * writer.slots * writer.area * rows.dtype.itemsize
+    properties = torch.cuda.get_device_properties(rows.device)
+    # CUDA keeps some shared memory for itself.
+    most = int(getattr(properties, "shared_memory_per_block_optin", SHARED_BYTES)) - 1024
+    if shared > most:
+        raise NotCoveredError(f"its maps need {shared} bytes of shared memory of {most}.")
+    first, second = rows.contiguous(), columns.contiguous()
+    left, right = (_flat_norms(kernel, images) for images in (rows, columns))
+    macros = {
+        "DOUBLE": int(rows.dtype == torch.float64),
+        "GAIN": "1.0",
+        "THREADS": THREADS,
+        "AREA": writer.area,
+        "CHANNELS": channels,
+        "POSITIONS": height * width,
+        "NOTES": left.shape[1],
+    }
+    source = source_of("activation.cu") + source_of("flat.cu") + network
+    run = function(source, "flat", macros, shared)
+    many = 32 * properties.multi_processor_count
+
+    def launch(pairs: Tensor) -> State:
+        found = rows.new_empty(len(pairs), 2)
+        pairs = pairs.contiguous()
+        arguments: list[Argument] = [first, second, left, right, pairs, len(pairs), found]
+        run.launch(min(many, len(pairs)), THREADS, arguments)
+        return State(found[:, 0], found[:, 1])
+
+    return launch
+
+
+def _flat_norms(kernel: Network, images: Tensor) -> Tensor:
+    """√v of every image at every position of every ReLU, one after the other."""
+    norms = kernel.norms(images)
+    if not norms:
+        return images.new_zeros(len(images), 1)
+    return torch.cat([norm.reshape(-1, len(images)).T for norm in norms], 1).contiguous()
+
+
+class Writer:
+    """Generates the device function of one architecture and image size.
+
+    A slot is room in shared memory for the maps of a branch. ``norm`` counts the positions of the
+    norms.
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height = height
+        self.width = width
+        self.area = height * width  # of the largest map
+        self.slots = 0
+        self.norm = 0
+        self.free: list[int] = []
+        self.flat = False
+        self.lines: list[str] = []
+
+    def network(self, layers: Sequence[Layer]) -> str:
+        """The text of the device function ``network``."""
+        self._write(layers, self._slot())
+        body = "\n".join(f"    {line}" for line in self.lines)
+        return f"{SIGNATURE} {{\n{body}\n}}\n"
+
+    def _slot(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.slots += 1
+        return self.slots - 1
+
+    def _write(self, layers: Sequence[Layer], slot: int) -> None:
+        for layer in layers:
+            positions = self.height * self.width
+            # After the flattening a layer acts on the two numbers that are left.
+            size = "" if self.flat else f"<{positions}>"
+            target = "s, t, d" if self.flat else f"memory, {slot}"
+            match layer:
+                case ReLU():
+                    norms = f"left + {self.norm}, right + {self.norm}"
+                    self.lines.append(f"rectify{size}({target}, {norms});")
+                    self.norm += positions
+                case Dense():
+                    self.lines.append(f"dense{size}({target}, {_constants(layer)});")
+                case Flatten():
+                    self.lines.append(f"flatten{size}({target}, s, t, d);")
+                    self.flat, self.height, self.width = True, 1, 1
+                case Conv():
+                    self._write_conv(layer, slot)
+                case Residual() if not self.flat:
+                    self._write_residual(layer, slot)
+                case _:
+                    raise NotCoveredError(f"{type(layer).__name__} has no fused form here.")
+
+    def _write_conv(self, layer: Conv, slot: int) -> None:
+        height, top = layer.extent(self.height)
+        width, left = layer.extent(self.width)
+        self.area = max(self.area, height * self.width, height * width)
+        half = self._slot()
+        window = f"{layer.window}, {layer.stride}"
+        down = f"<{window}, {top}, {self.height}, {self.width}, {height}>"
+        across = f"<{window}, {left}, {self.width}, {height}, {width}>"
+        constants = _constants(layer, layer.window**2)
+        self.lines.append(f"down{down}(memory, {slot}, {half});")
+        self.lines.append(f"across{across}(memory, {half}, {slot}, {constants});")
+        self.free.append(half)
+        self.height, self.width = height, width
+
+    def _write_residual(self, layer: Residual, slot: int) -> None:
+        side = self._slot()
+        before = (self.height, self.width)
+        self.lines.append(f"copy<{self.height * self.width}>(memory, {slot}, {side});")
+        self._write(layer.body, slot)
+        after = (self.height, self.width)
+        self.height, self.width = before
+        self._write(layer.shortcut, side)
+        if (self.height, self.width) != after:
+            raise NotCoveredError("the two branches of a sum end with different sizes.")
+        self.lines.append(f"add<{self.height * self.width}>(memory, {side}, {slot});")
+        self.free.append(side)
+
+
+def _constants(layer: Weighted, divisor: int = 1) -> str:
+    gain, bias = layer.sigma_w**2 / divisor, layer.sigma_b**2
+    return f"(real){gain!r}, (real){bias!r}, {'true' if layer.trained else 'false'}"
+
+
+def _prepare_pooled(kernel: Network, rows: Tensor, columns: Tensor) -> Launch:
+    """Prepare the stack in units of its own.
+
+    A map is kept as S̃ with S = τ S̃. Convolution and activation then need no factor but the gain g
+    on κ0: S̃ ← Σ_window s̃ s̃' κ1 + b/τ, with s̃ = s √(g/τ), and τ_{l+1} = τ_l · (σ_w²/9)/(2g).
+    """
+    convolutions = _stack(kernel.layers)
+    channels, height, width = rows.shape[1:]
+    if max(height, width) > LARGEST_SIDE:
+        raise NotCoveredError(f"images of {height}×{width} are larger than {LARGEST_SIDE} a side.")
+    factors = [conv.sigma_w**2 / 9 for conv in convolutions]
+    gain = factors[1] / 2 if len(factors) > 1 else 1.0
+    units = [factors[0] / int(channels)]
+    for factor in factors[1:]:
+        units.append(units[-1] * factor / (2 * gain))
+    shares = [conv.sigma_b**2 / unit for conv, unit in zip(convolutions, units, strict=True)]
+    left, right = (_pooled_norms(kernel, images, units, gain) for images in (rows, columns))
+    right = torch.cat([right, right], 2).contiguous()
+    second = torch.cat([columns, columns], 2).contiguous()
+    first = rows.contiguous()
+    macros = {
+        "WIDTH": width,
+        "HEIGHT": height,
+        "CHANNELS": channels,
+        "LAYERS": len(convolutions),
+        "GAIN": repr(gain),
+        "BIAS": int(any(shares)),
+        "DOUBLE": int(rows.dtype == torch.float64),
+        "WARPS": WARPS,
+        "RESIDENT": RESIDENT,
+    }
+    run = function(source_of("activation.cu") + source_of("pooled.cu"), "pooled", macros)
+    biases = rows.new_tensor(shares)
+    # The last activation's κ1 and κ0 carry the gain, and halves are left to the caller.
+    scale = units[-1] / (2 * gain) / (height * width) ** 2
+    trained = int(convolutions[0].trained)
+
+    def launch(pairs: Tensor) -> State:
+        sums = torch.empty(len(pairs), 2, dtype=torch.float64, device=rows.device)
+        arguments: list[Argument] = [first, second, left, right, pairs, biases, trained, sums]
+        run.launch(len(pairs), 32 * WARPS, arguments)
+        state = State(sums[:, 0] * scale, sums[:, 1] * scale)
+        for layer in kernel.layers[2 * len(convolutions) + 1 :]:
+            state = layer.covariance(state, iter(()))
+        return state
+
+    return launch
+
+
+def _stack(layers: Sequence[Layer]) -> list[Conv]:
+    """The convolutions of a network that is a stack of them; otherwise an error."""
+    place = [isinstance(layer, GlobalAverage) for layer in layers].index(True)
+    body = layers[:place]
+    found = [layer for layer in body[::2] if isinstance(layer, Conv)]
+    relus = [layer for layer in body[1::2] if isinstance(layer, ReLU)]
+    if not found or len(found) != len(relus) or len(found) + len(relus) != len(body):
+        raise NotCoveredError("the fused pooled kernel needs convolutions followed by a ReLU each.")
+    for conv in found:
+        if (conv.window, conv.stride) != (3, 1) or conv.padding not in ("same", 1):
+            raise NotCoveredError(
+                "the fused pooled kernel needs 3×3 convolutions of stride 1 that keep the size."
+            )
+        if not conv.sigma_w:
+            raise NotCoveredError("a convolution with sigma_w=0 has no unit to count in.")
+    if not all(conv.trained for conv in found[1:]):
+        raise NotCoveredError("only the first convolution of a pooled kernel may be untrained.")
+    return found
+
+
+def _pooled_norms(kernel: Network, images: Tensor, units: Sequence[float], gain: float) -> Tensor:
+    """(n, layers, height, width, 2): √τ/s, and s √(g/τ), of every image, ReLU and position."""
+    # s, brought to (n, layer, height, width).
+    norms = torch.stack(kernel.norms(images), 0).permute(3, 0, 1, 2)
+    scales = images.new_tensor(units)[:, None, None]
+    inverse = torch.where(norms > 0, scales.sqrt() / norms, torch.zeros_like(norms))
+    return torch.stack([inverse, norms * (gain / scales).sqrt()], -1).contiguous()

@@ -17,7 +17,7 @@ from bicore.data import as_tensor
 from bicore.errors import NumericalError, unknown_name
 from bicore.kernels.base import Kernel
 from bicore.kernels.building import Reserve, build_operators
-from bicore.kernels.distances import settled
+from bicore.kernels.classical import correct_distances
 from bicore.kernels.operators import Features, KernelOperator, OuterProducts
 from bicore.kernels.scaling import Normalised
 from bicore.selectors.baselines.base import Job, several_outputs
@@ -253,7 +253,7 @@ def squared_distances(operator: KernelOperator, norms: Tensor, index: Tensor) ->
         result[own] = torch.inf  # nobody need look at it twice
         rows, columns = operator.feature_rows
         share = DISTANCE_SHARE if norms.dtype == torch.float64 else DISTANCE_SHARE_SINGLE
-        settled(result, norms, norms[index], rows, columns[index], share)
+        correct_distances(result, norms, norms[index], rows, columns[index], share)
     result[own] = 0
     return result
 
