@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.common import best, report
 from bicore.memory import MomentMemory
-from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import WAYS
 from bicore.moments.features import RandomReLU
+from bicore.moments.ridge import Candidates
 from bicore.runtime.threads import narrow
 
 BATCH = 125

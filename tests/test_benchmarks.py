@@ -14,7 +14,7 @@ from benchmarks.__main__ import _public
 from benchmarks.common import write_record
 from benchmarks.moment_weights import learnt
 from bicore.memory import MomentMemory
-from bicore.moments.candidates import Candidates
+from bicore.moments.ridge import Candidates
 from bicore.sources import digits
 
 ROOT = Path(__file__).parents[1]

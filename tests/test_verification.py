@@ -36,8 +36,8 @@ from bicore.bilevel.solvers.inner import Fit, InnerSolver
 from bicore.bilevel.verification import FLOOR, TOLERANCE, is_exact, verify_objective
 from bicore.coreset import Coreset, Status, mark_unverified
 from bicore.moments import Moments
-from bicore.moments.candidates import Candidates
 from bicore.moments.choosing import WAYS as MEMORY_RULES
+from bicore.moments.ridge import Candidates
 from bicore.picking import Start
 from bicore.selectors import ADesign, Batches, JointSelector, VDesign
 from bicore.selectors.baselines import design as design_module

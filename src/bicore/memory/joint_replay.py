@@ -16,7 +16,7 @@ from bicore.memory.moment_memory import MomentMemory
 from bicore.memory.rehearsal import Rehearsal
 from bicore.memory.state_dict import no_state
 from bicore.moments.features import FeatureMap
-from bicore.moments.given import Prior
+from bicore.moments.moments import Prior
 from bicore.runtime import Context
 
 #: The column that says which task a row came with.

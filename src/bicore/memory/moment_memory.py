@@ -25,9 +25,16 @@ from bicore.moments.features import (
     stored,
 )
 from bicore.moments.features.automatic import FAR
-from bicore.moments.given import Prior, aged, as_half_life, as_shares, plain
-from bicore.moments.moments import Moments, check_room
-from bicore.moments.outer import Outer
+from bicore.moments.moments import (
+    Moments,
+    Outer,
+    Prior,
+    aged,
+    as_half_life,
+    as_shares,
+    check_room,
+    plain,
+)
 from bicore.runtime import Context
 
 #: ρ as a share of the mean of ‖φ‖²; decided on streams made of sets of the battery that were kept

@@ -1,7 +1,6 @@
 """The outer objective as moments: one object for streams, shards and clusters."""
 
-from bicore.moments.candidates import Candidates
-from bicore.moments.moments import Moments
-from bicore.moments.outer import Outer
+from bicore.moments.moments import Moments, Outer
+from bicore.moments.ridge import Candidates, FeatureRows, FeatureState
 
-__all__ = ["Candidates", "Moments", "Outer"]
+__all__ = ["Candidates", "FeatureRows", "FeatureState", "Moments", "Outer"]

@@ -1,4 +1,4 @@
-"""Ways to a coreset of some size among candidates: dropping, adding, exchanging."""
+"""Ways to choose a coreset of some size among candidates: elimination, addition, exchange."""
 
 from __future__ import annotations
 
@@ -9,44 +9,24 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import NumericalWarning, unknown_name
-from bicore.moments.candidates import Candidates
-from bicore.moments.outer import Outer
+from bicore.moments.moments import Outer
+from bicore.moments.ridge import Candidates, RidgeRows
+from bicore.picking import TIE
 
-#: Values closer than this share of the largest are one: the earlier row stays, or joins.
-TIE = 1e-10
 #: Exchanges that lower the objective by less than this share of it are not made.
 WORTHWHILE = 1e-6
-#: What steps may be off a fit from nothing, as a share of the empty model's loss.
+#: Largest difference between the sum of all changes and a refit, as a share of the loss of no rows.
 DRIFT = 1e-6
 
-#: The products of the first rows, where they are known already.
+#: The products of the first rows, if they are known already.
 Known = tuple[Array, Array] | None
 Way = Callable[[Outer, Array, Array, float, int, Known], Candidates]
 
 
-def eliminated(
+def eliminate(
     outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
 ) -> Candidates:
-    """All candidates, less one at a time the row that is missed least.
-
-    Parameters
-    ----------
-    outer : Outer
-        The objective.
-    features, targets : array (N, p), (N, C)
-        Of the candidates; of equal ones the last goes first.
-    ridge : float
-        ρ.
-    size : int
-        How many stay.
-    known : tuple of array, optional
-        Products of the first rows.
-
-    Returns
-    -------
-    Candidates
-        With those that stay in.
-    """
+    """Start with all candidates and drop the row with the smallest loss, of equal ones the last."""
     rows = Candidates(outer, features, targets, ridge, np.ones(len(features), dtype=bool), known)
     for _ in range(len(features) - size):
         losses = rows.losses()
@@ -56,36 +36,55 @@ def eliminated(
     return _verify(rows)
 
 
-def added_by_gain(
+def add_by_gain(
     outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
 ) -> Candidates:
-    """One at a time the row that lowers the objective most."""
-    return _verify(_grown(outer, features, targets, ridge, size, known, Candidates.gains))
+    """Add the row that lowers the objective most, one at a time."""
+    return _add(Candidates(outer, features, targets, ridge, known=known), size, Candidates.gains)
 
 
-def added_by_gradient(
+def add_by_gradient(
     outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
 ) -> Candidates:
-    """One at a time the row with the steepest slope, as the paper does."""
-    return _verify(_grown(outer, features, targets, ridge, size, known, Candidates.gradients))
+    """Add the row with the steepest slope, one at a time, as the paper does."""
+    rows = Candidates(outer, features, targets, ridge, known=known)
+    return _add(rows, size, Candidates.gradients)
 
 
-def exchanged(
+def exchange(
     outer: Outer, features: Array, targets: Array, ridge: float, size: int, known: Known = None
 ) -> Candidates:
-    """By elimination, then the best row outside for the one that is missed least."""
-    rows = eliminated(outer, features, targets, ridge, size, known)
+    """Eliminate, then exchange while that helps."""
+    rows = eliminate(outer, features, targets, ridge, size, known)
     improve(rows)
     return _verify(rows)
 
 
-def improve(rows: Candidates) -> int:
-    """Exchange the best row outside for the one that is missed least, while that helps.
+#: How the rows of a memory may be chosen.
+WAYS: dict[str, Way] = {
+    "elimination": eliminate,
+    "gradient": add_by_gradient,
+    "gain": add_by_gain,
+    "exchange": exchange,
+}
+
+
+def as_way(rule: str) -> str:
+    """Check a name of WAYS."""
+    if rule not in WAYS:
+        raise unknown_name("rule", rule, WAYS)
+    return rule
+
+
+def improve(rows: RidgeRows, may_leave: Callable[[Array], Array] | None = None) -> int:
+    """Exchange the best row outside for the one with the smallest loss, while that helps.
 
     Parameters
     ----------
-    rows : Candidates
+    rows : RidgeRows
         Changed in place.
+    may_leave : callable, optional
+        Which rows may leave, from the rows that are in; by default all of them.
 
     Returns
     -------
@@ -96,7 +95,10 @@ def improve(rows: Candidates) -> int:
         before = rows.objective
         comes = _first_largest(rows.gains())
         rows.change(comes)
-        leaves = _first_largest(-rows.losses())
+        losses = rows.losses()
+        if may_leave is not None:
+            losses[~may_leave(rows.inside)] = np.inf
+        leaves = _first_largest(-losses)
         rows.change(leaves)
         if rows.objective > before - WORTHWHILE * abs(before):
             if leaves != comes:  # take it back
@@ -107,47 +109,22 @@ def improve(rows: Candidates) -> int:
 
 
 def _first_largest(values: Array) -> int:
-    """The first of the values that are the largest up to rounding."""
+    """Return the first of the values that are the largest up to rounding."""
     most = float(values.max())
     return int((values >= most - TIE * abs(most)).argmax())
 
 
-#: How a memory's rows may be chosen.
-WAYS: dict[str, Way] = {
-    "elimination": eliminated,
-    "gradient": added_by_gradient,
-    "gain": added_by_gain,
-    "exchange": exchanged,
-}
-
-
-def as_way(rule: str) -> str:
-    """A name of WAYS, or an error that lists them."""
-    if rule not in WAYS:
-        raise unknown_name("rule", rule, WAYS)
-    return rule
-
-
-def _grown(
-    outer: Outer,
-    features: Array,
-    targets: Array,
-    ridge: float,
-    size: int,
-    known: Known,
-    worth: Callable[[Candidates], Array],
-) -> Candidates:
-    rows = Candidates(outer, features, targets, ridge, known=known)
+def _add(rows: Candidates, size: int, worth: Callable[[Candidates], Array]) -> Candidates:
     for _ in range(size):
-        found = worth(rows).copy()
-        found[rows.inside] = -np.inf
+        found = np.where(rows.inside, -np.inf, worth(rows))
         most = float(found.max())
-        rows.change(int(np.flatnonzero(found >= most - TIE * max(abs(most), outer.constant))[0]))
-    return rows
+        equal = found >= most - TIE * max(abs(most), rows.outer.constant)
+        rows.change(int(np.flatnonzero(equal)[0]))
+    return _verify(rows)
 
 
 def _verify(rows: Candidates) -> Candidates:
-    """Compare the sum of the steps with a refit; warn and use the refit if they differ."""
+    """Compare the sum of the changes with a refit; warn and use the refit if they differ."""
     fitted = rows.refit()
     # If only one class counts, the loss of no points is 0 and rows of others still have targets.
     size = float(np.einsum("ij,ij->", rows.targets, rows.targets)) / len(rows.targets)

@@ -16,34 +16,135 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bicore.data import Array, as_weights
-from bicore.errors import InputError, MemoryLimitError, NumericalError
-from bicore.moments.given import (
-    Prior,
-    aged,
-    as_columns,
-    as_half_life,
-    as_shares,
-    plain,
-    whole_count,
+from bicore.errors import (
+    InputError,
+    MemoryLimitError,
+    NumericalError,
+    check_integer,
+    check_number,
+    check_type,
 )
-from bicore.moments.outer import Outer
 from bicore.runtime.threads import wide
 from bicore.state import FORMAT, damaged, read_state, write_state
 
+#: A class prior: of the rows that were counted, equal shares, or shares by label.
+Prior = str | Mapping[Any, float]
+
 #: Bytes of a float64.
 NUMBER = 8
-#: A class that has faded to less than this is as one that never came: its mean could not be had.
+#: A class whose weight has faded below this counts as one that never came.
 GONE = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """Sums over rows from which the loss of every linear model on them can be had.
+class Outer:
+    """An objective of linear models: means of moments under some class prior.
 
-    A value: rows and other moments are added by making another one. Sums are in float64 whatever
-    the rows; order and split do not matter beyond rounding. With a half-life rows fade by those
+    Parameters
+    ----------
+    second : array (p, p)
+        A up to the factor ``share``; only the lower triangle is read. Fortran order.
+    cross : array (p, C)
+        B = Σ v φyᵀ/N.
+    constant : float
+        The loss of the empty model, c = Σ v‖y‖²/N.
+    share : float
+        A is ``share * second``: a matrix of p² numbers is not copied to be divided.
+
+    Examples
+    --------
+    >>> outer = Moments.empty(1, classes=("a",)).with_rows([[2.0], [0.0]], ["a", "a"]).outer()
+    >>> outer.loss(np.array([[0.5]]))
+    0.5
+    """
+
+    second: Array
+    cross: Array
+    constant: float
+    share: float = 1.0
+
+    @property
+    def energy(self) -> float:
+        """The mean of ‖φ‖²."""
+        return self.share * float(np.trace(self.second))
+
+    def means(self, constant: float) -> tuple[Array, Array]:
+        """Return the means of the features and of the targets, if the last feature is a constant.
+
+        Parameters
+        ----------
+        constant : float
+            The value of that feature.
+
+        Returns
+        -------
+        tuple of array (p,), (C,)
+            Both means.
+        """
+        # The last row of a lower triangle is complete.
+        return self.share * self.second[-1] / constant, self.cross[-1] / constant
+
+    def centred(self, features: Array, targets: Array) -> Outer:
+        """Return the same objective for targets less their mean.
+
+        Parameters
+        ----------
+        features, targets : array (p,), (C,)
+            The means of both.
+
+        Returns
+        -------
+        Outer
+            It shares the second moments.
+        """
+        cross = self.cross - np.multiply.outer(features, targets)
+        return replace(self, cross=cross, constant=self.constant - float(targets @ targets))
+
+    def times(self, features: Array) -> Array:
+        """Multiply features by A.
+
+        Parameters
+        ----------
+        features : array (n, p)
+            Rows.
+
+        Returns
+        -------
+        array (n, p)
+            ΦA.
+        """
+        from scipy.linalg import blas  # imported late: it takes time
+
+        with wide(float(len(features)) * self.second.size):
+            product: Array = blas.dsymm(self.share, self.second, features.T, lower=1)
+        return product.T
+
+    def loss(self, model: Array) -> float:
+        """Compute the mean loss of a linear model on everything that was counted.
+
+        Parameters
+        ----------
+        model : array (p, C)
+            Its weights.
+
+        Returns
+        -------
+        float
+            It is tr WᵀAW − 2 tr WᵀB + c.
+        """
+        quadratic = float(np.vdot(self.times(np.ascontiguousarray(model.T)).T, model))
+        return quadratic - 2.0 * float(np.vdot(model, self.cross)) + self.constant
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over rows from which the loss of every linear model on them follows.
+
+    A value: adding rows or other moments makes another one. Sums are in float64 for rows of any
+    precision; order and split do not matter beyond rounding. With a half-life rows fade by those
     that follow them in ``with_rows``, and a sum is that of two streams that end at the same time.
 
     Parameters
@@ -53,19 +154,19 @@ class Moments:
     second : tuple of array (p, p)
         Σ v φφᵀ (its lower triangle), once, or for every class apart.
     cross : array (p, C)
-        Σ v φyᵀ; a column a class, or a target.
+        Σ v φyᵀ; a column for each class or target.
     counts : array (C,) or (1,)
-        Weight counted of every class; of all rows where y holds targets.
+        Weight counted of every class; of all rows if y holds targets.
     constant : float
         Σ v‖y‖².
     classes : tuple, optional
-        The labels that columns stand for, in the order they came; None for targets.
+        The labels of the columns, in the order they came; None for targets.
     apart : bool
-        Whether second moments are kept a class apart, so that any class prior can be asked for.
+        Whether second moments are kept for each class, which allows any class prior.
     half_life : float, optional
-        After so many further rows a row counts half.
+        Half-life of a row's weight, in rows.
     map : str
-        Which feature map the rows went through: unlike ones do not add.
+        Name of the feature map; moments of different maps do not add.
 
     Examples
     --------
@@ -99,7 +200,7 @@ class Moments:
         half_life: float | None = None,
         map: str = "",
     ) -> Moments:
-        """Moments of no rows.
+        """Make moments of no rows.
 
         Parameters
         ----------
@@ -110,9 +211,9 @@ class Moments:
         targets : int
             How many targets a row has, with ``classes=None``.
         apart : bool
-            Keep second moments a class apart.
+            Keep second moments for each class.
         half_life : float, optional
-            After so many further rows a row counts half.
+            Half-life of a row's weight, in rows.
         map : str
             Name of the feature map.
 
@@ -124,21 +225,28 @@ class Moments:
         Raises
         ------
         InputError
-            Where a parameter is out of its range.
+            If an argument is invalid.
         """
-        width, targets = (
-            whole_count(name, value) for name, value in (("width", width), ("targets", targets))
-        )
-        half_life = as_half_life(half_life)
+        width = check_integer("width", width, 0)
+        columns = check_integer("targets", targets, 0)
         if apart and classes is None:
-            raise InputError("apart=True keeps classes apart, and rows with targets have none.")
+            raise InputError("apart=True needs classes, and rows with targets have none.")
         known = None if classes is None else tuple(plain(label) for label in classes)
-        columns = targets if known is None else len(known)
-        groups = len(known) if apart and known is not None else 1
-        second = tuple(_square(width) for _ in range(groups))
-        counts = np.zeros(1 if known is None else len(known))
-        cross = np.zeros((width, columns))
-        return cls(width, second, cross, counts, 0.0, known, bool(apart), half_life, map)
+        if known is not None:
+            columns = len(known)
+        groups = columns if apart else 1
+        counts = np.zeros(1 if known is None else columns)
+        return cls(
+            width,
+            tuple(_zeros(width) for _ in range(groups)),
+            np.zeros((width, columns)),
+            counts,
+            0.0,
+            known,
+            bool(apart),
+            as_half_life(half_life),
+            map,
+        )
 
     @property
     def weight(self) -> float:
@@ -147,14 +255,14 @@ class Moments:
 
     @staticmethod
     def room(width: int, outputs: int = 1, apart: bool = False) -> int:
-        """Bytes that moments take; twice that while rows are added.
+        """Count the bytes that moments take; twice that while rows are added.
 
         Parameters
         ----------
         width, outputs : int
             Features, and classes or targets.
         apart : bool
-            Whether classes are kept apart.
+            Whether each class has second moments.
 
         Returns
         -------
@@ -169,12 +277,12 @@ class Moments:
         return NUMBER * width * (width * (outputs if apart else 1) + outputs)
 
     def with_rows(self, features: Any, y: Any = None, weight: Any = None) -> Moments:
-        """The moments with some rows more.
+        """Add rows.
 
         Parameters
         ----------
-        features : array (n, p)
-            Rows after the feature map.
+        features : array or Tensor (n, p)
+            Rows after the feature map; products of a tensor are computed on its device.
         y : array (n,) or (n, C), optional
             Labels; or targets (also one-hot, soft or logits), as many as the moments were made for.
         weight : array (n,), optional
@@ -188,99 +296,99 @@ class Moments:
         Raises
         ------
         InputError
-            Where rows do not fit.
+            If rows do not fit.
         NumericalError
-            Where features or targets are not finite, or too large to be summed.
+            If features or targets are not finite, or too large to be summed.
         """
-        rows = self._rows(features)
+        rows = self._check_rows(features)
         if not len(rows):
             return self
         weights = np.ones(len(rows)) if weight is None else as_weights(weight, len(rows))
         faded, weights = aged(weights, self.half_life)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused
             found = (self if faded == 1 else self.scaled(faded))._plus(rows, y, weights)
-            found._check_sums(rows)
-        return found
-
-    def _check_sums(self, rows: Array) -> None:
-        """One row too large for a sum of squares would be in it for ever."""
-        sums = (self.constant, self.cross.sum(), *(one.trace() for one in self.second))
+            sums = (found.constant, found.cross.sum(), *(one.trace() for one in found.second))
         if not np.isfinite(sums).all():
-            place = int(np.abs(rows).max(1).argmax())
+            largest = abs(rows).max(1)
+            largest = np.asarray(largest.values.cpu() if torch.is_tensor(rows) else largest)
+            place = int(largest.argmax())
             raise NumericalError(
                 f"with these rows the moments are not finite: row {place} has a feature of "
-                f"{np.abs(rows[place]).max():.3g}; scale rows, targets or weights, or drop that "
-                "one."
+                f"{largest[place]:.3g}; scale rows, targets or weights, or drop that one."
             )
+        return found
 
-    def _rows(self, features: Any) -> Array:
-        rows = np.ascontiguousarray(features, dtype=np.float64)
+    def _check_rows(self, features: Any) -> Any:
+        rows = features
+        if not torch.is_tensor(features):
+            rows = np.ascontiguousarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.width:
             raise InputError(
-                f"features have shape {rows.shape}, and these moments are of rows of {self.width}; "
-                "use the feature map they were made with."
+                f"features have shape {tuple(rows.shape)}, and these moments are of rows of "
+                f"{self.width}; use the feature map they were made with."
             )
-        if not np.isfinite(rows).all():
-            place = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
+        finite = torch.isfinite(rows).all(1) if torch.is_tensor(rows) else np.isfinite(rows).all(1)
+        if not finite.all():
+            place = finite.tolist().index(False)
             raise NumericalError(
                 f"the features of row {place} are not finite; scale the rows, or drop that one."
             )
         return rows
 
-    def _plus(self, rows: Array, y: Any, weights: Array) -> Moments:
+    def _plus(self, rows: Any, y: Any, weights: Array) -> Moments:
+        """Add Σ v φφᵀ, Σ v φyᵀ, Σ v and Σ v‖y‖² of rows."""
+        codes = None
+        known = self
         if self.classes is None:
-            return self._plus_targets(rows, as_columns(y, len(rows)), weights)
+            outputs = as_columns(y, len(rows))
+            if outputs.shape[1] != self.cross.shape[1]:
+                raise InputError(
+                    f"y has {outputs.shape[1]} targets per row, and these moments have "
+                    f"{self.cross.shape[1]}."
+                )
+        else:
+            known, codes = self._encode(y, len(rows))
+            outputs = np.zeros((len(rows), len(known.counts)))
+            outputs[np.arange(len(rows)), codes] = 1.0
+        weighed = weights[:, None] * outputs
+        second = list(known.second)
+        if codes is None or not self.apart:
+            second[0] = _add_squares(second[0], rows, weights)
+        else:
+            for code in np.unique(codes).tolist():
+                own = np.flatnonzero(codes == code)
+                second[code] = _add_squares(second[code], rows[own], weights[own])
+        return replace(
+            known,
+            second=tuple(second),
+            cross=known.cross + _multiply(rows, weighed),
+            counts=known.counts + (weights.sum() if codes is None else weighed.sum(0)),
+            constant=known.constant + float(np.vdot(weighed, outputs)),
+        )
+
+    def _encode(self, y: Any, count: int) -> tuple[Moments, Array]:
+        """Return moments that have the classes of these labels, and each label's column."""
         if y is None:
             raise InputError("y is missing, and these moments have classes; give labels.")
-        labels = np.asarray(y).reshape(-1).tolist()
-        if len(labels) != len(rows):
-            raise InputError(f"y has {len(labels)} labels for {len(rows)} rows.")
-        missing = [place for place, label in enumerate(labels) if label != label]
-        if missing:
+        labels = np.asarray(y).reshape(-1)
+        if len(labels) != count:
+            raise InputError(f"y has {len(labels)} labels for {count} rows.")
+        missing = np.flatnonzero(labels != labels)
+        if len(missing):
             raise InputError(f"y[{missing[0]}] is not a number; give every row a label.")
-        wider = self.with_classes(labels)
+        names, codes = np.unique(labels, return_inverse=True)
+        wider = self.with_classes(names.tolist())
         assert wider.classes is not None
-        number = {label: place for place, label in enumerate(wider.classes)}
-        return wider._plus_codes(rows, np.array([number[label] for label in labels]), weights)
-
-    def _plus_targets(self, rows: Array, targets: Array, weights: Array) -> Moments:
-        if targets.shape[1] != self.cross.shape[1]:
-            raise InputError(
-                f"y has {targets.shape[1]} targets a row, and these moments {self.cross.shape[1]}."
-            )
-        weighed = weights[:, None] * targets
-        return replace(
-            self,
-            second=(_added(self.second[0], rows, weights),),
-            cross=self.cross + rows.T @ weighed,
-            counts=self.counts + weights.sum(),
-            constant=self.constant + float(np.vdot(weighed, targets)),
-        )
-
-    def _plus_codes(self, rows: Array, codes: Array, weights: Array) -> Moments:
-        own = np.zeros((len(rows), len(self.counts)))
-        own[np.arange(len(rows)), codes] = weights
-        second = list(self.second)
-        groups = np.unique(codes).tolist() if self.apart else [None]
-        for group in groups:
-            places = slice(None) if group is None else codes == group
-            place = group or 0
-            second[place] = _added(second[place], rows[places], weights[places])
-        return replace(
-            self,
-            second=tuple(second),
-            cross=self.cross + rows.T @ own,
-            counts=self.counts + own.sum(0),
-            constant=self.constant + float(weights.sum()),
-        )
+        columns = np.array([wider.classes.index(label) for label in names.tolist()])
+        return wider, columns[codes.reshape(-1)]
 
     def with_classes(self, labels: Sequence[Any]) -> Moments:
-        """The same moments with a column for each of these labels.
+        """Add a column for each of these labels.
 
         Parameters
         ----------
         labels : sequence
-            Labels; those that are known change nothing.
+            Labels; known ones change nothing.
 
         Returns
         -------
@@ -292,18 +400,19 @@ class Moments:
         fresh = [label for label in dict.fromkeys(labels) if label not in known]
         if not fresh:
             return self
+        second = self.second
+        if self.apart:
+            second = (*second, *(_zeros(self.width) for _ in fresh))
         return replace(
             self,
             classes=(*self.classes, *fresh),
-            second=(*self.second, *(_square(self.width) for _ in fresh))
-            if self.apart
-            else self.second,
+            second=second,
             cross=np.hstack([self.cross, np.zeros((self.width, len(fresh)))]),
             counts=np.concatenate([self.counts, np.zeros(len(fresh))]),
         )
 
     def scaled(self, factor: float) -> Moments:
-        """Every sum times a number: how the past is forgotten.
+        """Multiply every sum by a number: how the past is forgotten.
 
         Parameters
         ----------
@@ -324,13 +433,13 @@ class Moments:
         )
 
     def __add__(self, other: Moments) -> Moments:
-        """The moments of the rows of both."""
+        """Return the moments of the rows of both."""
         self._check_alike(other)
-        if self.classes is None or other.classes is None:
-            first, second = self, other
-        else:
+        first, second = self, other
+        if self.classes is not None and other.classes is not None:
             first = self.with_classes(other.classes)
-            second = other.with_classes(first.classes or ())._ordered(first.classes or ())
+            classes = first.classes or ()
+            second = other.with_classes(classes)._ordered(classes)
         return replace(
             first,
             second=tuple(a + b for a, b in zip(first.second, second.second, strict=True)),
@@ -340,14 +449,13 @@ class Moments:
         )
 
     def _check_alike(self, other: Moments) -> None:
-        if not hasattr(other, "counts"):
-            raise InputError(f"{other!r} is a {type(other).__name__}; moments add to moments.")
+        check_type("other", other, Moments, "moments")
         for name in ("map", "width", "apart", "half_life"):
             own, others = getattr(self, name), getattr(other, name)
             if own != others:
                 raise InputError(
                     f"these moments have {name}={own!r} and the others {others!r}; only moments "
-                    "under one feature map and of one kind add."
+                    "of one feature map and of one kind add."
                 )
         if (self.classes is None) != (other.classes is None):
             raise InputError("some of these moments are of classes and some of targets.")
@@ -358,7 +466,7 @@ class Moments:
             )
 
     def _ordered(self, classes: Sequence[Any]) -> Moments:
-        """The same with classes in another order."""
+        """Return the same with classes in another order."""
         assert self.classes is not None
         places = [self.classes.index(label) for label in classes]
         return replace(
@@ -370,13 +478,13 @@ class Moments:
         )
 
     def outer(self, prior: Prior = "stream") -> Outer:
-        """The mean loss over all rows, or over classes in other shares.
+        """Return the mean loss over all rows, or over classes in other shares.
 
         Parameters
         ----------
         prior : {"stream", "equal"} or mapping
-            Rows count as they came; classes count the same; or shares by label. Other than
-            "stream" needs ``apart``.
+            Rows count as they came; classes count the same; or shares by label. Other priors than
+            "stream" need ``apart``.
 
         Returns
         -------
@@ -386,29 +494,31 @@ class Moments:
         Raises
         ------
         InputError
-            Where nothing was counted, or the prior cannot be had.
+            If nothing was counted, or the moments do not allow the prior.
         """
         if not self.weight > 0:
             raise InputError("these moments have counted no rows yet.")
         if prior == "stream":
-            second = self.second[0] if len(self.second) == 1 else _sum(self.second)
+            second = self.second[0]
+            for one in self.second[1:]:
+                second = second + one
             share = 1.0 / self.weight
             return Outer(second, share * self.cross, share * self.constant, share)
         shares = self.shares(prior)
         each = np.divide(shares, self.counts, out=np.zeros_like(shares), where=self.counts > GONE)
-        second = _square(self.width)
+        second = _zeros(self.width)
         for factor, own in zip(each, self.second, strict=True):
             if factor:
                 second += factor * own
         return Outer(second, self.cross * each, float(each @ self.counts))
 
     def shares(self, prior: Prior = "stream") -> Array:
-        """How much each class counts; those that never came, or have faded away, do not.
+        """Return how much each class counts; 0 for classes that never came or have faded away.
 
         Parameters
         ----------
         prior : {"stream", "equal"} or mapping
-            As :meth:`outer` has it.
+            As in :meth:`outer`.
 
         Returns
         -------
@@ -418,28 +528,25 @@ class Moments:
         Raises
         ------
         InputError
-            Where there are no classes, or the prior cannot be had.
+            If there are no classes, or the moments do not allow the prior.
         """
         if prior == "stream" and self.classes is not None:
             return np.asarray(self.counts / self.weight)
         if not self.apart or self.classes is None:
             raise InputError(
-                f"prior={prior!r} needs moments of classes kept apart; make them with apart=True."
+                f"prior={prior!r} needs second moments for each class; make them with apart=True."
             )
         present = self.counts > GONE
         shares = as_shares(prior, self.classes) * present
         if not shares.sum() > 0:
-            seen = ", ".join(
-                repr(label) for label, there in zip(self.classes, present, strict=True) if there
-            )
+            seen = [self.classes[place] for place in np.flatnonzero(present)]
             raise InputError(
-                f"prior={prior!r} gives no class that was counted a positive share; counted "
-                f"so far: {seen}. Name one of these, or begin with a class that has a share."
+                f"prior={prior!r} must give a class of {seen} (counted so far) a share above 0."
             )
         return np.asarray(shares / shares.sum())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the moments to an ``.npz`` without pickle, beside and renamed.
+        """Write the moments to an ``.npz`` without pickle; a reader never sees half a file.
 
         Parameters
         ----------
@@ -456,12 +563,12 @@ class Moments:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Moments:
-        """Read what :meth:`save` wrote; never unpickles.
+        """Read a file written by :meth:`save`; never unpickles.
 
         Parameters
         ----------
         path : path
-            A file written by :meth:`save`.
+            The file.
 
         Returns
         -------
@@ -471,7 +578,7 @@ class Moments:
         Raises
         ------
         InputError
-            Where the file is of another kind, or damaged.
+            If the file is of another kind, or damaged.
         """
         head, arrays = read_state(path, "Moments.save")
         try:
@@ -480,12 +587,12 @@ class Moments:
             raise damaged(path, "Moments.save", repr(error)) from error
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What a state file holds of the moments.
+        """Return the content of a state file.
 
         Returns
         -------
         values : dict
-            What JSON can hold.
+            For JSON.
         arrays : dict
             The rest.
         """
@@ -503,12 +610,12 @@ class Moments:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Moments:
-        """The inverse of :meth:`stored`.
+        """Rebuild moments from the content of a state file.
 
         Parameters
         ----------
         values, arrays : mapping
-            As that gave them.
+            As :meth:`stored` returned them.
 
         Returns
         -------
@@ -540,30 +647,81 @@ def check_room(width: int, outputs: int, apart: bool, limit: int) -> None:
     needed = 2 * Moments.room(width, outputs, apart)
     if needed > limit:
         groups = outputs if apart else 1
-        # groups·p² + outputs·p numbers, twice
-        room = limit / (2 * NUMBER)
-        fits = int(((outputs**2 + 4 * groups * room) ** 0.5 - outputs) / (2 * groups))
+        numbers = limit / (2 * NUMBER)  # groups·p² + outputs·p of them fit
+        fits = int(((outputs**2 + 4 * groups * numbers) ** 0.5 - outputs) / (2 * groups))
         raise MemoryLimitError(
-            f"moments of {width} features need {needed / 1e6:.0f} MB, twice {groups} × {width}² "
-            f"numbers, and the limit is {limit / 1e6:.0f} MB; take at most {fits} features, such "
-            f"as features='relu:{fits}', or raise the limit."
+            f"moments of {width} features need {needed / 1e6:.0f} MB, and the limit is "
+            f"{limit / 1e6:.0f} MB; take at most {fits} features, such as features='relu:{fits}', "
+            "or raise the limit."
         )
 
 
-def _square(width: int) -> Array:
+def aged(weights: Array, half_life: float | None) -> tuple[float, Array]:
+    """Return the factor of earlier rows after these rows, and the weights of these rows."""
+    if half_life is None:
+        return 1.0, weights
+    ages = np.arange(len(weights) - 1, -1, -1)
+    return 2.0 ** (-len(weights) / half_life), weights * 2.0 ** (-ages / half_life)
+
+
+def as_shares(prior: Prior, classes: Sequence[Any]) -> Array:
+    """Return how much each class counts under a prior; refuse shares that are not numbers >= 0."""
+    if str(prior) == "equal":
+        return np.ones(len(classes))
+    try:
+        given = {plain(label): float(share) for label, share in prior.items()}  # type: ignore[union-attr]
+    except (AttributeError, TypeError, ValueError):
+        raise InputError(
+            f"prior={prior!r} is neither 'stream', 'equal' nor shares by label; write for example "
+            "{'cat': 0.3, 'dog': 0.7}."
+        ) from None
+    shares = np.array(list(given.values()))
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
+        raise InputError(f"prior={prior!r} must hold shares >= 0 with a sum above 0.")
+    by_text = {str(label): share for label, share in given.items()}  # the command reads text
+    return np.array([given.get(label, by_text.get(label, 0.0)) for label in classes])
+
+
+def as_half_life(value: Any) -> float | None:
+    """Check a half-life: a number of rows above 0, or None."""
+    return None if value is None else check_number("half_life", value, above=0)
+
+
+def plain(value: Any) -> Any:
+    """Return a label as a Python value, which a state file can hold."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def as_columns(y: Any, count: int) -> Array:
+    """Return the targets of rows as a matrix; without columns if y is None."""
+    targets = np.zeros((count, 0)) if y is None else np.asarray(y, dtype=np.float64)
+    if targets.ndim == 0 or len(targets) != count:
+        raise InputError(f"y has shape {targets.shape} for {count} rows.")
+    targets = targets.reshape(count, -1)
+    bad = np.flatnonzero(~np.isfinite(targets).all(1))
+    if len(bad):
+        raise NumericalError(f"the targets of row {bad[0]} are not finite; drop that row.")
+    return targets
+
+
+def _zeros(width: int) -> Array:
     return np.zeros((width, width), order="F")
 
 
-def _sum(parts: Sequence[Array]) -> Array:
-    total = parts[0].copy(order="F")
-    for one in parts[1:]:
-        total += one
-    return total
+def _multiply(rows: Any, outputs: Array) -> Array:
+    """Compute ΦᵀY, on the device of the rows."""
+    if torch.is_tensor(rows):
+        product: Array = (rows.T @ torch.as_tensor(outputs, device=rows.device)).cpu().numpy()
+        return product
+    return np.asarray(rows.T @ outputs)
 
 
-def _added(second: Array, rows: Array, weights: Array) -> Array:
-    """Second moments with some rows more; the lower triangle is what counts."""
-    from scipy.linalg import blas  # not before it is needed: importing it takes time
+def _add_squares(second: Array, rows: Any, weights: Array) -> Array:
+    """Add Σ v φφᵀ of rows to second moments; only the lower triangle counts."""
+    if torch.is_tensor(rows):
+        weighed = rows * torch.as_tensor(weights, device=rows.device)[:, None]
+        return np.asfortranarray(second + (weighed.T @ rows).cpu().numpy())
+    from scipy.linalg import blas  # imported late: it takes time
 
     scaled = rows if (weights == 1).all() else np.sqrt(weights)[:, None] * rows
     with wide(float(len(rows)) * second.size / 2):

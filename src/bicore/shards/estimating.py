@@ -16,8 +16,8 @@ import torch
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.moments.candidates import Candidates
 from bicore.moments.moments import Moments, check_room
+from bicore.moments.ridge import Candidates
 from bicore.picking import as_size
 from bicore.runtime import Runtime
 from bicore.runtime.limits import free_bytes

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array
-from bicore.moments.candidates import Candidates
+from bicore.moments.ridge import Candidates
 
 
 class Bounded(Candidates):

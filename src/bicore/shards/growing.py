@@ -13,7 +13,7 @@ import torch
 
 from bicore.data import Array
 from bicore.errors import NumericalError
-from bicore.moments.outer import Outer
+from bicore.moments.moments import Outer
 from bicore.shards.arithmetic import along, on_host, placed
 from bicore.shards.arithmetic import outer as ranked
 

@@ -22,8 +22,7 @@ from bicore.errors import InputError, NumericalError, TimeLimitError
 from bicore.kernels.scaling import check_scale
 from bicore.moments.choosing import improve
 from bicore.moments.features import WithConstant
-from bicore.moments.moments import Moments, check_room
-from bicore.moments.outer import Outer
+from bicore.moments.moments import Moments, Outer, check_room
 from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Runtime
 from bicore.runtime.clock import TimeOver

@@ -1,0 +1,593 @@
+"""Ridge regression on a changing set of rows: the cost of every addition and removal.
+
+With the features Φ_S and targets Y_S of the rows S, and the moments A, B of the outer objective G,
+
+    Σ = (Φ_SᵀΦ_S + ρI)⁻¹      W = ΣΦ_SᵀY_S      M = −2Σ(AW − B)
+
+and every row has t = φᵀΣφ, q = φᵀΣAΣφ, r = y − Wᵀφ, h = Mᵀφ and the slope s = ⟨h, r⟩ = −∂G/∂w.
+If a row j joins (sign +1) or leaves (sign −1), with rate = sign / (1 + sign·t_j),
+
+    G falls by        rate·s_j − rate²·q_j‖r_j‖²
+    t falls by        rate·t_k²                       with t_k = φ_kᵀΣφ_j
+    q falls by        2·rate·t_k·u_k                  with v_k = φ_kᵀΣAΣφ_j, u = v − ½·rate·q_j·t
+    r falls by        rate·t_k·r_j
+    h falls by        rate·t_k·(h_j − 2·rate·q_j·r_j) + 2·rate·v_k·r_j
+
+The last two also hold for −W and M, with Σφ_j and ΣAΣφ_j in place of t and v. A
+:class:`FeatureState` has Σ, W and M (p×p, for any number of rows); :class:`Candidates` have the
+matrices ΦΣΦᵀ and ΦΣAΣΦᵀ of N rows instead, which is less work if N is below p.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bicore.data import Array
+from bicore.errors import NumericalError
+from bicore.kernels.scaling import check_scale
+from bicore.moments.moments import Outer
+from bicore.runtime.threads import wide
+
+#: Changes that are held back before the matrices of candidates are updated.
+LATE = 64
+#: If 1 − t of a row that leaves is below this, rounding decides: the fit is made again.
+LEAST = 1e-9
+
+
+def fall(sign: float, slopes: Any, t: Any, q: Any, squares: Any) -> Any:
+    """Compute by how much the objective falls if rows join (sign 1) or leave (sign −1)."""
+    rate = sign / (1.0 + sign * t)
+    return rate * (slopes - rate * q * squares)
+
+
+def to_device(array: Any, device: torch.device | None) -> Any:
+    """Return numbers in float64, as a tensor on a device, or as an array if that is None."""
+    if device is None:
+        return np.asarray(array, dtype=np.float64)
+    return torch.tensor(np.asarray(array), dtype=torch.float64, device=device)
+
+
+def to_host(numbers: Any) -> Any:
+    """Return an array or a tensor as an array."""
+    return numbers.cpu().numpy() if torch.is_tensor(numbers) else np.asarray(numbers)
+
+
+def row_products(a: Any, b: Any) -> Any:
+    """Multiply rows with rows; NumPy's einsum writes no products of numbers out."""
+    return (a * b).sum(1) if torch.is_tensor(a) else np.einsum("ij,ij->i", a, b)
+
+
+def _stack(*columns: Any) -> Any:
+    return torch.stack(columns, 1) if torch.is_tensor(columns[0]) else np.array(columns).T
+
+
+def _join(*arrays: Any) -> Any:
+    return torch.cat(arrays, -1) if torch.is_tensor(arrays[0]) else np.concatenate(arrays, -1)
+
+
+class Step(NamedTuple):
+    """The change of one row: its rate, and its q, r and h before the change."""
+
+    rate: float
+    q: float
+    residual: Any
+    slope: Any
+
+    @property
+    def fall(self) -> float:
+        """By how much the objective falls."""
+        slope, square = self.slope @ self.residual, self.residual @ self.residual
+        return self.rate * (float(slope) - self.rate * self.q * float(square))
+
+    def apply(self, both: Any, scaled: Any, v: Any) -> None:
+        """Update r and h of rows, which are side by side: one product changes both.
+
+        ``scaled`` is rate·t.
+        """
+        turn = self.slope - (2.0 * self.rate * self.q) * self.residual
+        first, second = _join(self.residual, turn), _join(0.0 * turn, self.residual)
+        both -= _stack(scaled, 2.0 * self.rate * v) @ _stack(first, second).T
+
+
+class RidgeRows(ABC):
+    """Rows of which some are in a coreset, with exact costs of every addition and removal.
+
+    Parameters
+    ----------
+    targets : array (N, C)
+        Of the rows.
+    inside : array of bool (N,), optional
+        Which rows are in at the start; by default none.
+
+    Examples
+    --------
+    >>> issubclass(Candidates, RidgeRows), issubclass(FeatureRows, RidgeRows)
+    (True, True)
+    """
+
+    objective: float
+    #: t and q of every row; residuals and h side by side.
+    t: Any
+    q: Any
+    both: Any
+
+    def __init__(self, targets: Array, inside: Array | None = None) -> None:
+        self.targets = targets
+        self.inside = np.zeros(len(targets), dtype=bool) if inside is None else inside.copy()
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Compute everything for the rows that are in now."""
+
+    @abstractmethod
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
+        """Change one row; return the step and its t and v, or None if all was computed again."""
+
+    @property
+    def residuals(self) -> Any:
+        """Targets less predictions."""
+        return self.both[:, : self.targets.shape[1]]
+
+    def gradients(self) -> Array:
+        """Compute the slope of the objective in the weight of every row, downwards.
+
+        Returns
+        -------
+        array (N,)
+            −∂G/∂w.
+        """
+        found: Array = to_host(self._slopes())
+        return found
+
+    def _slopes(self) -> Any:
+        return row_products(self.both[:, self.targets.shape[1] :], self.residuals)
+
+    def gains(self) -> Array:
+        """Compute by how much the objective falls if a row joins.
+
+        Returns
+        -------
+        array (N,)
+            −∞ for rows that are in.
+        """
+        return np.where(self.inside, -np.inf, self._falls(1.0))
+
+    def losses(self) -> Array:
+        """Compute by how much the objective rises if a row leaves.
+
+        Returns
+        -------
+        array (N,)
+            ∞ for rows that are out.
+        """
+        return np.where(self.inside, -self._falls(-1.0), np.inf)
+
+    def _falls(self, sign: float) -> Array:
+        squares = row_products(self.residuals, self.residuals)
+        found: Array = to_host(fall(sign, self._slopes(), self.t, self.q, squares))
+        return found
+
+    def change(self, row: int) -> None:
+        """Let a row join, or leave if it is in.
+
+        Parameters
+        ----------
+        row : int
+            Which.
+        """
+        sign = -1.0 if self.inside[row] else 1.0
+        self.inside[row] = sign > 0
+        found = self._step(row, sign)
+        if found is None:
+            return
+        step, t, v = found
+        u = v - (0.5 * step.rate * step.q) * t
+        scaled = step.rate * t
+        self.t -= scaled * t
+        self.q -= 2.0 * scaled * u
+        step.apply(self.both, scaled, v)
+        self._hold(step.rate, t, u, scaled)
+
+    def _hold(self, rate: float, t: Any, u: Any, scaled: Any) -> None:  # noqa: B027
+        """Keep the terms of a change, if they are needed later."""
+
+
+class FeatureState:
+    """The ridge regression of a coreset of any size, in p features.
+
+    Parameters
+    ----------
+    outer : Outer
+        The objective.
+    ridge : float
+        The regulariser ρ.
+    device : torch.device, optional
+        Where its matrices are; by default they are arrays.
+
+    Examples
+    --------
+    >>> from bicore.moments import Moments
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
+    >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
+    >>> state = FeatureState(outer, 0.1)
+    >>> _ = state.change(x[0], y[0])
+    >>> bool(np.isclose(state.objective, state.refit(x[:1], y[:1]).objective))
+    True
+    """
+
+    def __init__(self, outer: Outer, ridge: float, device: torch.device | None = None) -> None:
+        self.outer, self.ridge, self.device = outer, ridge, device
+        width, outputs = outer.cross.shape
+        second = np.tril(outer.second) * outer.share
+        second += np.tril(second, -1).T
+        self.second: Any = to_device(second, device)
+        self.inverse: Any = to_device(np.eye(width) / ridge, device)
+        #: −W and M side by side.
+        self.both: Any = to_device(
+            np.hstack([np.zeros((width, outputs)), 2.0 * outer.cross / ridge]), device
+        )
+        self.objective = outer.constant
+
+    def refit(self, features: Array, targets: Array) -> FeatureState:
+        """Fit another state on some points.
+
+        Parameters
+        ----------
+        features, targets : array (m, p), (m, C)
+            The points.
+
+        Returns
+        -------
+        FeatureState
+            With these points in.
+        """
+        found = self.copy()
+        system = features.T @ features
+        system[np.diag_indices(len(system))] += self.ridge
+        inverse = np.linalg.inv(system)
+        model = np.linalg.solve(system, features.T @ targets)
+        found.inverse = to_device(0.5 * (inverse + inverse.T), self.device)
+        own = to_device(model, self.device)
+        pulled = self.second @ own - to_device(self.outer.cross, self.device)
+        found.both = _join(-own, -2.0 * (found.inverse @ pulled))
+        found.objective = self.outer.loss(model)
+        return found
+
+    def copy(self) -> FeatureState:
+        """Copy the state; changes of the copy leave this one as it is.
+
+        Returns
+        -------
+        FeatureState
+            The same.
+        """
+        found = object.__new__(FeatureState)
+        found.__dict__.update(vars(self))
+        found.inverse, found.both = 1.0 * self.inverse, 1.0 * self.both
+        return found
+
+    def change(self, row: Any, target: Any, sign: float = 1.0) -> tuple[Step, Any, Any]:
+        """Let a point join, or leave with ``sign=-1``.
+
+        Parameters
+        ----------
+        row, target : array (p,), (C,)
+            The point.
+        sign : float
+            1 or −1.
+
+        Returns
+        -------
+        tuple
+            The step, Σφ and ΣAΣφ before it.
+
+        Raises
+        ------
+        NumericalError
+            If the change of the objective is not finite.
+        """
+        row, target = to_device(row, self.device), to_device(target, self.device)
+        reach = self.inverse @ row
+        turned = self.inverse @ (self.second @ reach)
+        rate = sign / (1.0 + sign * float(row @ reach))
+        both = row @ self.both
+        step = Step(rate, float(row @ turned), target + both[: len(target)], both[len(target) :])
+        lower = step.fall
+        if not np.isfinite(lower):
+            raise NumericalError(
+                f"a point changes the objective by {lower}; raise inner_reg "
+                f"(ridge={self.ridge:.3g}), or scale the features."
+            )
+        scaled = rate * reach
+        step.apply(self.both, scaled, turned)
+        self.inverse -= scaled[:, None] * reach[None, :]
+        self.objective -= lower
+        return step, reach, turned
+
+    def growth_since(self, before: Any, longest: float, shares: Array | None) -> float:
+        """Bound by how much the slope of any row has grown, by norms alone.
+
+        A slope is ⟨φ, M(e_c − π)⟩ − φᵀMWᵀφ. It grows by at most
+        ‖φ‖·max_c‖ΔM(e_c − π)‖ + ‖φ‖²·‖Δ(MWᵀ)‖ in the Frobenius norm.
+
+        Parameters
+        ----------
+        before : array
+            A copy of ``both`` when the rows were scored.
+        longest : float
+            The largest ‖φ‖².
+        shares : array (C,), optional
+            What is subtracted from one-hot labels; None if y holds targets.
+
+        Returns
+        -------
+        float
+            For classes; the bound for targets is infinite once a point has joined.
+        """
+        moved = self.both - before
+        if not bool((moved != 0).any()):
+            return 0.0
+        if shares is None:
+            return float("inf")
+        outputs = len(shares)
+        change = moved[:, outputs:]
+        along = change - (change @ to_device(shares, self.device))[:, None]
+        linear = float((along * along).sum(0).max()) ** 0.5
+        # Δ(MWᵀ) = −(ΔM(−W)ᵀ + M₀Δ(−W)ᵀ)
+        left = _join(change, before[:, outputs:])
+        right = _join(self.both[:, :outputs], moved[:, :outputs])
+        if 2 * outputs > len(left):
+            product = left @ right.T
+            square = float((product * product).sum())
+        else:
+            square = float(((left.T @ left) * (right.T @ right)).sum())
+        return float(longest**0.5 * linear + longest * max(0.0, square) ** 0.5)
+
+
+class FeatureRows(RidgeRows):
+    """Rows whose costs follow a :class:`FeatureState`; a change costs each of them p products.
+
+    Parameters
+    ----------
+    state : FeatureState
+        Of the coreset, changed in place.
+    features, targets : array (N, p), (N, C)
+        The rows.
+    inside : array of bool (N,), optional
+        Which rows are in the coreset; by default none.
+
+    Examples
+    --------
+    >>> from bicore.moments import Moments
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(size=(40, 5)), np.eye(2)[rng.integers(0, 2, 40)]
+    >>> outer = Moments.empty(5, classes=None, targets=2).with_rows(x, y).outer()
+    >>> rows = FeatureRows(FeatureState(outer, 0.1), x, y)
+    >>> gain, before = rows.gains()[3], rows.objective
+    >>> rows.change(3)
+    >>> bool(np.isclose(before - gain, rows.objective))
+    True
+    """
+
+    def __init__(
+        self, state: FeatureState, features: Array, targets: Array, inside: Array | None = None
+    ) -> None:
+        self.state = state
+        self.features = features
+        self._features = to_device(features, state.device)
+        super().__init__(targets, inside)
+
+    @property
+    def objective(self) -> float:  # type: ignore[override]
+        """Of the coreset."""
+        return self.state.objective
+
+    def _begin(self) -> None:
+        state, rows = self.state, self._features
+        with wide(float(self.features.size) * len(state.second)):
+            reach = rows @ state.inverse
+            turned = reach @ state.second
+        self.t, self.q = row_products(reach, rows), row_products(turned, reach)
+        self.both = rows @ state.both
+        self.both[:, : self.targets.shape[1]] += to_device(self.targets, state.device)
+
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
+        if sign < 0 and not 1.0 - float(self.t[row]) > LEAST:
+            own = self.inside
+            self.state = self.state.refit(self.features[own], self.targets[own])
+            self._begin()
+            return None
+        step, reach, turned = self.state.change(self.features[row], self.targets[row], sign)
+        both = self._features @ _stack(reach, turned)
+        return step, both[:, 0], both[:, 1]
+
+
+class Candidates(RidgeRows):
+    """Rows whose costs follow the N×N matrices T = ΦΣΦᵀ and V = ΦΣAΣΦᵀ.
+
+    A change is a term of rank one in T and of rank two in V. These terms are held back and applied
+    to a column when it is needed: a change costs some N·t numbers after t changes, never N².
+
+    Parameters
+    ----------
+    outer : Outer
+        The objective.
+    features : array (N, p)
+        Of all candidates.
+    targets : array (N, C)
+        Of all candidates.
+    ridge : float
+        The regulariser ρ.
+    inside : array of bool (N,), optional
+        Which rows are in at the start; by default none.
+    known : tuple of array (k, k), optional
+        ΦΦᵀ and ΦAΦᵀ of the first rows, if they are known already.
+
+    Examples
+    --------
+    >>> from bicore.moments import Moments
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(size=(40, 5)), rng.integers(0, 2, 40)
+    >>> outer = Moments.empty(5).with_rows(x, y).outer()
+    >>> rows = Candidates(outer, x[:10], np.eye(2)[y[:10]], 0.1)
+    >>> gain, before = rows.gains().max(), rows.objective
+    >>> rows.change(int(rows.gains().argmax()))
+    >>> bool(np.isclose(before - gain, rows.objective))
+    True
+    """
+
+    def __init__(
+        self,
+        outer: Outer,
+        features: Array,
+        targets: Array,
+        ridge: float,
+        inside: Array | None = None,
+        known: tuple[Array, Array] | None = None,
+    ) -> None:
+        check_scale(outer.energy, features)
+        self.outer, self.ridge = outer, ridge
+        #: ΦΦᵀ, ΦAΦᵀ and ΦB: all that is ever needed of the features.
+        self.gram, self.quadratic = _pair_products(outer, features, known)
+        self.linear = features @ outer.cross
+        super().__init__(targets, inside)
+
+    def _begin(self) -> None:
+        own = np.flatnonzero(self.inside)
+        everything = len(own) == len(self.inside)
+        t, v, self.both, self.objective = self._with_all() if everything else self._with_some(own)
+        if not (np.isfinite(self.objective) and np.isfinite(v).all()):
+            raise NumericalError(
+                f"a fit of {len(own)} rows with ridge={self.ridge:.3g} is not finite; raise "
+                "inner_reg, or scale the features."
+            )
+        self._t, self._v = t, v
+        self.t, self.q = t.diagonal().copy(), v.diagonal().copy()
+        self._late = 0
+        shape = (len(self.inside), LATE)
+        #: t and u of changes that T and V lack, and both times their rates.
+        self._held = [np.empty(shape, order="F") for _ in range(4)]
+
+    def _with_all(self) -> tuple[Array, Array, Array, float]:
+        """With all rows in and P = (K + ρI)⁻¹: T = I − ρP and V = PQP, where nothing cancels."""
+        inverse = _invert(self.gram, self.ridge)
+        weights = inverse @ self.targets
+        pulled = self.quadratic @ weights
+        both = np.hstack([self.ridge * weights, -2.0 * (inverse @ (pulled - self.linear))])
+        t = -self.ridge * inverse
+        t[np.diag_indices(len(t))] += 1.0
+        v = inverse @ self.quadratic @ inverse
+        return t, v, both, self._value(weights, pulled, self.linear)
+
+    def _with_some(self, own: Array) -> tuple[Array, Array, Array, float]:
+        if not len(own):
+            both = np.hstack([self.targets, 2.0 * self.linear / self.ridge])
+            return self.gram / self.ridge, self.quadratic / self.ridge**2, both, self.outer.constant
+        inverse = _invert(self.gram[np.ix_(own, own)], self.ridge)
+        reach = self.gram[:, own] @ inverse
+        weights = inverse @ self.targets[own]
+        pulled = self.quadratic[:, own] @ weights
+        slopes = pulled - self.linear
+        slopes = -2.0 / self.ridge * (slopes - reach @ slopes[own])
+        both = np.hstack([self.targets - self.gram[:, own] @ weights, slopes])
+        t = (self.gram - reach @ self.gram[own]) / self.ridge
+        v = self.quadratic - reach @ self.quadratic[own]
+        v = (v - v[:, own] @ reach.T) / self.ridge**2
+        return t, v, both, self._value(weights, pulled[own], self.linear[own])
+
+    def _value(self, weights: Array, pulled: Array, linear: Array) -> float:
+        """Compute tr αᵀQα − 2 tr αᵀF + c."""
+        return float(np.vdot(weights, pulled - 2.0 * linear)) + self.outer.constant
+
+    def refit(self) -> float:
+        """Compute the objective of the rows that are in from a new fit.
+
+        Returns
+        -------
+        float
+            To compare with ``objective``, which is the sum of all changes.
+        """
+        own = np.flatnonzero(self.inside)
+        square = np.ix_(own, own)
+        weights = _invert(self.gram[square], self.ridge) @ self.targets[own]
+        return self._value(weights, self.quadratic[square] @ weights, self.linear[own])
+
+    def _step(self, row: int, sign: float) -> tuple[Step, Any, Any] | None:
+        t, v = self._columns(row)
+        d = 1.0 + sign * t[row]
+        if not d > LEAST:
+            self._begin()
+            return None
+        own, outputs = self.both[row].copy(), self.targets.shape[1]
+        step = Step(sign / d, float(v[row]), own[:outputs], own[outputs:])
+        self.objective -= step.fall
+        return step, t, v
+
+    def _hold(self, rate: float, t: Array, u: Array, scaled: Array) -> None:
+        late = self._late
+        ts, us, t_rates, u_rates = self._held
+        ts[:, late], us[:, late], t_rates[:, late] = t, u, scaled
+        np.multiply(u, rate, out=u_rates[:, late])
+        self._late += 1
+        if self._late == LATE:
+            self._t -= t_rates @ ts.T
+            turned = t_rates @ us.T
+            self._v -= turned + turned.T
+            self._late = 0
+
+    def _columns(self, row: int) -> tuple[Array, Array]:
+        """Return a column of T and of V, with the late terms."""
+        t, v = self._t[row], self._v[row]
+        late = self._late
+        if late:
+            ts, us, t_rates, u_rates = self._held
+            own, rates = ts[row, :late], t_rates[:, :late]
+            t = t - rates @ own
+            v = v - rates @ us[row, :late] - u_rates[:, :late] @ own
+        return t, v
+
+
+def _pair_products(
+    outer: Outer, features: Array, known: tuple[Array, Array] | None
+) -> tuple[Array, Array]:
+    """Compute ΦΦᵀ and ΦAΦᵀ; the known products of the first rows are not computed again."""
+    first = 0 if known is None else len(known[0])
+    fresh = features[first:]
+    moved = outer.times(fresh)
+    with wide(2.0 * len(fresh) * features.size):
+        if known is None:
+            return features @ features.T, moved @ features.T
+        found = []
+        for rows, own in zip((fresh, moved), known, strict=True):
+            whole = np.empty((len(features), len(features)))
+            whole[first:] = rows @ features.T
+            whole[:first, first:] = whole[first:, :first].T
+            whole[:first, :first] = own
+            found.append(whole)
+    return found[0], found[1]
+
+
+def _invert(gram: Array, ridge: float) -> Array:
+    """Compute (K + ρI)⁻¹."""
+    from scipy.linalg import lapack  # imported late: it takes time
+
+    if not len(gram):
+        return gram
+    system = np.array(gram, order="F")
+    system[np.diag_indices(len(system))] += ridge
+    factor, failed = lapack.dpotrf(system, lower=1, overwrite_a=1)
+    if not failed:
+        inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    if failed:
+        raise NumericalError(
+            f"the {len(gram)} rows are too alike for ridge={ridge:.3g}: their system has no "
+            "inverse; raise inner_reg."
+        )
+    lower = np.tril(inverse)
+    return np.asarray(lower + np.tril(inverse, -1).T)
