@@ -85,10 +85,10 @@ def test_sampling_strategies_are_quotas():
     swapped = CoresetSampler(5, strategy="exchange", **options).fit(data.x, data.y)
     assert any("exchange" in note for note in swapped.coreset_.provenance.notes)
     for wrong, words in (
-        ({0: "4"}, "whole number"),
-        ({0: 0.5}, "whole number"),
-        ({}, "asks for no point"),
-        ({0: -1}, "whole number"),
+        ({0: "4"}, "sampling_strategy"),
+        ({0: 0.5}, "sampling_strategy"),
+        ({}, "sampling_strategy"),
+        ({0: -1}, "sampling_strategy"),
     ):
         with pytest.raises(InputError, match=words):
             CoresetSampler(None, sampling_strategy=wrong, **options).fit(data.x, data.y)

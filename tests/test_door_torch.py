@@ -145,7 +145,7 @@ def test_layers_encoders_and_vectors():
     assert plain.indices.tolist() == bicore.select(flat, y.numpy(), 8, **OPTIONS).indices.tolist()
     with pytest.raises(InputError, match="give model="):
         select_from(rows, 8)
-    with pytest.raises(InputError, match="no model"):
+    with pytest.raises(InputError, match="needs a model"):
         select_from(rows, 8, layer="2")
     with pytest.raises(InputError, match="not a layer"):
         select_from(rows, 8, model=network(), layer="head")

@@ -1,9 +1,8 @@
-"""Batch active learning: which points of a pool to label next, by bilevel selection on guessed
-labels.
+"""Batch active learning: select the points of a pool to label next.
 
-After Borsos, Tagliasacchi and Krause 2020: the labelled points are in the coreset already, the pool
-has the labels that a model guesses, and the points that join are those that, fitted with the
-labelled ones, predict all of it best.
+After Borsos, Tagliasacchi and Krause 2020: the coreset begins with the labelled points, a model
+predicts labels for the pool, and the points are selected that, fitted together with the labelled
+ones, predict all points best.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import numpy as np
 
 from bicore.coreset import Coreset, ended
 from bicore.data import Array, Dataset, as_features, as_labels, joined
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer, check_type
 from bicore.kernels.classical import Nystrom
 from bicore.kernels.scaling import Averaged, Transformation
-from bicore.picking import whole_number
 from bicore.runtime import Context, Runtime
 from bicore.selectors.bilevel import BilevelSelector
 
@@ -37,42 +35,41 @@ def query(
     seed: int = 0,
     runtime: Runtime | None = None,
 ) -> Coreset:
-    """Choose the points of a pool to label next.
+    """Select the points of a pool to label next.
 
     Parameters
     ----------
     x_labelled, y_labelled : array
-        What is labelled so far, at least one point of two classes.
+        The labelled points, at least one of each of two classes.
     x_pool : array
         The points without labels.
     batch_size : int
-        How many to label next.
+        Number of points to label next.
     pseudo_labels : array or callable, optional
-        A guess for every point of the pool, or a function of ``x_pool`` that gives them
-        (``model.predict``). Default: the proxy's own guess, a kernel model fitted on the labelled
-        points.
+        A label for each point of the pool, or a function of ``x_pool`` that returns them
+        (``model.predict``). Default: predictions of a kernel model fitted on the labelled points.
     selector : BilevelSelector, optional
-        Kernel, loss and regulariser.
+        Kernel, loss and regularisation.
     landmarks : int, optional
-        See the kernel through Nyström features of so many points: for pools of more than some ten
-        thousands.
+        Number of points for Nyström features of the kernel: for pools of more than some ten
+        thousand points.
     augmentations : sequence of callable
-        Transformations a point is seen through, such as ``bicore.kernels.shifts(1)``; the kernel of
-        their mean is used.
+        Transformations of a point, such as ``bicore.kernels.shifts(1)``; the kernel is averaged
+        over them.
     seed : int
-        Of whatever is drawn.
+        Seed for all random draws.
     runtime : Runtime, optional
         Device and limits.
 
     Returns
     -------
     Coreset
-        Whose ``indices`` are rows of ``x_pool`` in the order of selection.
+        Its ``indices`` are rows of ``x_pool`` in the order of selection.
 
     Raises
     ------
     InputError
-        Where the arrays do not fit each other, or one class only is labelled.
+        If the arrays do not match, or only one class is labelled.
 
     Examples
     --------
@@ -83,31 +80,36 @@ def query(
     """
     labelled = as_features(x_labelled, "x_labelled")
     pool = as_features(x_pool, "x_pool")
-    known = _column(y_labelled, len(labelled), "y_labelled", "x_labelled")
+    known = _as_column(y_labelled, len(labelled), "y_labelled")
     if labelled.shape[1:] != pool.shape[1:]:
         raise InputError(
-            f"x_labelled has rows of shape {labelled.shape[1:]} and x_pool of {pool.shape[1:]}; "
-            "they must match."
+            f"rows of x_labelled have shape {labelled.shape[1:]} and rows of x_pool "
+            f"{pool.shape[1:]}; they must match."
         )
-    words = (
-        f"batch_size={batch_size!r} is outside 1 … {len(pool)}, the size of the pool; give a whole "
-        "number."
-    )
-    if whole_number(batch_size, 1, words) > len(pool):
-        raise InputError(words)
+    wanted = check_integer("batch_size", batch_size, most=len(pool))
     chooser = _with_kernel(selector or BilevelSelector(), landmarks, augmentations, seed)
     context = Context(runtime=runtime or Runtime())
-    guessed = _guesses(pseudo_labels, chooser, labelled, known, pool, context, seed)
-    count = len(labelled)
-    numbers = np.arange(count, count + len(pool))
-    both = joined(Dataset(labelled, known), Dataset(pool, guessed, ids=numbers))
-    wanted = count + int(batch_size)
-    first = list(range(count))
-    coreset = chooser.select(both, wanted, initial=first, rng=seed, context=context)
-    return _of_the_pool(coreset, count, len(pool), int(batch_size))
+    if pseudo_labels is not None:
+        given = pseudo_labels(pool) if callable(pseudo_labels) else pseudo_labels
+        guesses = _as_column(given, len(pool), "pseudo_labels")
+    elif known.dtype.kind != "f" and len(np.unique(known)) < 2:
+        raise InputError("y_labelled has a single class; label more, or give pseudo_labels.")
+    else:
+        guesses = chooser.predict(Dataset(labelled, known), pool, seed=seed, context=context)
+    both = join_pool(labelled, known, pool, guesses)
+    begun = list(range(len(labelled)))
+    coreset = chooser.select(both, len(begun) + wanted, initial=begun, rng=seed, context=context)
+    return _part_in_pool(coreset, len(labelled), len(pool), wanted)
 
 
-def _of_the_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:
+def join_pool(x: Array, y: Array | None, pool: Array, guesses: Array | None) -> Dataset:
+    """The labelled points, then the pool with the labels predicted for it."""
+    numbers = np.arange(len(x), len(x) + len(pool))
+    second = Dataset(pool, guesses, ids=numbers)
+    return joined(Dataset(x, y), second) if len(x) else second
+
+
+def _part_in_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Coreset:
     """The part of a coreset of both that lies in the pool, with rows counted from its start."""
     new = coreset.indices >= labelled
     rows = coreset.indices[new] - labelled
@@ -117,24 +119,17 @@ def _of_the_pool(coreset: Coreset, labelled: int, pool: int, wanted: int) -> Cor
     begun = coreset.provenance.empty_objective
     if len(coreset.objectives) >= labelled:
         begun = float(coreset.objectives[labelled - 1])
-    story = replace(
-        coreset.provenance,
-        method="bilevel query",
-        rows=pool,
-        empty_objective=begun,
-        fingerprint=None,  # this and the next are of both parts together
-        configuration=None,
+    part = replace(
+        coreset,
+        indices=rows,
+        weights=coreset.weights[new],
+        ids=rows,
+        objectives=coreset.objectives[new],
+        message=message,
     )
-    return Coreset(
-        rows,
-        coreset.weights[new],
-        rows,
-        coreset.objectives[new],
-        coreset.status,
-        message,
-        story,
-        {**coreset.details, "labelled": labelled},
-    )
+    # fingerprint and configuration are those of both parts together
+    changes = {"rows": pool, "empty_objective": begun, "fingerprint": None, "configuration": None}
+    return part.annotated({"method": "bilevel query", **changes}, labelled=labelled)
 
 
 def _with_kernel(
@@ -143,11 +138,7 @@ def _with_kernel(
     augmentations: Sequence[Transformation],
     seed: int,
 ) -> BilevelSelector:
-    if not isinstance(selector, BilevelSelector):
-        raise InputError(
-            f"selector={selector!r} is no BilevelSelector; other methods select from the pool by "
-            "themselves."
-        )
+    check_type("selector", selector, BilevelSelector, "a BilevelSelector")
     kernel = selector.kernel
     if landmarks is not None:
         kernel = Nystrom(kernel, landmarks, seed)
@@ -156,43 +147,10 @@ def _with_kernel(
     return replace(selector, kernel=kernel)
 
 
-def _guesses(
-    given: Any,
-    selector: BilevelSelector,
-    x: Array,
-    y: Array,
-    pool: Array,
-    context: Context,
-    seed: int,
-) -> Array:
-    """Labels of the pool, of the kind of ``y``."""
-    if given is None:
-        if y.dtype.kind != "f" and len(np.unique(y)) < 2:
-            raise InputError(
-                "y_labelled holds a single class, which leaves nothing to guess; label more, or "
-                "give pseudo_labels."
-            )
-        return selector.predict(Dataset(x, y), pool, seed=seed, context=context)
-    guessed = _column(
-        given(pool) if callable(given) else given, len(pool), "pseudo_labels", "x_pool"
-    )
-    if guessed.dtype.kind == "f" and y.dtype.kind != "f":
-        raise InputError(
-            "pseudo_labels holds floats and y_labelled classes; give one class a row (argmax of "
-            "probabilities)."
-        )
-    if "U" in (guessed.dtype.kind, y.dtype.kind) and guessed.dtype.kind != y.dtype.kind:
-        raise InputError(
-            f"pseudo_labels holds {guessed.dtype} and y_labelled {y.dtype}; use one kind of label "
-            "throughout."
-        )
-    return guessed
-
-
-def _column(values: Any, count: int, name: str, rows: str) -> Array:
+def _as_column(values: Any, count: int, name: str) -> Array:
     """Labels or targets; a single column lies flat."""
-    given = 1 if np.ndim(values) == 0 else len(values)
-    if np.ndim(values) == 0 or given != count:
-        raise InputError(f"{name} has {given} rows and {rows} {count}; give one for each.")
-    found = as_labels(values, count)
+    try:
+        found = as_labels(values, count)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
     return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found

@@ -504,17 +504,12 @@ class Coreset:
             "objective": None if self.objective is None else f"{self.objective:.6g}",
             "weights": "binary" if self.binary else "learnt",
         }
-        columns = {name: _written(column[:SHOWN]) for name, column in self._columns().items()}
-        rows = list(zip(*columns.values(), strict=True))
         return notebook.as_html(
-            notebook.Shown(
-                f"Coreset: {len(self)} of {total} points",
-                {name: fact for name, fact in facts.items() if fact is not None},
-                self.objectives,
-                list(columns),
-                rows,
-                len(self) - len(rows),
-            )
+            f"Coreset: {len(self)} of {total} points",
+            {name: fact for name, fact in facts.items() if fact is not None},
+            self.objectives,
+            {name: _written(column[:SHOWN]) for name, column in self._columns().items()},
+            max(len(self) - SHOWN, 0),
         )
 
     def _need_rows(self, count: int, name: str) -> None:

@@ -1,66 +1,48 @@
-"""How a coreset shows itself in a notebook: facts, a curve and its first points, as HTML.
+"""The HTML of a coreset in a notebook: facts, a curve and the first points.
 
-The drawing is inline SVG in the colour of the text around it, so that it is at home on light and
-dark pages; words that came from data are escaped.
+The drawing is inline SVG in the colour of the text, for light and dark pages; text from data is
+escaped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-#: Width and height of the drawing, and the room that its lines keep from the border, in pixels.
+#: Width and height of the drawing, and its margin, in pixels.
 WIDTH, HEIGHT, BORDER = 320, 90, 4
-#: Points of a curve that are drawn; a longer one is drawn through so many of its points.
+#: Limit of the points of a curve.
 DRAWN = 200
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What a notebook is to show.
+def as_html(
+    title: str,
+    facts: Mapping[str, Any],
+    curve: npt.NDArray[Any],
+    columns: Mapping[str, Sequence[Any]],
+    more: int,
+) -> str:
+    """HTML of a title, facts, the objective after each point, and columns of the first points.
 
-    Parameters
-    ----------
-    title : str
-        One line.
-    facts : mapping
-        Names and values; what is None is left out.
-    curve : array
-        The objective after each point, or nothing.
-    header : sequence of str
-        Names of the columns of ``rows``.
-    rows : sequence
-        The first points, cell by cell.
-    more : int
-        How many points there are besides.
-
-    Examples
-    --------
-    >>> "&lt;b&gt;" in as_html(Shown("<b>", {}, np.empty(0), (), (), 0))
-    True
+    ``more`` is the number of points that the columns leave out.
     """
-
-    title: str
-    facts: Mapping[str, Any]
-    curve: npt.NDArray[Any]
-    header: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    more: int
-
-
-def as_html(shown: Shown) -> str:
-    """The whole of it, as a piece of a page."""
-    facts = [f"{escape(name)}: {escape(str(value))}" for name, value in shown.facts.items()]
-    parts = [f"<strong>{escape(shown.title)}</strong>", f"<div>{' · '.join(facts)}</div>"]
-    if len(shown.curve) > 1:
-        parts.append(_drawing(shown.curve))
-    if shown.rows:
-        parts.append(_table(shown))
+    words = " · ".join(f"{escape(name)}: {escape(str(value))}" for name, value in facts.items())
+    parts = [f"<strong>{escape(title)}</strong><div>{words}</div>"]
+    if len(curve) > 1:
+        parts.append(_drawing(curve))
+    rows = ["".join(map(_cell, row)) for row in zip(*columns.values(), strict=True)]
+    if rows:
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+        rest = f"<caption>and {more} more</caption>" if more else ""
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        parts.append(
+            f'<table style="caption-side:bottom">{rest}<thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
     return f'<div class="bicore-coreset">{"".join(parts)}</div>'
 
 
@@ -75,16 +57,6 @@ def _drawing(curve: npt.NDArray[Any]) -> str:
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
         f'aria-label="{words}"><title>{words}</title>'
         f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'
-    )
-
-
-def _table(shown: Shown) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in shown.header)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in shown.rows)
-    rest = f"<caption>and {shown.more} more</caption>" if shown.more else ""
-    style = "caption-side:bottom"
-    return (
-        f'<table style="{style}">{rest}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     )
 
 

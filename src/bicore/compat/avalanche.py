@@ -1,8 +1,9 @@
-"""Avalanche (ContinualAI): its replay plugins with rows that bicore keeps."""
+"""Avalanche (ContinualAI): storage policies for its replay plugins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,14 @@ from bicore.selectors.registry import as_selector
 
 __all__ = ["CoresetBuffer", "CoresetSelection"]
 
-#: The model that the strategy is training.
+#: The value of ``model`` that means the model of the strategy.
 STRATEGY = "strategy"
-#: The extra column of a memory that says which row of the stream one is.
+#: The extra column of a memory with the numbers of rows in the stream.
 ROW = "row"
 
 
 def _host() -> Any:
-    """Avalanche, to whom the classes here are its own; imported by who builds one, not before."""
+    """Import Avalanche, and register the classes here as its own."""
     try:
         from avalanche.training import storage_policy
     except ImportError as error:
@@ -39,35 +40,33 @@ def _host() -> Any:
 
 
 class CoresetSelection:
-    """Which rows a ``ParametricBuffer`` of Avalanche keeps: those a selector chooses first.
+    """Order the rows for a ``ParametricBuffer`` of Avalanche by a selection.
 
-    To Avalanche it is an ``ExemplarsSelectionStrategy``.
+    It is registered as an ``ExemplarsSelectionStrategy``.
 
     Parameters
     ----------
     size : int
-        How many rows may be asked for: the memory's size. So many are chosen in order, the others
-        follow in theirs.
+        Number of rows to select: the size of the buffer. The other rows follow in their order.
     method : str or Selector
-        A method of ``bicore.selectors.METHODS``, or a selector. Where rows are all of one class
-        (``groupby="class"``) bilevel selection has no labels to tell apart, and
-        :class:`bicore.selectors.Reconstruction` takes its place.
+        A name of ``bicore.selectors.METHODS``, or a selector. For rows of a single class
+        (``groupby="class"``), :class:`bicore.selectors.Reconstruction` replaces bilevel selection.
     model : torch.nn.Module or "strategy", optional
-        Embeds rows; ``"strategy"`` is the model that is being trained, which methods that look at
-        a model need. By default rows are compared as they are, flat.
+        Embeds rows; ``"strategy"`` is the model in training. Methods that use a model need one.
+        By default rows are flattened.
     layer : str, optional
         The layer whose output is the embedding; see :func:`bicore.compat.torch.select_from`.
     batch_size : int
-        Rows that are embedded together.
+        Rows per batch.
     seed : int
-        Of whatever is drawn.
+        Seed for all random draws.
     **options
         Parameters of the method.
 
     Raises
     ------
     InputError
-        Where Avalanche is not installed, or a parameter is not known.
+        If Avalanche is not installed, or a parameter is unknown.
 
     Examples
     --------
@@ -90,65 +89,59 @@ class CoresetSelection:
         self.size = size
         self.selector = as_selector(method, **options).for_memory()
         self.seed = seed
-        self._sight = _Rows(model, layer, batch_size)
+        self._rows = _Rows(model, layer, batch_size)
 
     def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
-        """The rows of some data, those to keep first.
+        """Order the rows of some data, the selected ones first.
 
         Parameters
         ----------
         strategy : SupervisedTemplate
-            Whose model embeds rows where that is asked for.
+            Its model embeds rows if ``model="strategy"``.
         data : AvalancheDataset
-            What to choose from.
+            The rows.
 
         Returns
         -------
         list of int
-            All its rows, each once.
+            All rows, each once.
         """
-        looks = self.selector.needs_model or self.selector.fits_model
-        rows, context = self._sight.of(data, strategy, looks)
+        selector = self.selector
+        rows, context = self._rows.read(data, strategy, selector.needs_model or selector.fits_model)
+        single = rows.y is not None and len(rows) > 1 and bool((rows.y == rows.y[0]).all())
+        if single and type(selector) is BilevelSelector:
+            selector = Reconstruction()
         count = min(self.size, len(rows))
-        chooser = self.selector if _tells_apart(self.selector, rows) else Reconstruction()
-        chosen = chooser.select(rows, count, rng=self.seed, context=context).indices
-        rest = np.setdiff1d(np.arange(len(rows)), chosen)
-        order: list[int] = np.concatenate([chosen, rest]).tolist()
-        return order
-
-
-def _tells_apart(selector: Selector, rows: Dataset) -> bool:
-    """Whether there is something to predict: bilevel selection needs two classes."""
-    several = rows.y is None or len(rows) == 1 or bool((rows.y != rows.y[0]).any())
-    return several or type(selector) is not BilevelSelector
+        chosen = selector.select(rows, count, rng=self.seed, context=context).indices
+        return [*chosen.tolist(), *np.setdiff1d(np.arange(len(rows)), chosen).tolist()]
 
 
 class CoresetBuffer:
-    """A storage policy whose rows a memory of bicore keeps.
+    """Storage policy that keeps the rows of a memory of bicore.
 
-    To Avalanche it is an ``ExemplarsBuffer``, as ``ReplayPlugin(mem_size=n, storage_policy=…)`` and
-    others take it. The buffer itself holds the experiences' own items, with their transforms and
-    task labels; the memory holds what rows are compared by.
+    It is registered as an ``ExemplarsBuffer``, for ``ReplayPlugin(mem_size=n, storage_policy=…)``
+    and other plugins. The buffer holds the items of the experiences, with their transforms and task
+    labels; the memory holds the rows by which they are compared.
 
     Parameters
     ----------
     max_size : int
-        The most rows that are kept.
+        Capacity: the number of rows to keep.
     memory : str or callable
-        A name of ``bicore.memory.BUFFERS``, or a function that makes a memory of a capacity, such
-        as ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share a task.
+        A name of ``bicore.memory.BUFFERS``, or a function from a capacity to a memory, such as
+        ``lambda capacity: ReplayMemory(selector, capacity)`` for an equal share of each task.
     model : torch.nn.Module, optional
-        Embeds rows; one that stays as it is, for rows of all experiences are compared. By default
-        rows are compared as they are, flat.
+        Embeds rows; it must not change, since rows of all experiences are compared. By default rows
+        are flattened.
     layer : str, optional
         The layer whose output is the embedding; see :func:`bicore.compat.torch.select_from`.
     batch_size : int
-        Rows that are read together.
+        Rows per batch.
 
     Raises
     ------
     InputError
-        Where Avalanche is not installed, or a parameter is out of its range.
+        If Avalanche is not installed, or a parameter is invalid.
 
     Examples
     --------
@@ -169,106 +162,106 @@ class CoresetBuffer:
         self.buffer = host.concat_datasets([])
         self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
         self.memory = self._make(max_size)
-        self._sight = _Rows(model, layer, batch_size)
-        #: Which row of the stream each item of the buffer is, and how many rows there were.
-        self._rows = np.empty(0, np.int64)
+        self._rows = _Rows(model, layer, batch_size)
+        #: The numbers of the buffer's items in the stream, and the length of the stream.
+        self._kept: Array = np.empty(0, np.int64)
         self._seen = 0
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
-        """Take in the experience that a strategy was trained on, as Avalanche before 0.7 asks for.
+        """Add the experience that a strategy was trained on (Avalanche before 0.7).
 
         Parameters
         ----------
         strategy : SupervisedTemplate
             After training.
         **kwargs
-            Not looked at.
+            Ignored.
         """
         self.post_adapt(strategy, strategy.experience)
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:
-        """Take in an experience, as Avalanche from 0.6 on asks for.
+        """Add an experience (Avalanche 0.6 and later).
 
         Parameters
         ----------
         agent_state : object
-            Not looked at: rows of all experiences are compared by what stays the same.
+            Ignored.
         exp : experience
-            Whose ``dataset`` is taken in.
+            Its ``dataset`` is added.
         """
         self.update_from_dataset(exp.dataset)
 
     def update_from_dataset(self, new_data: Any) -> None:
-        """Take in the rows of a data set.
+        """Add the rows of a data set.
 
         Parameters
         ----------
         new_data : AvalancheDataset
             The next rows.
         """
-        rows, _ = self._sight.of(new_data, None, looks=False)
-        _show(self.memory, rows, np.arange(len(rows)) + self._seen)
-        kept = np.sort(_kept(self.memory))
-        fresh = kept[kept >= self._seen]
-        place = {int(row): number for number, row in enumerate(self._rows)}
-        old = [place[int(row)] for row in kept[kept < self._seen]]
-        chosen = new_data.subset((fresh - self._seen).tolist())
+        rows, _ = self._rows.read(new_data, None, needs_model=False)
+        _add(self.memory, rows, np.arange(len(rows)) + self._seen)
+        kept = _row_numbers(self.memory)
+        old = np.flatnonzero(np.isin(self._kept, kept)).tolist()
+        chosen = new_data.subset((kept[kept >= self._seen] - self._seen).tolist())
         self.buffer = self.buffer.subset(old).concat(chosen) if old else chosen
-        self._rows = kept
+        self._kept = kept
         self._seen += len(rows)
 
     def resize(self, strategy: Any, new_size: int) -> None:
-        """Go on with another size: what is kept is shown to a memory of that size.
+        """Change the size: a memory of the new size gets the stored rows.
 
         Parameters
         ----------
         strategy : SupervisedTemplate
-            Not looked at.
+            Ignored.
         new_size : int
-            The most rows that are kept from now on.
+            The new capacity.
         """
         self.max_size = new_size
         before = self.memory
         self.memory = self._make(new_size)
-        if not len(self._rows):
+        if not len(self._kept):
             return
-        for rows in getattr(before, "tasks", None) or [before.snapshot()]:
-            assert rows.extra is not None
-            _show(self.memory, rows, rows.extra[ROW])
-        kept = np.sort(_kept(self.memory))
-        self.buffer = self.buffer.subset(np.flatnonzero(np.isin(self._rows, kept)).tolist())
-        self._rows = kept
+        for rows in _parts(before):
+            _add(self.memory, rows, rows.extra[ROW])
+        kept = _row_numbers(self.memory)
+        self.buffer = self.buffer.subset(np.flatnonzero(np.isin(self._kept, kept)).tolist())
+        self._kept = kept
 
 
-def _show(memory: Any, rows: Dataset, numbers: Array) -> None:
-    """A stream is updated, and a memory of tasks gets another one."""
-    take = memory.add_task if hasattr(memory, "add_task") else memory.update
-    take(rows.x, rows.y, rows.weight, extra={ROW: numbers})
+def _add(memory: Any, rows: Dataset, numbers: Array) -> None:
+    """Update a stream memory, or add a task to a memory of tasks."""
+    add = memory.add_task if hasattr(memory, "add_task") else memory.update
+    add(rows.x, rows.y, rows.weight, extra={ROW: numbers})
 
 
-def _kept(memory: Any) -> Array:
-    """The numbers of the rows that a memory holds."""
-    parts = memory.tasks if hasattr(memory, "tasks") else [memory.snapshot()]
-    return np.concatenate([part.extra[ROW] for part in parts])
+def _parts(memory: Any) -> list[Any]:
+    return list(memory.tasks) if hasattr(memory, "tasks") else [memory.snapshot()]
 
 
+def _row_numbers(memory: Any) -> Array:
+    """The numbers of the rows in a memory, sorted."""
+    return np.sort(np.concatenate([part.extra[ROW] for part in _parts(memory)]))
+
+
+@dataclass(frozen=True)
 class _Rows:
-    """Items of Avalanche as rows: with the transforms for evaluation, embedded or flat."""
+    """Reads items of Avalanche with the transforms for evaluation, embedded or flattened."""
 
-    def __init__(self, model: Any, layer: str | None, batch_size: int) -> None:
-        self.model = model
-        self.layer = layer
-        self.batch_size = batch_size
+    model: Any
+    layer: str | None
+    batch_size: int
 
-    def of(self, data: Any, strategy: Any, looks: bool) -> tuple[Dataset, Context]:
-        """The rows, and what a method that ``looks`` at the model sees of it."""
+    def read(self, data: Any, strategy: Any, needs_model: bool) -> tuple[Dataset, Context]:
+        """The rows, and a context with the output of the model for methods that use it."""
         model = strategy.model if self.model == STRATEGY else self.model
         runtime = Runtime(progress=False)
         sight = Sight(torch.nn.Flatten() if model is None else model, self.layer, runtime, Clock())
         reading = opened(data.eval(), batch_size=self.batch_size)
-        if not looks:
+        if not needs_model:
             return sight.rows(reading), Context(runtime=runtime)
         if model is None:
-            raise InputError("method looks at a model, and none is given; give model='strategy'.")
+            raise InputError("this method uses a model; give model='strategy'.")
         rows, seen = sight.observed(reading)
         return rows, Context(seen, runtime)

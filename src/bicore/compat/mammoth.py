@@ -1,7 +1,7 @@
 """Mammoth (aimagelab): the buffer of its rehearsal methods, with rows that bicore keeps.
 
-Mammoth is no package that could be imported: put ``from bicore.compat.mammoth import Buffer`` in
-the place of ``from utils.buffer import Buffer`` in a model's file.
+Mammoth is not a package. In the file of a model, replace ``from utils.buffer import Buffer`` by
+``from bicore.compat.mammoth import Buffer``.
 """
 
 from __future__ import annotations
@@ -14,47 +14,46 @@ import torch
 from torch import Tensor
 
 from bicore.data import Array, as_tensor
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer
 from bicore.memory.buffer import Buffer as Memory
 from bicore.memory.names import as_buffer
-from bicore.picking import whole_number
 
 __all__ = ["Buffer"]
 
-#: What may be kept of an example, in the order in which it is given back, and its precision.
+#: The columns of an example in the order in which they are returned, and their precision.
 _KINDS = {
     "examples": torch.float32,
     "labels": torch.int64,
     "logits": torch.float32,
     "task_labels": torch.int64,
 }
-#: Those that stay with their rows and decide nothing.
-_BESIDE = ("logits", "task_labels")
+
+Device = str | torch.device
+Transform = Callable[[Tensor], Tensor]
 
 
 class Buffer:
-    """What ER, DER, DER++ and their kin keep of the past, chosen by a memory of bicore.
+    """Replay buffer of ER, DER, DER++ and similar methods, backed by a memory of bicore.
 
-    It answers the calls of mammoth's own buffer, whose rows are those of a reservoir; its rows are
-    those from which a model learns most about the stream. Logits and task labels stay with their
-    examples. Tensors ``examples``, ``labels``, ``logits`` and ``task_labels`` are there once they
-    have been given; a place in them holds until the next :meth:`add_data`.
+    It has the methods of mammoth's own buffer, which is a reservoir. Logits and task labels stay
+    with their examples. The tensors ``examples``, ``labels``, ``logits`` and ``task_labels`` exist
+    once they have been given; places in them are valid until the next :meth:`add_data`.
 
     Parameters
     ----------
     buffer_size : int
-        The most examples that are kept.
+        Capacity: the number of examples to keep.
     device : str or torch.device
-        Where tensors are given back.
+        Device of the returned tensors.
     memory : str or callable
-        A name of ``bicore.memory.BUFFERS``, or a function that makes a buffer of a capacity.
+        A name of ``bicore.memory.BUFFERS``, or a function from a capacity to a buffer.
     seed : int
-        Of what :meth:`get_data` draws.
+        Seed of the draws of :meth:`get_data`.
 
     Raises
     ------
     InputError
-        Where a parameter is out of its range.
+        If a parameter is invalid.
 
     Examples
     --------
@@ -68,54 +67,55 @@ class Buffer:
     (torch.Size([8, 1, 8, 8]), torch.Size([8]), torch.Size([8, 5]))
     """
 
-    #: What may be kept, by the names that mammoth has for it.
+    #: The names that mammoth has for the columns.
     attributes = tuple(_KINDS)
 
     def __init__(
         self,
         buffer_size: int,
-        device: str | torch.device = "cpu",
+        device: Device = "cpu",
         *,
         memory: str | Callable[[int], Memory] = "moments",
         seed: int = 0,
     ) -> None:
-        self.buffer_size = whole_number(
-            buffer_size, 1, f"buffer_size={buffer_size!r} is not a whole number >= 1."
-        )
+        self.buffer_size = check_integer("buffer_size", buffer_size)
         self.device = torch.device(device)
         self._make = memory if callable(memory) else lambda capacity: as_buffer(memory, capacity)
-        self.memory = self._make(self.buffer_size)
         self._rng = np.random.default_rng(seed)
+        self.empty()
+
+    def empty(self) -> None:
+        """Remove all examples and start again."""
+        self.memory = self._make(self.buffer_size)
         self._tensors: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.memory)
 
     def __getattr__(self, name: str) -> Tensor:
-        # Reached by names that are no others: mammoth asks by hasattr what is kept.
-        held = self.__dict__.get("_tensors", {})
+        # mammoth asks by hasattr which columns exist
+        held: dict[str, Tensor] = self.__dict__.get("_tensors", {})
         if name not in held:
-            raise AttributeError(f"{type(self).__name__} keeps no {name!r}")
-        tensor: Tensor = held[name]
-        return tensor
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        return held[name]
 
     @property
     def num_seen_examples(self) -> int:
-        """Examples of the stream so far."""
+        """Number of examples of the stream so far."""
         return self.memory.position
 
     @property
     def used_attributes(self) -> list[str]:
-        """The names of what is kept."""
+        """Names of the stored columns."""
         return [name for name in self.attributes if name in self._tensors]
 
-    def to(self, device: str | torch.device) -> Buffer:
-        """Give tensors back on another device from now on.
+    def to(self, device: Device) -> Buffer:
+        """Return tensors on another device from now on.
 
         Parameters
         ----------
         device : str or torch.device
-            Which one.
+            The device.
 
         Returns
         -------
@@ -134,49 +134,47 @@ class Buffer:
         task_labels: Tensor | None = None,
         attention_maps: Any = None,
     ) -> None:
-        """Show the next examples of the stream.
+        """Add the next examples of the stream.
 
         Parameters
         ----------
         examples : Tensor
             Images or vectors, not augmented.
         labels, logits, task_labels : Tensor, optional
-            What belongs to them, always or never.
+            Columns of the examples; give them always or never.
         attention_maps : None
-            Mammoth's name for what is not kept here.
+            Not supported.
 
         Raises
         ------
         InputError
-            Where they cannot follow those before; nothing has changed then.
+            If the columns differ from earlier ones; the buffer is unchanged then.
         """
         if attention_maps is not None:
-            raise InputError("attention_maps are not kept here; use mammoth's own buffer for them.")
-        given = {"logits": logits, "task_labels": task_labels}
-        beside = {
-            name: column.to(_KINDS[name]) for name, column in given.items() if column is not None
-        }
+            raise InputError("attention_maps are not supported; use mammoth's own buffer.")
+        extra = {"logits": logits, "task_labels": task_labels}
+        given = {name: one.to(_KINDS[name]) for name, one in extra.items() if one is not None}
         classes = None if labels is None else labels.to(torch.int64)
-        self.memory.update(examples.to(torch.float32), classes, extra=beside or None)
-        if len(self.memory):
-            self._tensors = self._held()
+        self.memory.update(examples.to(torch.float32), classes, extra=given or None)
+        self._tensors = self._stored()
 
-    def _held(self) -> dict[str, Tensor]:
+    def _stored(self) -> dict[str, Tensor]:
+        if self.is_empty():
+            return {}
         kept = self.memory.snapshot()
         columns: dict[str, Array | None] = {"examples": kept.x, "labels": kept.y}
-        columns |= {name: (kept.extra or {}).get(name) for name in _BESIDE}
         return {
             name: as_tensor(column).to(self.device, _KINDS[name])
-            for name, column in columns.items()
+            for name, column in {**columns, **(kept.extra or {})}.items()
             if column is not None
         }
 
     def get_data(
         self,
         size: int,
-        transform: Callable[[Tensor], Tensor] | None = None,
+        transform: Transform | None = None,
         return_index: bool = False,
-        device: str | torch.device | None = None,
+        device: Device | None = None,
         mask_task_out: int | None = None,
         cpt: int | None = None,
     ) -> tuple[Tensor, ...]:
@@ -185,121 +183,101 @@ class Buffer:
         Parameters
         ----------
         size : int
-            How many; all where fewer are kept.
+            Number of examples; all if fewer are stored.
         transform : callable, optional
             Augments one example.
         return_index : bool
-            Whether their places come first.
+            Whether to return their places first.
         device : str or torch.device, optional
-            Where to; by default the buffer's.
+            Device of the result; default: the buffer's.
         mask_task_out : int, optional
-            A task that is left out.
+            A task to leave out.
         cpt : int, optional
-            Classes a task, which say the task of a label where task labels are not kept.
+            Classes per task, to find the task of a label if task labels are not stored.
 
         Returns
         -------
         tuple of Tensor
-            Examples, then what else is kept: labels, logits, task labels.
+            Examples, then the other stored columns: labels, logits, task labels.
 
         Raises
         ------
         InputError
-            Where nothing is kept yet, or it is not known which task an example is of.
+            If the buffer is empty, or the task of an example is unknown.
         """
-        self._check()
         places = np.arange(len(self))
         if mask_task_out is not None:
             places = np.flatnonzero(self._tasks(cpt) != mask_task_out)
         chosen = self._rng.choice(places, size=min(size, len(places)), replace=False)
-        index = torch.from_numpy(chosen).to(self.device)
-        found = self._at(index, transform, device)
+        index = torch.from_numpy(chosen)
+        found = self.get_data_by_index(index, transform, device)
         return (index.to(device or self.device), *found) if return_index else found
 
     def _tasks(self, cpt: int | None) -> Array:
         if "task_labels" in self._tensors:
             return self._tensors["task_labels"].cpu().numpy()
         if cpt is None or "labels" not in self._tensors:
-            raise InputError(
-                "mask_task_out needs to know the task of an example; give task_labels with every "
-                "add_data, or labels and cpt, the classes a task."
-            )
+            raise InputError("mask_task_out needs task_labels, or labels and cpt=.")
         return (self._tensors["labels"] // cpt).cpu().numpy()
 
     def get_data_by_index(
-        self,
-        indexes: Tensor,
-        transform: Callable[[Tensor], Tensor] | None = None,
-        device: str | torch.device | None = None,
+        self, indexes: Tensor, transform: Transform | None = None, device: Device | None = None
     ) -> tuple[Tensor, ...]:
-        """The examples at some places.
+        """Return the examples at some places.
 
         Parameters
         ----------
         indexes : Tensor
-            Places, as :meth:`get_data` gives them; they hold until the next :meth:`add_data`.
+            Places, as :meth:`get_data` returns them; valid until the next :meth:`add_data`.
         transform : callable, optional
             Augments one example.
         device : str or torch.device, optional
-            Where to; by default the buffer's.
+            Device of the result; default: the buffer's.
 
         Returns
         -------
         tuple of Tensor
-            Examples, then what else is kept.
+            Examples, then the other stored columns.
 
         Raises
         ------
         InputError
-            Where nothing is kept yet.
+            If the buffer is empty.
         """
-        self._check()
-        return self._at(torch.as_tensor(indexes).to(self.device), transform, device)
-
-    def get_all_data(
-        self,
-        transform: Callable[[Tensor], Tensor] | None = None,
-        device: str | torch.device | None = None,
-    ) -> tuple[Tensor, ...]:
-        """All that is kept.
-
-        Parameters
-        ----------
-        transform : callable, optional
-            Augments one example.
-        device : str or torch.device, optional
-            Where to; by default the buffer's.
-
-        Returns
-        -------
-        tuple of Tensor
-            Examples, then what else is kept.
-
-        Raises
-        ------
-        InputError
-            Where nothing is kept yet.
-        """
-        self._check()
-        return self._at(torch.arange(len(self), device=self.device), transform, device)
-
-    def _check(self) -> None:
         if self.is_empty():
-            raise InputError("the buffer is empty; add_data first, and ask is_empty().")
-
-    def _at(
-        self,
-        index: Tensor,
-        transform: Callable[[Tensor], Tensor] | None,
-        device: str | torch.device | None,
-    ) -> tuple[Tensor, ...]:
+            raise InputError("the buffer is empty; call add_data first, and check is_empty().")
+        index = torch.as_tensor(indexes).to(self.device)
         found = {name: self._tensors[name][index] for name in self.used_attributes}
         if transform is not None and len(index):
             found["examples"] = torch.stack([transform(one) for one in found["examples"].cpu()])
         return tuple(tensor.to(device or self.device) for tensor in found.values())
 
+    def get_all_data(
+        self, transform: Transform | None = None, device: Device | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return all examples.
+
+        Parameters
+        ----------
+        transform : callable, optional
+            Augments one example.
+        device : str or torch.device, optional
+            Device of the result; default: the buffer's.
+
+        Returns
+        -------
+        tuple of Tensor
+            Examples, then the other stored columns.
+
+        Raises
+        ------
+        InputError
+            If the buffer is empty.
+        """
+        return self.get_data_by_index(torch.arange(len(self)), transform, device)
+
     def is_empty(self) -> bool:
-        """Whether nothing is kept.
+        """Whether there are no examples yet.
 
         Returns
         -------
@@ -308,34 +286,29 @@ class Buffer:
         """
         return not len(self)
 
-    def empty(self) -> None:
-        """Forget everything and begin anew."""
-        self.memory = self._make(self.buffer_size)
-        self._tensors = {}
-
     def state_dict(self) -> dict[str, Any]:
-        """The whole state for a checkpoint of torch.
+        """Return the state for a checkpoint of torch.
 
         Returns
         -------
         dict
-            That of the memory, and of what is drawn.
+            The states of the memory and of the random draws.
         """
         return {"memory": self.memory.state_dict(), "drawn": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the buffer stood whose state this is.
+        """Continue from the state of another buffer.
 
         Parameters
         ----------
         state : dict
-            What :meth:`state_dict` returned, of a buffer that was built like this one.
+            The result of :meth:`state_dict` of a buffer with the same parameters.
 
         Raises
         ------
         InputError
-            Where it is of another buffer; nothing has changed then.
+            If the state is of another kind of buffer; the buffer is unchanged then.
         """
         self.memory.load_state_dict(state["memory"])
         self._rng.bit_generator.state = state["drawn"]
-        self._tensors = self._held() if len(self.memory) else {}
+        self._tensors = self._stored()

@@ -1,10 +1,10 @@
-"""PyTorch: a coreset of a data set that is never held whole, and loaders that read a coreset."""
+"""PyTorch: select from a data set that is read in batches, and load a coreset."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,14 +22,14 @@ from bicore.networks.embedding import Embedder
 from bicore.networks.loading import Fields, Reading, opened
 from bicore.networks.observe import Observed, floats_of, observed
 from bicore.picking import as_seed
-from bicore.runtime import Clock, ProgressLine, Runtime
+from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.registry import as_selector
 from bicore.shards.sources.embedded import embedded, embedded_batch, frozen
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 
-#: The field that a dict of a :class:`WeightedSubset` has more than that of its source.
+#: The field that a :class:`WeightedSubset` adds to items that are dicts.
 WEIGHT = "weight"
 
 
@@ -52,44 +52,43 @@ def select_from(
     method: str | Selector = "bilevel",
     **options: Any,
 ) -> Coreset:
-    """Choose rows of a torch data set by what a network says of them.
+    """Select rows of a torch data set by their embeddings.
 
-    The data set is read once, in batches; what is held are the rows' embeddings.
+    The data set is read once, in batches; memory holds the embeddings of the rows.
 
     Parameters
     ----------
-    data : torch.utils.data.Dataset, DataLoader, or anything with ``len`` and places
-        Its items are (x, y, …) or dicts. Of a loader the data set is read, with the loader's batch
-        size, workers and collate function; whether it shuffles plays no part.
+    data : torch.utils.data.Dataset, DataLoader, or anything with ``len`` and ``[row]``
+        Its items are (x, y, …) or dicts. The data set of a loader is read in its own order, with
+        the loader's batch size, workers and collate function.
     size : int, float or "auto"
-        As :func:`bicore.select` has it.
+        As in :func:`bicore.select`.
     model : torch.nn.Module, optional
-        Embeds rows, in evaluation mode and on its own device; it is not changed. Without one items
-        are vectors and compared as they are.
+        Embeds rows, in evaluation mode and on its own device; it is not changed. Without a model,
+        items must be vectors.
     layer : str, optional
-        The layer whose output is the embedding, by its name; "" is what the model itself returns.
-        By default what the last Linear layer takes in, where the model returns what that layer
-        gives (a classifier), else what the model returns (an encoder).
+        The name of the layer whose output is the embedding; "" is the output of the model. By
+        default the input of the last Linear layer, if its output is the output of the model (a
+        classifier), else the output of the model (an encoder).
     x, y, weight : str or int, optional
         The fields of an item: keys of a dict, or places in a tuple. By default the first two of a
-        tuple, and in a dict what is usually called so ("image", "label", …).
+        tuple, and the usual names in a dict ("image", "label", …).
     transform : callable, optional
         Makes a tensor of the features of one item, such as ``torchvision.transforms.ToTensor()``.
     outer : torch.utils.data.Dataset or DataLoader, optional
         A separate set on which the objective is measured, embedded in the same way.
     batch_size, workers : int, optional
-        Rows that are embedded together, and processes that read them; default: the loader's, else
-        256 and none.
+        Rows per batch, and processes that read them; default: the loader's, else 256 and none.
     folder : path, optional
-        Embeddings are written to shards there and read in parts from then on, as
-        :func:`bicore.shards.embedded` does: for more rows than memory holds, or to embed once.
+        Folder for shards of the embeddings, as :func:`bicore.shards.embedded` writes them: for
+        more rows than fit in memory, or to embed once.
     seed : int or numpy.random.Generator
-        Of the selection, and of what the data set's own transforms draw by torch.
+        Seed of the selection, and of transforms of the data set that draw with torch.
     runtime : Runtime, optional
         Limits of embedding and selecting together.
     method : str or Selector
-        As :func:`bicore.select` has it. One that looks at a model sees what ``model`` said of the
-        rows, in the same pass.
+        As in :func:`bicore.select`. A method that uses a model gets the output of ``model`` from
+        the same pass.
     **options
         Further options of :func:`bicore.select`.
 
@@ -101,11 +100,11 @@ def select_from(
     Raises
     ------
     InputError
-        Where the rows have no places, an item has no such field, or the model gives no vectors.
+        If rows cannot be indexed, an item lacks a field, or the model does not return vectors.
     MemoryLimitError
-        Where the embeddings alone are beyond the memory limit; ``folder`` is the mend.
+        If the embeddings exceed the memory limit; ``folder`` keeps them on disk.
     TimeLimitError
-        Where ``max_seconds`` is over before all rows are embedded.
+        If ``max_seconds`` is over before all rows are embedded.
 
     Examples
     --------
@@ -117,54 +116,37 @@ def select_from(
     (5, True)
     """
     if layer is not None and model is None:
-        raise InputError(f"layer={layer!r} is given and no model; give model= as well.")
+        raise InputError(f"layer={layer!r} needs a model; give model= as well.")
     number = as_seed(seed)
-    clock = Clock((runtime or Runtime()).max_seconds)
+    sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
     fields = Fields(x, y, weight)
-
-    def read(source: Any) -> Reading:
-        return opened(
-            source,
-            fields,
-            batch_size=batch_size,
-            workers=workers,
-            transform=transform,
-            seed=number,
-        )
-
-    sight = Sight(model, layer, runtime or Runtime(), clock)
+    reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
+    given = opened(data, fields, **reading)
+    rows: Any
+    seen = None
     if folder is not None:
-        source = sight.on_disk(read(data), folder)
-        judge = None if outer is None else sight.rows(read(outer))
-        return select(
-            source,
-            size=size,
-            outer=judge,
-            seed=number,
-            runtime=sight.remaining(),
-            method=method,
-            **options,
-        )
-    if _looks(method):
-        rows, seen = sight.observed(read(data))
+        rows = sight.on_disk(given, folder)
+    elif _needs_model(method):
+        rows, seen = sight.observed(given)
     else:
-        rows, seen = sight.rows(read(data)), None
-    judge = None if outer is None else sight.rows(read(outer))
+        rows = sight.rows(given)
     coreset = select(
         rows,
         size=size,
-        outer=judge,
+        outer=None if outer is None else sight.rows(opened(outer, fields, **reading)),
         seed=number,
         runtime=sight.remaining(),
         method=method,
         model=seen,
         **options,
     )
+    if folder is not None:
+        return coreset
     return coreset.annotated(embedded_by=sight.name, embedding_columns=rows.x.shape[1])
 
 
-def _looks(method: str | Selector) -> bool:
-    """Whether a method sees what a model says; one that trains the model itself is refused."""
+def _needs_model(method: str | Selector) -> bool:
+    """Whether a method uses the output of a model; one that trains the model is refused."""
     selector = as_selector(method)
     if selector.fits_model:
         raise InputError(
@@ -176,7 +158,7 @@ def _looks(method: str | Selector) -> bool:
 
 @dataclass(frozen=True)
 class Sight:
-    """How rows are seen: by which model, and within which limits; other doors use it as well."""
+    """The model that embeds rows, and the limits of embedding; integrations share it."""
 
     model: Any
     layer: str | None
@@ -188,55 +170,52 @@ class Sight:
         return "rows as they are" if self.model is None else type(self.model).__name__
 
     def remaining(self) -> Runtime:
-        """What is left of the time."""
-        if self.clock.max_seconds is None:
-            return self.runtime
-        left = max(self.clock.max_seconds - self.clock.seconds, 1e-9)
-        return replace(self.runtime, max_seconds=left)
+        """The runtime with the time that is left."""
+        return Context(runtime=self.runtime).within(self.clock).runtime
 
     def rows(self, reading: Reading) -> Dataset:
-        """All rows embedded, with labels and weights."""
-        embedder = _AsTheyAre() if self.model is None else Embedder(self.model, self.layer)
-        whole: Array | None = None
-        columns = _Columns()
+        """Embed all rows, with labels and weights."""
+        embedder, columns = self._embedder(), _columns()
+        whole = np.empty((0, 0), np.float32)
         done = 0
         device = str(floats_of(embedder).device)
         with frozen(embedder, device):
-            for batch in self._watched(reading):
+            for batch in self._batches(reading):
                 part = embedded_batch(embedder, batch["x"], device, "float32")
-                if whole is None:
-                    whole = self._room(reading.rows, part.shape[1])
+                if not done:
+                    whole = self._allocate(reading.rows, part.shape[1])
                 whole[done : done + len(part)] = part
                 done += len(part)
-                columns.add(batch)
-        assert whole is not None
-        return columns.beside(whole)
+                _append(columns, batch)
+        return _dataset(whole, columns)
 
     def observed(self, reading: Reading) -> tuple[Dataset, Observed]:
-        """The same, with what the model says of every row."""
+        """Embed all rows, and return the output of the model for them as well."""
         if self.model is None:
-            raise InputError("method looks at a model, and none is given; give model=.")
-        columns = _Columns()
-        like = floats_of(self.model)
+            raise InputError("this method uses the output of a model; give model=.")
+        columns, like = _columns(), floats_of(self.model)
 
-        def parts() -> Any:
-            for batch in self._watched(reading):
-                columns.add(batch)
+        def parts() -> Iterator[Tensor]:
+            for batch in self._batches(reading):
+                _append(columns, batch)
                 yield torch.as_tensor(batch["x"]).to(like.device, like.dtype)
 
         seen = observed(self.model, parts(), self.layer)
-        return columns.beside(seen.embedding.float().cpu().numpy()), seen
+        return _dataset(seen.embedding.float().cpu().numpy(), columns), seen
 
     def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
-        """Shards of the embeddings."""
+        """Write the embeddings to shards."""
         if "weight" in reading.columns:
-            raise InputError("folder keeps features and labels only; leave weight= or folder= out.")
-        embedder = _AsTheyAre() if self.model is None else Embedder(self.model, self.layer)
+            raise InputError("folder stores features and labels only; omit weight= or folder=.")
+        embedder = self._embedder()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(reading.seed)
             return embedded(reading.loader, embedder, folder, str(floats_of(embedder).device))
 
-    def _room(self, rows: int, columns: int) -> Array:
+    def _embedder(self) -> torch.nn.Module:
+        return _Vectors() if self.model is None else Embedder(self.model, self.layer)
+
+    def _allocate(self, rows: int, columns: int) -> Array:
         needed = rows * columns * np.dtype(np.float32).itemsize
         limit = self.runtime.memory_bytes()
         if needed > limit:
@@ -247,9 +226,9 @@ class Sight:
             )
         return np.empty((rows, columns), np.float32)
 
-    def _watched(self, reading: Reading) -> Any:
-        """Batches, with a line of progress and an eye on the clock."""
-        # A callable hears of points that were selected, and of nothing else.
+    def _batches(self, reading: Reading) -> Iterator[Mapping[str, Any]]:
+        """Yield batches, with a line of progress and the time limit."""
+        # a callable is told of selected points only
         silent = callable(self.runtime.progress)
         runtime = replace(self.runtime, progress=False) if silent else self.runtime
         line = ProgressLine(runtime, self.clock, reading.rows, "embedding")
@@ -269,64 +248,62 @@ class Sight:
             line.close()
 
 
-class _Columns:
-    """Labels and weights, batch after batch."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Array]] = {"y": [], "weight": []}
-
-    def add(self, batch: Mapping[str, Any]) -> None:
-        for name, parts in self._parts.items():
-            if name in batch:
-                value = batch[name]
-                parts.append(value.cpu().numpy() if torch.is_tensor(value) else np.asarray(value))
-
-    def beside(self, x: Array) -> Dataset:
-        y, weight = (np.concatenate(parts) if parts else None for parts in self._parts.values())
-        return Dataset(x, y, weight)
+def _columns() -> dict[str, list[Array]]:
+    return {"y": [], "weight": []}
 
 
-class _AsTheyAre(torch.nn.Module):
-    """Vectors are their own embedding."""
+def _append(columns: dict[str, list[Array]], batch: Mapping[str, Any]) -> None:
+    for name in columns.keys() & batch.keys():
+        value = batch[name]
+        columns[name].append(value.cpu().numpy() if torch.is_tensor(value) else np.asarray(value))
+
+
+def _dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
+    y, weight = (np.concatenate(parts) if parts else None for parts in columns.values())
+    return Dataset(x, y, weight)
+
+
+class _Vectors(torch.nn.Module):
+    """The embedding without a model: rows that are vectors or numbers."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() > 2:
             raise InputError(
-                f"items have shape {tuple(x.shape[1:])}, and no model is given to make vectors of "
-                "them; give model= (an encoder or a classifier)."
+                f"items have shape {tuple(x.shape[1:])} and are no vectors; give model= (an "
+                "encoder or a classifier)."
             )
-        return x if x.dim() == 2 else x[:, None]
+        return x
 
 
 def weighted_sampler(
     coreset: Coreset, rows: int | None = None, *, draws: int | None = None, seed: int | None = None
 ) -> WeightedRandomSampler:
-    """Draw the points of a coreset with replacement, as often as their weights say.
+    """Draw the points of a coreset with replacement, in proportion to their weights.
 
-    It takes the place of a weighted loss: give it to a loader as ``sampler``.
+    Use it instead of a weighted loss, as the ``sampler`` of a loader.
 
     Parameters
     ----------
     coreset : Coreset
-        The answer of a selector.
+        The selection.
     rows : int, optional
-        How many rows the data set has that the loader reads: the sampler then gives places in it.
-        By default it gives places in the coreset, for a loader over
+        Number of rows of the data set that the loader reads: the sampler then yields rows of it.
+        By default it yields places in the coreset, for a loader over
         ``torch.utils.data.Subset(dataset, coreset.indices)`` or a :class:`WeightedSubset`.
     draws : int, optional
-        Points of one pass; by default as many as the coreset has.
+        Points of one pass; default: the size of the coreset.
     seed : int, optional
-        Of the draws; by default torch's generator.
+        Seed of the draws; default: torch's generator.
 
     Returns
     -------
     torch.utils.data.WeightedRandomSampler
-        For one loader after another.
+        For any number of loaders.
 
     Raises
     ------
     InputError
-        Where all weights are 0, or an index is not below ``rows``.
+        If all weights are 0, or an index is not below ``rows``.
 
     Examples
     --------
@@ -337,10 +314,7 @@ def weighted_sampler(
     weights = coreset.normalised().weights
     if rows is not None:
         if coreset.indices.max() >= rows:
-            raise InputError(
-                f"rows={rows} and the coreset holds row {coreset.indices.max()}; give the length "
-                "of the data set it was selected from."
-            )
+            raise _beyond(coreset, f"rows={rows}")
         whole = np.zeros(rows)
         whole[coreset.indices] = weights
         weights = whole
@@ -350,25 +324,25 @@ def weighted_sampler(
 
 
 class WeightedSubset(TorchDataset[Any]):
-    """Yields the chosen points in order of selection, each with its weight.
+    """The selected points in order of selection, each with its weight.
 
-    An item (x, y, …) becomes ``(x, y, w)``; one that is a dict keeps all its fields and gets
-    another, ``"weight"``.
+    An item (x, y, …) becomes ``(x, y, w)``; a dict keeps all its fields and gets a field
+    ``"weight"``.
 
     Parameters
     ----------
     source : torch.utils.data.Dataset or bicore.Dataset
-        A map-style one whose items start with (x, y) or are dicts, or the data itself.
+        A map-style data set whose items start with (x, y) or are dicts, or the data itself.
     coreset : Coreset
-        The answer of a selector on the same rows.
+        A selection of the same rows.
     normalise : bool
-        Whether weights are scaled to mean 1, the form for a mean loss.
+        Whether to scale the weights to mean 1, for a mean loss.
 
     Raises
     ------
     InputError
-        Where the coreset has rows that the source has not; or, when a point is asked for, where a
-        :class:`bicore.Dataset` has no labels, or a dict has a field ``"weight"`` of its own.
+        If the coreset has rows beyond the source; or, for a point, if a :class:`bicore.Dataset`
+        has no labels, or a dict has a field ``"weight"`` already.
 
     Examples
     --------
@@ -380,10 +354,7 @@ class WeightedSubset(TorchDataset[Any]):
 
     def __init__(self, source: Any, coreset: Coreset, normalise: bool = False) -> None:
         if len(coreset) and coreset.indices.max() >= len(source):
-            raise InputError(
-                f"index {coreset.indices.max()} is beyond the {len(source)} items of source; pass "
-                "the data it was selected from."
-            )
+            raise _beyond(coreset, f"the {len(source)} items of source")
         self.source = source
         self.coreset = coreset.normalised() if normalise else coreset
         self._weights = torch.tensor(self.coreset.weights, dtype=torch.float32)
@@ -401,11 +372,15 @@ class WeightedSubset(TorchDataset[Any]):
         if not hasattr(item, "keys"):
             return *item[:2], self._weights[place]
         if WEIGHT in item:
-            raise InputError(
-                f"items have a field {WEIGHT!r} of their own; rename it, for the coreset's weight "
-                "is called so."
-            )
+            raise InputError(f"items have a field {WEIGHT!r} already; rename it.")
         return {**item, WEIGHT: self._weights[place]}
+
+
+def _beyond(coreset: Coreset, limit: str) -> InputError:
+    return InputError(
+        f"row {coreset.indices.max()} of the coreset is beyond {limit}; give the data set it was "
+        "selected from."
+    )
 
 
 def _item(value: Any) -> Any:
