@@ -7,22 +7,23 @@ Draws docs/images/stream.png: the stream, what reservoir sampling keeps of it, a
 merge-reduce buffer keeps.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import data_folder, mnist_vectors
+from benchmarks.pages import DOCS, drawing
 from bicore import RBF, BilevelSelector, MergeReduce
 from bicore.memory import Reservoir
-from bicore.report.figures import draw_rows
 from bicore.sources.mnist import MEAN, STD
 
-FIGURE = Path(__file__).parents[1] / "docs" / "images" / "stream.png"
+FIGURE = DOCS / "images" / "stream.png"
 RARE = 20
 FREQUENT = 400
 CAPACITY = 60
 BATCH = 58
+#: Limit of the images in a line of the figure.
+COLUMNS = 30
 
 
 def run(arguments: Any) -> dict[str, Any]:
@@ -44,6 +45,21 @@ def run(arguments: Any) -> dict[str, Any]:
         name: rows[buffer.snapshot().ids] for name, buffer in buffers.items()
     }
     images = (x * STD + MEAN).reshape(-1, 28, 28)
-    draw_rows({name: (images[kept], y[kept]) for name, kept in shown.items()}, FIGURE)
+    _draw({name: (images[kept], y[kept]) for name, kept in shown.items()})
     counts = {name: np.bincount(y[kept], minlength=10).tolist() for name, kept in shown.items()}
     return {"counts": counts}
+
+
+def _draw(rows: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """Draw lines of images, by label and evenly spaced."""
+    size = (0.42 * COLUMNS + 1.2, 0.8 * len(rows) + 0.2)
+    with drawing(FIGURE, len(rows), 1, dpi=120, figsize=size) as (_, axes):
+        for axis, (name, (images, labels)) in zip(axes, rows.items(), strict=True):
+            spaced = np.linspace(0, len(labels) - 1, min(COLUMNS, len(labels))).round()
+            chosen = np.argsort(labels, kind="stable")[np.unique(spaced.astype(int))]
+            line = np.concatenate([np.pad(np.clip(one, 0, 1), 1) for one in images[chosen]], axis=1)
+            axis.imshow(line, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+            axis.set_axis_off()
+            counts = zip(*np.unique(labels, return_counts=True), strict=True)
+            words = ", ".join(f"{label}: {count}" for label, count in counts)
+            axis.set_title(f"{name} ({len(labels)}): {words}", fontsize=8, loc="left", pad=3)

@@ -18,12 +18,14 @@ from bicore import Coreset, Dataset, InputError
 from bicore.data import read_targets
 from bicore.evaluate.equivalence import Equivalent, Worth
 from bicore.evaluate.worth import Appraisal
-from bicore.report import page, projection
+from bicore.report import page, rows
 from bicore.report.document import document
-from bicore.report.evaluation import further_fits, judged, prefix_sizes
-from bicore.report.page_of_selection import answer
-from bicore.report.row_display import data_address
-from bicore.report.suspect_labels import doubts_of
+from bicore.report.evaluation import (
+    answer,
+    evaluate_picks,
+    find_suspect_labels,
+    further_fits,
+)
 from tests.helpers import blobs
 from tests.pages import HOSTILE, Tags, facts_of, quiet
 
@@ -31,8 +33,8 @@ ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "src" / "bicore" / "report" / "static"
 
 
-def coreset(rows, objectives=(), **more):
-    return Coreset(np.asarray(rows), objectives=np.asarray(objectives, float), **more)
+def coreset(picks, objectives=(), **more):
+    return Coreset(np.asarray(picks), objectives=np.asarray(objectives, float), **more)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +125,8 @@ def test_the_page_of_a_selection_tells_its_story(tmp_path):
 
 def test_targets_become_ranges(tmp_path):
     data = blobs(60)
-    rows = Dataset(data.x, np.linspace(0, 1, 60))
-    facts = facts_of(page(rows, coreset([0, 59]), tmp_path / "page.html"))
+    targets = Dataset(data.x, np.linspace(0, 1, 60))
+    facts = facts_of(page(targets, coreset([0, 59]), tmp_path / "page.html"))
     assert facts["groups"]["kind"] == "range"
     assert facts["groups"]["counts"] == [6] * 10
     assert facts["picks"]["codes"] == [0, 9]
@@ -136,9 +138,9 @@ def test_a_target_far_from_what_the_others_say():
     x = np.linspace(0, 6, 120)[:, None]
     y = np.sin(x) + 0.05 * np.random.default_rng(0).normal(size=x.shape)
     y[40] += 3
-    found = doubts_of(Dataset(x, y), read_targets(y))
-    assert found.rows.tolist() == [40]
-    assert float(found.said[0]) == pytest.approx(np.sin(x[40, 0]), abs=0.3)
+    _, suspect, predicted = find_suspect_labels(Dataset(x, y), read_targets(y))
+    assert suspect.tolist() == [40]
+    assert predicted[0, 0] == pytest.approx(np.sin(x[40, 0]), abs=0.3)
 
 
 def test_rows_without_labels_have_a_page(tmp_path):
@@ -183,42 +185,43 @@ def test_the_judge_says_who_loses():
     data, test = every[:120], every[120:]
     lacking = coreset(np.flatnonzero(data.y != 2)[:16])
     appraisal = Appraisal(data, lacking, test=test, judge="ridge", seeds=3)
-    found = judged(appraisal)
-    assert found.worth == appraisal.worth()
-    assert [one.size for one in found.prefixes] == sorted(prefix_sizes(16)) == [4, 8]
-    by_code = {one.code: one for one in found.by_class}
-    assert by_code[2].chosen == 0
-    assert by_code[2].gap + by_code[2].half < 0
+    found = evaluate_picks(appraisal)
+    assert found["curve"]["whole"]["score"] == appraisal.worth().score
+    assert [one["size"] for one in found["curve"]["prefixes"]] == [4, 8]
+    by_code = {one["code"]: one for one in found["classes"]}
+    assert by_code[2]["chosen"] == 0
+    assert by_code[2]["gap"] + by_code[2]["half"] < 0
     assert further_fits(appraisal) == 3 * 2 * 3
     # the whole is the mean of its classes, weighed by their rows
     there = np.bincount(test.y)
-    assert sum(one.chosen * there[one.code] for one in found.by_class) / 60 == pytest.approx(
-        found.worth.score, abs=0.06
-    )
+    mean = sum(one["chosen"] * there[one["code"]] for one in found["classes"]) / 60
+    assert mean == pytest.approx(appraisal.worth().score, abs=0.06)
 
 
 def test_wrong_labels_come_first():
     data = blobs(150)
     labels = data.y.copy()
     labels[[7, 70]] = (labels[[7, 70]] + 1) % 3
-    found = doubts_of(Dataset(data.x, labels), read_targets(labels))
-    assert set(found.rows[:2].tolist()) == {7, 70}
-    assert found.said[:2] == tuple(str(data.y[row]) for row in found.rows[:2])
-    assert found.asked == 150
+    examined, suspect, predicted = find_suspect_labels(
+        Dataset(data.x, labels), read_targets(labels)
+    )
+    assert set(suspect[:2].tolist()) == {7, 70}
+    assert predicted[:2].argmax(1).tolist() == data.y[suspect[:2]].tolist()
+    assert examined == 150
 
 
 def test_a_class_that_the_model_does_not_see_is_left_alone():
     rng = np.random.default_rng(0)
     labels = (rng.random(200) < 0.1).astype(int)
-    found = doubts_of(Dataset(rng.normal(size=(200, 2)), labels), read_targets(labels))
-    assert not (labels[found.rows] == 1).any()
+    data = Dataset(rng.normal(size=(200, 2)), labels)
+    _, suspect, _ = find_suspect_labels(data, read_targets(labels))
+    assert not (labels[suspect] == 1).any()
 
 
-def test_main_directions_are_those_of_the_whole_matrix(monkeypatch):
+def test_main_directions_are_those_of_the_whole_matrix():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 20)) * np.linspace(5, 0.5, 20)
-    monkeypatch.setattr(projection, "BLOCK", 400)  # twenty rows at a time
-    mean, directions, share = projection.main_directions(x)
+    mean, directions, share = rows.main_directions(x)
     _, values, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
     np.testing.assert_allclose(mean, x.mean(0))
     np.testing.assert_allclose(np.abs(axes[:2] @ directions), np.eye(2), atol=0.02)
@@ -226,35 +229,39 @@ def test_main_directions_are_those_of_the_whole_matrix(monkeypatch):
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
-def test_a_plane_of_few_columns_or_no_spread(width):
+def test_a_map_of_few_columns_or_no_spread(width):
     for x in (np.zeros((5, width)), np.arange(5.0 * width).reshape(5, width)):
-        found = projection.project(x, np.array([0]))
-        assert found.places.min() >= 0
-        assert found.places.max() <= projection.GRID
-        assert 0 <= found.share <= 1
+        places, share = rows.project(x, np.arange(5))
+        assert places.min() >= 0
+        assert places.max() <= rows.GRID
+        assert 0 <= share <= 1
 
 
 def test_of_many_rows_some_are_drawn_and_all_picks(monkeypatch):
-    monkeypatch.setattr(projection, "MOST_POINTS", 10)
-    found = projection.project(np.random.default_rng(0).normal(size=(100, 3)), np.array([33, 34]))
-    assert {33, 34} <= set(found.rows.tolist())
-    assert len(found.rows) == 11  # of which 33 is among those evenly spaced
-    facts = found.as_json(np.arange(100), 100)
+    monkeypatch.setattr(rows, "MOST_POINTS", 10)
+    monkeypatch.setattr(rows, "BLOCK", 9)  # three rows at a time
+    x = np.random.default_rng(0).normal(size=(100, 3))
+    facts, places = rows.RowView(Dataset(x), None, None, None).map(np.array([33, 34]))
+    drawn = np.frombuffer(base64.b64decode(facts["rows"]), "<u4").tolist()
+    assert {33, 34} <= set(drawn)
+    assert len(drawn) == facts["count"] == 11  # 33 is among those evenly spaced
     assert facts["of"] == 100
-    assert np.frombuffer(base64.b64decode(facts["codes"]), "<u2").tolist() == found.rows.tolist()
+    assert len(places) == 2
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (6, 9, 3)])
 def test_images_are_what_they_were(shape):
     image = np.random.default_rng(0).random(shape)
-    stored = base64.b64decode(data_address(image).split(",")[1])
+    stored = base64.b64decode(rows.image_address(image).split(",")[1])
     read = np.asarray(Image.open(io.BytesIO(stored)))
     np.testing.assert_array_equal(read, (image * 255).round())
 
 
 def test_a_large_image_becomes_means_of_blocks():
     image = np.kron(np.array([[0.0, 1.0], [1.0, 0.0]]), np.ones((64, 64)))
-    read = np.asarray(Image.open(io.BytesIO(base64.b64decode(data_address(image).split(",")[1]))))
+    read = np.asarray(
+        Image.open(io.BytesIO(base64.b64decode(rows.image_address(image).split(",")[1])))
+    )
     assert read.shape == (64, 64)
     assert read[0, 0] == 0
     assert read[0, -1] == 255

@@ -18,7 +18,7 @@ from bicore.evaluate.records import Records
 from bicore.evaluate.streams import StreamComparison
 from bicore.memory import Reservoir
 from bicore.report.page_of_comparison import comparison_page
-from bicore.report.projection import main_directions
+from bicore.report.rows import main_directions
 from bicore.selectors import KCenter, Uniform
 from bicore.selectors.registry import as_selector
 from bicore.sources.base import Source

@@ -1,6 +1,6 @@
 """Figures and HTML pages of selections and comparisons."""
 
-from bicore.report.figures import draw, draw_curves, draw_rows, draw_worth, new_figure
+from bicore.report.figures import draw, draw_curves, draw_worth, new_figure
 from bicore.report.page_of_comparison import comparison_page
 from bicore.report.page_of_selection import page
 
@@ -8,7 +8,6 @@ __all__ = [
     "comparison_page",
     "draw",
     "draw_curves",
-    "draw_rows",
     "draw_worth",
     "new_figure",
     "page",

@@ -1,111 +1,85 @@
-"""Scores of an appraisal that a page shows: of the first picks, and by class."""
+"""Facts of a page that come from models: scores of the picks and suspect labels."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from bicore.data import Array
-from bicore.evaluate.equivalence import Curve, Equivalent, Worth
+from bicore.bilevel.aims import DENIAL, MOST_DENIED
+from bicore.data import Array, Dataset, Targets
+from bicore.evaluate.equivalence import Curve, Verdict, Worth
+from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
 from bicore.evaluate.statistics import finite, half_width
 from bicore.evaluate.worth import Appraisal
 
+#: Headlines of verdicts; a worth above random is given in numbers.
+HEADLINES = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
 #: The first picks are evaluated at halves of the size: how often, and the fewest rows.
 HALVES, FEWEST = 4, 3
 #: Decimals of a recall in the file; a page shows three.
 DECIMALS = 4
 
-
-@dataclass(frozen=True)
-class ClassScore:
-    """The recall of a class by the chosen rows and by as many random ones.
-
-    ``gap`` is the mean difference over the tests with rows of the class, ``half`` half the width of
-    its 95% interval.
-    """
-
-    code: int
-    chosen: float
-    random: float
-    gap: float
-    half: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Numbers by name; None without an interval."""
-        values = {name: finite(value) for name, value in asdict(self).items()}
-        return {name: None if one is None else round(one, DECIMALS) for name, one in values.items()}
-
-
-def class_scores(chosen: Array, random: Array) -> list[ClassScore]:
-    """Scores from paired recalls (tests, classes); nan for a test without rows of a class."""
-    found = []
-    for code, (ours, theirs) in enumerate(zip(chosen.T, random.T, strict=True)):
-        ours, theirs = ours[~np.isnan(ours)], theirs[~np.isnan(theirs)]
-        if len(ours):
-            gaps = ours - theirs
-            chosen_mean, random_mean, gap = (float(one.mean()) for one in (ours, theirs, gaps))
-            found.append(ClassScore(code, chosen_mean, random_mean, gap, half_width(gaps)))
-    return found
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """Scores of the first picks and of as many random rows over the splits, and their worth."""
-
-    size: int
-    score: float
-    spread: float
-    random: float
-    random_spread: float
-    worth: Equivalent
-
-    def as_json(self) -> dict[str, Any]:
-        """Numbers by name."""
-        return {**vars(self), "worth": self.worth.ends()}
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The worth of the chosen rows and of the first ones, and the scores by class."""
-
-    worth: Worth
-    prefixes: tuple[Prefix, ...]
-    by_class: tuple[ClassScore, ...]
+#: Folds of the search for suspect labels, training rows of a fold (the cost of a fit grows with the
+#: third power), and limit of the rows examined, evenly spaced.
+FOLDS, MOST_TRAINED, MOST_EXAMINED = 5, 2000, 20_000
+#: A target is suspect from this many deviations on (fewer than one normal residual in a million);
+#: the deviation comes from the median, which a few wrong targets do not move.
+FAR, NORMAL_MEDIAN = 5.0, 0.6745
 
 
 def further_fits(appraisal: Appraisal) -> int:
-    """The number of fits by :func:`judged` in addition to those of the worth."""
-    return len(appraisal.splits) * 2 * (len(prefix_sizes(appraisal.size)) + 1)
+    """The number of fits by :func:`evaluate_picks` in addition to those of the worth."""
+    return len(appraisal.splits) * 2 * (len(_prefix_sizes(appraisal.size)) + 1)
 
 
-def prefix_sizes(size: int) -> list[int]:
+def _prefix_sizes(size: int) -> list[int]:
     """The sizes at which the first picks are evaluated, largest first."""
     halves = [round(size / 2**step) for step in range(1, HALVES + 1)]
     return [one for one in dict.fromkeys(halves) if FEWEST <= one < size]
 
 
-def judged(appraisal: Appraisal) -> Judged:
-    """Find the worth, if it is not known yet, and evaluate the first picks and the classes."""
-    found = appraisal.worth()
-    scores = {size: _scores(appraisal, size) for size in prefix_sizes(appraisal.size)}
-    curve = {size: random for size, (_, random) in scores.items()}
-    for size in found.baselines[0].sizes:
+def evaluate_picks(appraisal: Appraisal) -> dict[str, Any]:
+    """The worth, if it is not known yet, and the scores of the first picks and by class."""
+    worth = appraisal.worth()
+    scores = {size: _scores(appraisal, size) for size in sorted(_prefix_sizes(appraisal.size))}
+    random = {size: drawn for size, (_, drawn) in scores.items()}
+    for size in worth.baselines[0].sizes:
         known = [appraisal.known["uniform", size, split.seed] for split in appraisal.splits]
-        curve[size] = np.array(known)
+        random[size] = np.array(known)
     prefixes = [
-        Prefix(
-            size,
-            float(chosen.mean()),
-            float(chosen.std(ddof=1)),
-            float(random.mean()),
-            float(random.std(ddof=1)),
-            Curve(chosen, appraisal.has_test, curve).equivalent("uniform", size),
-        )
-        for size, (chosen, random) in sorted(scores.items())
+        {
+            "size": size,
+            "score": float(chosen.mean()),
+            "spread": float(chosen.std(ddof=1)),
+            "random": float(drawn.mean()),
+            "random_spread": float(drawn.std(ddof=1)),
+            "worth": Curve(chosen, appraisal.has_test, random).equivalent("uniform", size).ends(),
+        }
+        for size, (chosen, drawn) in scores.items()
     ]
-    return Judged(found, tuple(prefixes), tuple(_by_class(appraisal)))
+    whole = {"size": worth.size, "score": worth.score, "spread": worth.spread}
+    return {
+        "answer": answer(worth),
+        "curve": {"metric": worth.metric, "prefixes": prefixes, "whole": whole},
+        "classes": _scores_by_class(appraisal),
+    }
+
+
+def answer(worth: Worth) -> dict[str, Any]:
+    """The headline, and the sentences below it."""
+    sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
+    headline = HEADLINES.get(worth.verdict, sentence)
+    evenly = ", drawn evenly from the classes" if worth.only_balanced_is_enough else ""
+    return {
+        **worth.as_dict(),
+        "headline": headline + evenly,
+        "sentence": sentence,
+        "how": worth.how(),
+        "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
+    }
 
 
 def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
@@ -119,7 +93,7 @@ def _scores(appraisal: Appraisal, size: int) -> tuple[Array, Array]:
     return chosen, random
 
 
-def _by_class(appraisal: Appraisal) -> list[ClassScore]:
+def _scores_by_class(appraisal: Appraisal) -> list[dict[str, Any]]:
     """Empty for targets."""
     if not appraisal.classification:
         return []
@@ -129,4 +103,93 @@ def _by_class(appraisal: Appraisal) -> list[ClassScore]:
         drawn = appraisal.random("uniform", appraisal.size, split)
         chosen.append(appraisal.recalls(split, picked.indices, picked.weights))
         random.append(appraisal.recalls(split, drawn, np.ones(len(drawn))))
-    return class_scores(np.array(chosen), np.array(random))
+    return compare_recalls(np.array(chosen), np.array(random))
+
+
+def compare_recalls(chosen: Array, random: Array) -> list[dict[str, Any]]:
+    """The recall of each class by the chosen rows and by as many random ones.
+
+    Both are paired (tests, classes), nan for a test without rows of a class. ``gap`` is the mean
+    difference, ``half`` half the width of its 95% interval, None without one.
+    """
+    found = []
+    for code, (ours, theirs) in enumerate(zip(chosen.T, random.T, strict=True)):
+        ours, theirs = ours[~np.isnan(ours)], theirs[~np.isnan(theirs)]
+        if not len(ours):
+            continue
+        half = finite(half_width(ours - theirs))
+        found.append(
+            {
+                "code": code,
+                "chosen": round(float(ours.mean()), DECIMALS),
+                "random": round(float(theirs.mean()), DECIMALS),
+                "gap": round(float((ours - theirs).mean()), DECIMALS),
+                "half": None if half is None else round(half, DECIMALS),
+            }
+        )
+    return found
+
+
+def find_suspect_labels(data: Dataset, targets: Targets, seed: int = 0) -> tuple[int, Array, Array]:
+    """Rows whose label contradicts the prediction of a model trained on other rows.
+
+    Kernel ridge regression is trained on the other folds. Such rows may be wrong, or beyond the
+    model; a person decides, and the page does not call them errors. Returns the number of rows
+    examined, the suspect ones, the clearest first, and the predictions for them.
+    """
+    counted = np.flatnonzero(data.weights > 0)
+    spaced = np.linspace(0, len(counted) - 1, min(MOST_EXAMINED, len(counted))).round()
+    examined = counted[np.unique(spaced.astype(np.int64))]
+    predicted = _predict_by_others(data, targets, examined, seed)
+    if targets.classes is None:
+        margins = _deviations(predicted - targets.values[examined])
+        suspect = margins > FAR
+    else:
+        margins, suspect = _contradicted(predicted, targets.values.reshape(-1)[examined])
+    places = np.flatnonzero(suspect)
+    places = places[np.argsort(-margins[places], kind="stable")]
+    return len(examined), examined[places], predicted[places]
+
+
+def _contradicted(shares: Array, labels: Array) -> tuple[Array, Array]:
+    """The margin of another class over the label's, and whether it is large.
+
+    If most of a class is suspect, the model does not see that class, and none of it is.
+    """
+    margins = shares.max(1) - shares[np.arange(len(labels)), labels]
+    suspect = margins > DENIAL
+    for code in np.unique(labels):
+        if suspect[labels == code].mean() > MOST_DENIED:
+            suspect[labels == code] = False
+    return margins, suspect
+
+
+def _deviations(residuals: Array) -> Array:
+    """The largest residual of a row, in standard deviations of its target."""
+    sizes = np.abs(residuals)
+    spread = np.median(sizes, axis=0) / NORMAL_MEDIAN
+    scaled = np.divide(sizes, spread, out=np.zeros_like(sizes), where=spread > 0)
+    return np.asarray(scaled.max(1))
+
+
+def _predict_by_others(data: Dataset, targets: Targets, rows: Array, seed: int) -> Array:
+    """Predictions for each row (shares of classes, or targets) by a model of other rows."""
+    found = np.zeros((len(rows), targets.outputs))
+    order = np.random.default_rng(seed).permutation(len(rows))
+    for part in np.array_split(order, FOLDS):
+        rest = rows[np.setdiff1d(order, part, assume_unique=True)]
+        if not len(part) or not len(rest):
+            continue
+        rest = np.random.default_rng((seed, len(rest))).permutation(rest)
+        tuning = rest[draw_tuning_rows(len(rest), seed)]
+        model = RidgeJudge().tuned_by(_sample(data, targets, tuning))
+        points, test = (_sample(data, targets, one) for one in (rest[:MOST_TRAINED], rows[part]))
+        found[part] = model.predictions([points], test, targets.outputs, seed)[0].numpy()
+    return found
+
+
+def _sample(data: Dataset, targets: Targets, rows: Array) -> Sample:
+    classification = targets.classes is not None
+    labels = targets.values.reshape(-1) if classification else targets.values
+    weights, cpu = np.ones(len(rows)), torch.device("cpu")
+    return as_sample(data.x[rows], labels[rows], weights, cpu, classification)

@@ -1,9 +1,9 @@
-"""Figures: selected images or points, score curves, and rows of images."""
+"""Figures: selected images or points, and score curves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from bicore.errors import InputError
 from bicore.evaluate.equivalence import Equivalent, Worth
 from bicore.evaluate.statistics import Entry, Summary
 from bicore.files import replacing
-from bicore.report.projection import main_directions
+from bicore.report.rows import main_directions
 from bicore.sources.base import Source
 
 #: Limit of the images drawn; the first picks matter most.
@@ -55,6 +55,17 @@ def new_figure() -> Any:
     figure = Figure(layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _axes(width: float, height: float, title: str, along: str, up: str) -> tuple[Any, Any]:
+    """A figure with one pair of axes."""
+    figure = new_figure()
+    figure.set_size_inches(width, height)
+    axis = figure.subplots()
+    axis.set(xlabel=along, ylabel=up)
+    axis.set_title(title, fontsize=10)
+    axis.grid(alpha=0.25)
+    return figure, axis
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -191,16 +202,11 @@ def draw_curves(
     ...     [file.name for file in Path(folder).iterdir()]
     ['curves.png']
     """
-    figure = new_figure()
-    figure.set_size_inches(9.5, 5.8)
-    axis = figure.subplots()
+    figure, axis = _axes(9.5, 5.8, title, along, score)
     for number, method in enumerate(methods):
         entries = [entry for entry in summary.entries if entry.method == method]
         if entries:
             _curve(axis, number, entries)
-    axis.set(xlabel=along, ylabel=score)
-    axis.set_title(title, fontsize=10)
-    axis.grid(alpha=0.25)
     figure.legend(loc="outside right upper", fontsize=8)
     _save(figure, path)
 
@@ -241,9 +247,7 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
     ...     [file.name for file in Path(folder).iterdir()]
     ['worth.png']
     """
-    figure = new_figure()
-    figure.set_size_inches(7.5, 5.0)
-    axis = figure.subplots()
+    figure, axis = _axes(7.5, 5.0, f"{title}\n{worth}", "rows", worth.metric)
     axis.set_xscale("log")
     for number, baseline in enumerate(worth.baselines):
         _baseline(axis, baseline, f"C{number}")
@@ -255,9 +259,6 @@ def draw_worth(worth: Worth, title: str, path: Path) -> None:
     sizes = sorted({size for baseline in worth.baselines for size in baseline.sizes})
     axis.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
     axis.minorticks_off()
-    axis.set(xlabel="rows", ylabel=worth.metric)
-    axis.set_title(f"{title}\n{worth}", fontsize=9)
-    axis.grid(alpha=0.25)
     axis.legend(loc="lower right", fontsize=8)
     _save(figure, path)
 
@@ -270,53 +271,3 @@ def _baseline(axis: Any, found: Equivalent, colour: str) -> None:
     ends = (max(found.low, found.sizes[0]), min(found.high, found.sizes[-1]))
     if ends[0] < ends[1] and math.isfinite(found.low):
         axis.axvspan(*ends, color=colour, alpha=0.08, linewidth=0)
-
-
-def draw_rows(rows: Mapping[str, tuple[Array, Array]], path: Path, columns: int = 30) -> None:
-    """Draw rows of images, by label and evenly spaced.
-
-    Parameters
-    ----------
-    rows : mapping
-        For each name images (n, height, width) in 0 … 1, and their labels.
-    path : Path
-        A PNG, PDF or SVG file, by its ending.
-    columns : int
-        Limit of the images per row.
-
-    Raises
-    ------
-    InputError
-        If there are no rows, or matplotlib is not installed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> images = np.zeros((6, 8, 8))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kept = {"the stream": (images, np.array([0, 0, 0, 1, 1, 2]))}
-    ...     draw_rows(kept, Path(folder) / "rows.png")
-    ...     [file.name for file in Path(folder).iterdir()]
-    ['rows.png']
-    """
-    if not rows:
-        raise InputError("rows is empty; give at least one name with images and labels.")
-    figure = new_figure()
-    figure.set_size_inches(0.42 * columns + 1.2, 0.8 * len(rows) + 0.2)
-    axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-    for axis, (name, (images, labels)) in zip(axes, rows.items(), strict=True):
-        chosen = np.argsort(labels, kind="stable")[_spaced(len(labels), columns)]
-        framed = [np.pad(np.clip(image, 0, 1), 1) for image in images[chosen]]
-        axis.imshow(
-            np.concatenate(framed, axis=1), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest"
-        )
-        axis.set_axis_off()
-        counts = zip(*np.unique(labels, return_counts=True), strict=True)
-        by_label = ", ".join(f"{label}: {count}" for label, count in counts)
-        axis.set_title(f"{name} ({len(labels)}): {by_label}", fontsize=8, loc="left", pad=3)
-    _save(figure, path)
-
-
-def _spaced(count: int, most: int) -> Array:
-    """At most ``most`` of the numbers 0 … count − 1, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))

@@ -22,8 +22,8 @@ from bicore.evaluate.findings import Findings
 from bicore.evaluate.records import Row
 from bicore.evaluate.statistics import Entry, finite
 from bicore.report.document import write_document
-from bicore.report.evaluation import class_scores
-from bicore.report.row_display import View, groups_of, shown_as
+from bicore.report.evaluation import compare_recalls
+from bicore.report.rows import RowView
 
 #: The random baseline of the other methods.
 RANDOM = "uniform"
@@ -175,7 +175,7 @@ def _class_scores(
     if method == RANDOM or not pairs:
         return []
     ours, theirs = np.array(pairs, dtype=np.float64).transpose(1, 0, 2)  # None becomes nan
-    return [one.as_json() for one in class_scores(ours, theirs)]
+    return compare_recalls(ours, theirs)
 
 
 def _unknown(run: BaseComparison[Any], known: Selections) -> str:
@@ -219,7 +219,11 @@ def _picks(run: BaseComparison[Any], known: Selections) -> dict[str, Any]:
     """The picks, the groups of the pool, its map, and how rows are shown."""
     pools, grid, seed = run.pools, run.grid, int(run.grid.seeds[0])
     numbers = pools.rows(seed)
-    view = _view(run, numbers, seed)
+    source = pools.source
+    columns = None if source.table is None else source.table.cells()
+    targets = replace(pools.targets, values=pools.targets.values[numbers])
+    # the map shows features as the methods saw them, the cards as the source has them
+    view = RowView(pools.of(seed)[0], targets, source.images, columns, source.data.x, numbers)
     order = np.argsort(numbers)
     picked = np.unique([pick for row in known.values() for pick in row.picks])
     rows = order[np.searchsorted(numbers[order], picked)]
@@ -229,26 +233,17 @@ def _picks(run: BaseComparison[Any], known: Selections) -> dict[str, Any]:
     picks = {
         **view.of(rows),
         "places": places,
-        "cards": [view.card(row) if view.number(row) in cards else None for row in rows],
+        "cards": [view.card(row) if numbers[row] in cards else None for row in rows],
         "depth": depth,
         "seed": seed,
         "pool": len(numbers),
-        "of": len(pools.source.data),
+        "of": len(source.data),
         "selections": [
             [_selection(known.get((method, size)), picked) for size in grid.sizes]
             for method in grid.methods
         ],
     }
     return {**view.as_json(), "plane": plane, "picks": picks}
-
-
-def _view(run: BaseComparison[Any], numbers: Array, seed: int) -> View:
-    """The pool of a seed as the methods saw it."""
-    pools, source = run.pools, run.pools.source
-    targets = replace(pools.targets, values=pools.targets.values[numbers])
-    columns = None if source.table is None else source.table.cells()
-    shown = shown_as(source.data.x, source.images, columns)
-    return View(pools.of(seed)[0], groups_of(targets, len(numbers)), shown, numbers)
 
 
 def _selection(row: Row | None, picked: Array) -> dict[str, Any] | None:

@@ -11,18 +11,14 @@ from bicore._version import __version__
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, Task, read_targets
 from bicore.errors import InputError
-from bicore.evaluate.equivalence import Verdict, Worth
 from bicore.evaluate.statistics import finite
 from bicore.evaluate.worth import Appraisal
 from bicore.report.document import write_document
-from bicore.report.evaluation import Judged, judged
-from bicore.report.row_display import View, groups_of, shown_as
-from bicore.report.suspect_labels import doubts_of
+from bicore.report.evaluation import evaluate_picks, find_suspect_labels
+from bicore.report.rows import LONGEST_NAME, RowView, shorten
 
 #: Limits of the picks, and of the suspect labels, that are shown one by one.
-MOST_CARDS, MOST_DOUBTS = 500, 24
-#: Headlines of verdicts; a worth above random is given in numbers.
-PLAIN = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}
+MOST_CARDS, MOST_SUSPECT = 500, 24
 
 
 def page(
@@ -87,47 +83,6 @@ def page(
     ...     page(data, picks, folder + "/page.html", name="noise").name
     'page.html'
     """
-    _check(data, coreset)
-    known = coreset.provenance
-    targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
-    groups = groups_of(targets, len(data))
-    shown = shown_as(data.x, images, columns)
-    view = View(data, groups, shown)
-    plane, places = view.map(coreset.indices)
-    found = None if appraisal is None else judged(appraisal)
-    facts = {
-        "name": name,
-        "version": __version__,
-        "rows": len(data),
-        "answer": None if found is None else answer(found.worth),
-        "curve": None if found is None else _curve(found),
-        "classes": [] if found is None else [one.as_json() for one in found.by_class],
-        **view.as_json(),
-        "plane": plane,
-        "picks": _picks(view, coreset, places),
-        "doubts": _doubts(view, targets),
-        "parameters": _parameters(coreset),
-        "notes": [*notes, *known.notes],
-        "command": command,
-    }
-    return write_document("selection", facts, path)
-
-
-def answer(worth: Worth) -> dict[str, Any]:
-    """The headline, and the sentences below it."""
-    sentence = f"Your {worth.size} rows are worth {worth.baselines[0]}"
-    headline = PLAIN.get(worth.verdict, sentence)
-    evenly = ", drawn evenly from the classes" if worth.only_balanced_is_enough else ""
-    return {
-        **worth.as_dict(),
-        "headline": headline + evenly,
-        "sentence": sentence,
-        "how": worth.how(),
-        "baselines": [{**one.as_dict(), "words": str(one)} for one in worth.baselines],
-    }
-
-
-def _check(data: Dataset, coreset: Coreset) -> None:
     if not len(coreset):
         raise InputError("coreset is empty; give one with at least one point.")
     if coreset.indices.max() >= len(data):
@@ -135,9 +90,30 @@ def _check(data: Dataset, coreset: Coreset) -> None:
             f"index {coreset.indices.max()} is beyond the {len(data)} rows of data; give the data "
             "it was made from."
         )
+    known = coreset.provenance
+    targets = None if data.y is None else read_targets(data.y, known.task or Task.AUTO)
+    view = RowView(data, targets, images, columns)
+    plane, places = view.map(coreset.indices)
+    found: dict[str, Any] = {"answer": None, "curve": None, "classes": []}
+    if appraisal is not None:
+        found = evaluate_picks(appraisal)
+    facts = {
+        "name": name,
+        "version": __version__,
+        "rows": len(data),
+        **found,
+        **view.as_json(),
+        "plane": plane,
+        "picks": _picks(view, coreset, places),
+        "doubts": _suspect_labels(view, targets),
+        "parameters": _parameters(coreset),
+        "notes": [*notes, *known.notes],
+        "command": command,
+    }
+    return write_document("selection", facts, path)
 
 
-def _picks(view: View, coreset: Coreset, places: list[list[int]]) -> dict[str, Any]:
+def _picks(view: RowView, coreset: Coreset, places: list[list[int]]) -> dict[str, Any]:
     """Columns of all picks in order, and the first ones as they are shown."""
     rows = coreset.indices
     return {
@@ -151,24 +127,27 @@ def _picks(view: View, coreset: Coreset, places: list[list[int]]) -> dict[str, A
     }
 
 
-def _doubts(view: View, targets: Targets | None) -> dict[str, Any] | None:
+def _suspect_labels(view: RowView, targets: Targets | None) -> dict[str, Any] | None:
     """Suspect labels as they are shown; None without labels, or with a single class."""
     if targets is None or (targets.classes is not None and len(targets.classes) < 2):
         return None
-    facts = doubts_of(view.data, targets).as_json(MOST_DOUBTS)
-    for one in facts["first"]:
-        one |= {"label": view.label(one["row"]), "shown": view.card(one["row"])}
-    return facts
+    examined, rows, predicted = find_suspect_labels(view.data, targets)
+    first = [
+        {
+            "row": row,
+            "said": _words(targets, values),
+            "label": view.label(row),
+            "shown": view.card(row),
+        }
+        for row, values in zip(rows[:MOST_SUSPECT].tolist(), predicted, strict=False)
+    ]
+    return {"asked": examined, "count": len(rows), "rows": rows.tolist(), "first": first}
 
 
-def _curve(found: Judged) -> dict[str, Any]:
-    """Scores of the first picks and of the whole selection."""
-    worth = found.worth
-    return {
-        "metric": worth.metric,
-        "prefixes": [one.as_json() for one in found.prefixes],
-        "whole": {"size": worth.size, "score": worth.score, "spread": worth.spread},
-    }
+def _words(targets: Targets, predicted: Array) -> str:
+    if targets.classes is None:
+        return ", ".join(f"{value:.4g}" for value in predicted.tolist())
+    return shorten(targets.classes.tolist()[int(predicted.argmax())], LONGEST_NAME)
 
 
 def _parameters(coreset: Coreset) -> list[list[str]]:
