@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bicore.memory
-from benchmarks import battery, battery_page, choosing_page, pages, speed_page
+from benchmarks import battery, battery_page, choosing_page, speed_page
 from benchmarks.battery.memories import BUFFERS, Replay, Stream
 from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS
 from benchmarks.battery.sets import SETS
@@ -116,19 +116,6 @@ def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool
     assert picks.weights.sum() == pytest.approx(300)
     if name == "class-balanced-reservoir":
         assert np.bincount(data.y[picks.indices]).tolist() == [3] * 5
-
-
-def test_the_page_shows_memories_where_there_are_records(tmp_path, monkeypatch):
-    found = rows({"class-balanced": [0.5, 0.6], "default": [0.7, 0.9]})
-    (tmp_path / "battery_replay.json").write_text(json.dumps({"rows": found}))
-    monkeypatch.setattr(battery_page, "RECORDS", tmp_path)
-    monkeypatch.setattr(pages, "RECORDS", tmp_path)
-    opening, words, shown, _ = battery_page._memories()
-    assert opening.startswith("\n## Memories")
-    assert "1 sets, 2 seeds, `--protocol replay`" in words
-    assert "| **default** | 0 (0%) | 1 (100%) | 0 (0%) | 1.00 | +0.250 |" in shown
-    (tmp_path / "battery_replay.json").unlink()
-    assert battery_page._memories() == []
 
 
 @pytest.mark.parametrize(
