@@ -14,8 +14,8 @@ NAMES = (
     *("comparison_embedding", "comparison_images", "rivals", "stream", "stream_moments"),
     *("moment_weights", "streams", "imbalanced", "gpu", "pooled_regression", "pooled_whole"),
     *("precision", "strategies", "exchange", "noise", "automatic", "active", "network", "beyond"),
-    *("training", "limits", "battery", "worth", "estimates", "scale", "doors", "peers_scale"),
-    *("embedding", "workers", "collapse", "large", "page"),
+    *("battery", "worth", "estimates", "scale", "doors", "peers_scale", "embedding", "workers"),
+    *("collapse", "large", "page"),
 )
 #: Options with their defaults, the benchmarks that read them (all if none is named), and help.
 OPTIONS: dict[str, tuple[Any, str]] = {

@@ -88,13 +88,13 @@ def run(arguments: Any) -> dict[str, Any]:
     folder = Path(data_folder(arguments.data))
     asked = [arguments.protocol] if arguments.protocol in PARTS else list(PARTS)
     wanted = known_methods(arguments.methods)
-    until = time.monotonic() + 60 * (arguments.minutes or float("inf"))
+    until = time.time() + 60 * (arguments.minutes or float("inf"))
     try:
         for name in asked:
-            for comparison in comparisons(name, folder, arguments, wanted, _teller(until)):
+            for comparison in comparisons(name, folder, arguments, wanted, stop_after(until)):
                 comparison.run()
     except TimeUp:
-        report("the time is up; the same command goes on")
+        report("the time is up; the same command continues")
     return {"parts": {name: kept(name, folder, arguments) for name in PARTS}}
 
 
@@ -150,9 +150,15 @@ def records(name: str, pools: Pools, arguments: Any) -> Records:
     judge = PARTS[name].judges[0].name
     settings = {"part": name, "pool": pools.size, "test": pools.test_size, "judge": judge}
     beside = path.with_name(f"{path.stem}-{name}{path.suffix}")
-    begun = not beside.exists() and (RECORDS / f"{RECORD}.json").exists()
-    store = Records(beside, settings)
-    for row in read_record(RECORD)["parts"][name]["rows"] if begun else []:
+    exists = (RECORDS / f"{RECORD}.json").exists()
+    return open_rows(beside, settings, read_record(RECORD)["parts"][name]["rows"] if exists else [])
+
+
+def open_rows(path: Path, settings: dict[str, Any], known: Iterable[Mapping[str, Any]]) -> Records:
+    """The rows of a file; a new file begins with those that are known."""
+    begun = path.exists()
+    store = Records(path, settings)
+    for row in () if begun else known:
         store.add(Row(**row))
     return store
 
@@ -164,12 +170,13 @@ def kept(name: str, folder: Path, arguments: Any) -> dict[str, Any]:
     return {**store.settings, "sizes": sizes, "rows": in_order(store.rows.values())}
 
 
-def _teller(until: float) -> Callable[[int, str], None]:
+def stop_after(until: float) -> Callable[[int, str], None]:
+    """Report the progress of a comparison, and stop it after this time."""
+
     def tell(done: int, words: str) -> None:
-        if not words:
-            return
-        if time.monotonic() > until:
+        if words and time.time() > until:
             raise TimeUp
-        report(f"{words}")
+        if words:
+            report(words)
 
     return tell

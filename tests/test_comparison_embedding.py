@@ -52,7 +52,7 @@ def cells(record):
 
 def test_a_rerun_makes_what_is_missing_and_nothing_else(folder, capsys):
     assert cells(run(asked(folder, minutes=1e-9))) == []
-    assert "goes on" in capsys.readouterr().err
+    assert "continues" in capsys.readouterr().err
     first = run(asked(folder, methods="uniform", seeds=1))
     assert cells(first) == [("uniform", 4, 0), ("uniform", 6, 0)]
     capsys.readouterr()

@@ -1,14 +1,8 @@
 """The comparison on images: a residual network that judges, and processes that share the seeds."""
 
-import json
 import pickle
-import signal
-import subprocess
-import sys
-import time
 from argparse import Namespace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +10,14 @@ import torch
 
 from benchmarks import comparison_images, comparison_page
 from benchmarks.common import write_record
-from benchmarks.comparison_images import Hurried, Job, Protocol, image_pools, missing, parts, run
+from benchmarks.comparison_images import Protocol, image_pools, run
 from benchmarks.pages import read_record
 from benchmarks.residual_judge import ResidualJudge
-from bicore import Runtime
 from bicore.errors import InputError, NumericalError
-from bicore.evaluate.comparison import WHOLE, Grid
+from bicore.evaluate.comparison import WHOLE
 from bicore.evaluate.pools import make_pools
-from bicore.evaluate.records import Records, Row
+from bicore.evaluate.records import Row
 from bicore.evaluate.samples import Sample
-from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.opening import open_source, open_test
 from experiments.networks import ResNet18
 
@@ -172,45 +164,6 @@ def test_where_there_are_no_rows_it_goes_on_from_a_record_of_the_same_settings(
     assert run(asked(folder, rows=str(folder / "third.jsonl"), minutes=1e-9))["rows"] == []
 
 
-def test_what_is_selected_when_the_time_is_up_is_judged_and_what_was_cut_short_is_not(
-    folder, monkeypatch
-):
-    now = iter([0.0])
-    monkeypatch.setattr(comparison_images.time, "time", lambda: next(now, 2.0))
-
-    def hurried(name, until, **limits):
-        return Hurried(
-            image_pools(str(folder), 20),
-            Grid({name: as_selector(name), "uniform": as_selector("uniform")}, [4], [1]),
-            ResidualJudge(1, make=SMALL),
-            Records(folder / f"{name}.jsonl", {}),
-            Runtime("cpu", progress=False, threads=1, **limits),
-            until=until,
-        )
-
-    some = hurried("class-balanced", 1.0)
-    some.run()
-    assert list(some.records.rows) == [("class-balanced", 4, 1)]
-    assert not some.records.rows["class-balanced", 4, 1].picks  # kept for the first seed
-    cut = hurried("paper", float("inf"), max_seconds=1e-9)
-    cut.run()
-    assert "paper" in cut.failed
-    assert ("paper", 4, 1) not in cut.records.rows
-
-
-def test_every_method_is_in_one_part_and_networks_are_looked_at_in_two():
-    dealt = parts(list(METHODS))
-    assert sorted(name for part in dealt for name in part) == sorted(METHODS)
-    looking = {name for name in METHODS if as_selector(name).needs_model}
-    assert sum(bool(looking & set(part)) for part in dealt) == 2
-    jobs = missing(Protocol(), {("bilevel", 50, 0): None}, 1, list(METHODS))
-    made = [(name, size) for job in jobs for name in job.methods for size in job.sizes]
-    expected = {(name, size) for name in METHODS for size in (50, 100, 250)}
-    assert set(made) == {cell for cell in expected if cell[0] != "batchbald"} - {("bilevel", 50)}
-    assert len(set(made)) == len(made)
-    assert Job(0, (), (), whole=True) in jobs
-
-
 def test_methods_that_are_not_known_are_named(folder):
     with pytest.raises(InputError, match="k-center-of-mass"):
         run(asked(folder, methods="uniform,k-center-of-mass"))
@@ -227,9 +180,8 @@ def made_up(seeds=3, sizes=(50, 100)):
     ]
     rows += [Row(WHOLE, 1000, seed, 0.45, 0.0) for seed in range(seeds)]
     rows.append(Row("bilevel", 50, 7, 0.9, 0.1))  # of a seed that others do not have
-    settings = comparison_images.Order("", Path(), "cuda", Protocol(), 10_000).settings
     return {
-        "settings": settings,
+        "settings": Protocol(device="cuda").settings,
         "sizes": [*sizes, 250],
         "machine": {"processor": "a", "cores": 2, "gpu": "b", "torch": "2"},
         "failed": {"craig": "seed 0, 50 points: it broke"},
@@ -250,8 +202,7 @@ def test_the_page_compares_methods_on_images_with_chance():
 
 
 def test_the_record_is_of_the_protocol_that_the_benchmark_has():
-    order = comparison_images.Order("", Path(), "cuda", Protocol(), 10_000)
-    assert read_record("comparison_images")["settings"] == order.settings
+    assert read_record("comparison_images")["settings"] == Protocol(device="cuda").settings
 
 
 @pytest.mark.slow
@@ -262,32 +213,3 @@ def test_processes_make_what_one_makes(folder):
     for one, other in zip(shared["rows"], alone["rows"], strict=True):
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.2)
     assert [path.name for path in folder.glob("shared*")] == ["shared.jsonl"]
-
-
-ENDLESS = """
-import sys
-from benchmarks import __main__, comparison_images
-comparison_images.PROTOCOL = comparison_images.Protocol(20, (4, 6), 2, 4, ("uniform", "icarl"))
-sys.argv = ["benchmarks", "comparison_images", "--data", {0!r}, "--rows", {0!r} + "/rows.jsonl",
-    "--seeds", "100000", "--workers", "2", "--out", {0!r} + "/out"]
-sys.exit(__main__.main())
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_is_asked_to_end_keeps_its_rows_and_writes_the_record(folder):
-    rows = folder / "rows.jsonl"
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS.format(str(folder))])
-    try:
-        begun = time.monotonic()
-        while not rows.exists() or len(rows.read_bytes()) < 1000:
-            assert process.poll() is None
-            assert time.monotonic() - begun < 300
-            time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-    record = json.loads((folder / "out" / "comparison_images.json").read_text())
-    assert len(record["rows"]) > 1
-    assert [path.name for path in folder.glob("rows*")] == ["rows.jsonl"]
