@@ -29,8 +29,8 @@ from bicore.moments.features import (
     Standardised,
     UnitRows,
     as_feature_map,
-    restored,
-    stored,
+    map_from_state,
+    map_to_state,
 )
 
 needs_gpu = pytest.mark.gpu
@@ -72,31 +72,31 @@ IMAGES = drawn(40, 1, 8, 8)
 
 
 @pytest.fixture(params=MAPS.values(), ids=MAPS.keys())
-def settled(request):
-    return request.param.settled(IMAGES)
+def fitted(request):
+    return request.param.fit(IMAGES)
 
 
-def test_the_contract_holds_for_every_map(settled):
+def test_the_contract_holds_for_every_map(fitted):
     for dtype, expected in [
         (torch.float64, torch.float64),
         (torch.float32, torch.float32),
         (torch.float16, torch.float32),
         (torch.int64, torch.float64),
     ]:
-        found = settled(torch.from_numpy(IMAGES).to(dtype))
-        assert found.shape == (40, settled.width)
+        found = fitted(torch.from_numpy(IMAGES).to(dtype))
+        assert found.shape == (40, fitted.width)
         assert found.dtype == expected
         assert not found.requires_grad
-    assert settled.settled(IMAGES[:3]) is settled
-    assert settled(torch.zeros(0, 1, 8, 8)).shape == (0, settled.width)
+    assert fitted.fit(IMAGES[:3]) is fitted
+    assert fitted(torch.zeros(0, 1, 8, 8)).shape == (0, fitted.width)
 
 
-def test_features_are_repeatable_and_leave_torchs_numbers_and_the_rows_alone(settled):
+def test_features_are_repeatable_and_leave_torchs_numbers_and_the_rows_alone(fitted):
     x = torch.from_numpy(IMAGES)
     before = x.clone()
     state = torch.get_rng_state()
-    first = settled(x)
-    again = copy.deepcopy(settled)(x)
+    first = fitted(x)
+    again = copy.deepcopy(fitted)(x)
     assert torch.equal(first, again)
     assert torch.equal(torch.get_rng_state(), state)
     first.zero_()
@@ -104,50 +104,50 @@ def test_features_are_repeatable_and_leave_torchs_numbers_and_the_rows_alone(set
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
-def test_a_rows_features_do_not_depend_on_its_batch(settled, dtype, allowed):
-    if isinstance(settled, Embedded):  # which computes in the precision of its weights
+def test_a_rows_features_do_not_depend_on_its_batch(fitted, dtype, allowed):
+    if isinstance(fitted, Embedded):  # which computes in the precision of its weights
         allowed = 1e-6
     x = torch.from_numpy(IMAGES).to(dtype)
-    together = settled(x)
-    apart = torch.cat([settled(x[k : k + 1]) for k in range(len(x))])
+    together = fitted(x)
+    apart = torch.cat([fitted(x[k : k + 1]) for k in range(len(x))])
     assert near(apart, together, allowed)
 
 
-def test_rows_are_taken_in_parts(settled, monkeypatch):
+def test_rows_are_taken_in_parts(fitted, monkeypatch):
     x = torch.from_numpy(IMAGES)
-    whole = settled(x)
+    whole = fitted(x)
     seen = []
-    within = settled.map if isinstance(settled, UnitRows) else settled
-    mapped = type(within)._mapped
+    within = fitted.map if isinstance(fitted, UnitRows) else fitted
+    mapped = type(within)._map
     monkeypatch.setattr(type(within), "_rows_at_once", lambda self: 7)
     monkeypatch.setattr(
-        type(within), "_mapped", lambda self, rows: seen.append(len(rows)) or mapped(self, rows)
+        type(within), "_map", lambda self, rows: seen.append(len(rows)) or mapped(self, rows)
     )
-    parts = settled(x)
+    parts = fitted(x)
     assert seen == [7, 7, 7, 7, 7, 5]
     assert near(parts, whole, 1e-6)
 
 
-def test_half_the_precision_gives_nearly_the_same(settled):
+def test_half_the_precision_gives_nearly_the_same(fitted):
     x = torch.from_numpy(IMAGES.astype(np.float32))
-    assert near(settled(x), settled(x.double()).float(), 1e-5)
+    assert near(fitted(x), fitted(x.double()).float(), 1e-5)
 
 
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_devices_agree(settled, dtype):
+def test_devices_agree(fitted, dtype):
     x = torch.from_numpy(IMAGES).to(dtype)
-    there = settled(x.cuda())
+    there = fitted(x.cuda())
     assert there.is_cuda
-    allowed = 1e-5 if dtype == torch.float32 or isinstance(settled, Embedded) else 1e-11
-    assert near(there.cpu(), settled(x), allowed)
-    assert torch.equal(there, settled(x.cuda()))
+    allowed = 1e-5 if dtype == torch.float32 or isinstance(fitted, Embedded) else 1e-11
+    assert near(there.cpu(), fitted(x), allowed)
+    assert torch.equal(there, fitted(x.cuda()))
 
 
 @needs_gpu
 def test_fewer_digits_asked_for_elsewhere_change_nothing():
     x = torch.from_numpy(drawn(64, 512)).float().cuda()
-    features = RandomReLU(512).settled(x.cpu().numpy())
+    features = RandomReLU(512).fit(x.cpu().numpy())
     before = features(x)
     torch.set_float32_matmul_precision("medium")
     try:
@@ -164,7 +164,7 @@ def test_fewer_digits_asked_for_elsewhere_change_nothing():
 def test_waves_approximate_their_kernel(kernel):
     x = drawn(12, 4)
     kind = type(kernel).__name__.lower()
-    phi = RandomFourier(20_000, kind, kernel.gamma).settled(x)(torch.from_numpy(x)).numpy()
+    phi = RandomFourier(20_000, kind, kernel.gamma).fit(x)(torch.from_numpy(x)).numpy()
     # An inner product is a mean of 10 000 cosines, which vary by less than 1.
     assert np.abs(phi @ phi.T - kernel(x)).max() < 5 / math.sqrt(10_000)
     assert np.abs(np.square(phi).sum(1) - 1).max() < 1e-12
@@ -172,8 +172,8 @@ def test_waves_approximate_their_kernel(kernel):
 
 def test_the_bandwidth_is_the_kernels_own():
     x = drawn(30, 5)
-    assert RandomFourier().settled(x).gamma == RBF().fitted(x).gamma
-    assert RandomFourier(kind="laplace").settled(x).gamma == Laplace().fitted(x).gamma
+    assert RandomFourier().fit(x).gamma == RBF().fitted(x).gamma
+    assert RandomFourier(kind="laplace").fit(x).gamma == Laplace().fitted(x).gamma
 
 
 def arc_cosine(left, right):
@@ -187,7 +187,7 @@ def arc_cosine(left, right):
 @pytest.mark.parametrize(("columns", "scale"), [(3, 1.0), (300, 50.0)])
 def test_random_relu_approximates_the_arc_cosine_kernel(columns, scale):
     x = drawn(10, columns) * scale
-    features = RandomReLU(20_000, bias=0.5).settled(x)
+    features = RandomReLU(20_000, bias=0.5).fit(x)
     size = math.sqrt(np.mean(x**2))
     assert features.scale == pytest.approx(size)
     phi = features(torch.from_numpy(x)).numpy()
@@ -200,23 +200,23 @@ def test_a_deep_random_network_keeps_the_scale():
     x = torch.from_numpy(drawn(50, 30) * 7)
     for width in (64, 256):
         drawn_apart = [RandomReLU(width, layers=3, seed=seed) for seed in range(30)]
-        lengths = [float(one.settled(x.numpy())(x).square().sum(1).mean()) for one in drawn_apart]
+        lengths = [float(one.fit(x.numpy())(x).square().sum(1).mean()) for one in drawn_apart]
         # Each of three layers adds the square of its shifts to that of what comes in.
         assert np.mean(lengths) == pytest.approx(4 * 49, rel=0.15)
 
 
 def test_layers_are_drawn_apart():
-    features = RandomReLU(16, layers=3).settled(drawn(5, 16))
+    features = RandomReLU(16, layers=3).fit(drawn(5, 16))
     like = torch.zeros(1)
-    first, second, third = (features._drawn(layer, like)[0] for layer in range(3))
+    first, second, third = (features._draw(layer, like)[0] for layer in range(3))
     assert not torch.equal(second, third)
     assert not torch.equal(first, second)
 
 
 def test_random_convolutions_against_a_loop():
-    features = RandomConvolutions(8, kernel=3, pool=2, seed=4).settled(IMAGES)
+    features = RandomConvolutions(8, kernel=3, pool=2, seed=4).fit(IMAGES)
     x = torch.from_numpy(IMAGES[:2])
-    weights, shifts = features._drawn(x)
+    weights, shifts = features._draw(x)
     answers = nn.functional.conv2d(x, weights.reshape(2, 1, 3, 3), shifts[:, 0]).relu()
     pooled = torch.stack(
         [
@@ -231,21 +231,21 @@ def test_random_convolutions_against_a_loop():
 
 def test_a_filter_as_large_as_the_image_is_a_random_direction():
     x = torch.from_numpy(IMAGES)
-    filters = RandomConvolutions(32, kernel=8, pool=1).settled(IMAGES)
-    assert near(filters(x), RandomReLU(32).settled(IMAGES)(x), 1e-12)
+    filters = RandomConvolutions(32, kernel=8, pool=1).fit(IMAGES)
+    assert near(filters(x), RandomReLU(32).fit(IMAGES)(x), 1e-12)
 
 
 def test_grey_images_need_no_channel():
-    flat = RandomConvolutions(64, kernel=3).settled(IMAGES[:, 0])
-    full = RandomConvolutions(64, kernel=3).settled(IMAGES)
+    flat = RandomConvolutions(64, kernel=3).fit(IMAGES[:, 0])
+    full = RandomConvolutions(64, kernel=3).fit(IMAGES)
     x = torch.from_numpy(IMAGES)
     assert torch.equal(flat(x[:, 0]), full(x))
 
 
 def test_pooled_features_against_convolutions():
-    features = RandomPooled(12, layers=2, hidden=4, seed=3).settled(IMAGES)
+    features = RandomPooled(12, layers=2, hidden=4, seed=3).fit(IMAGES)
     x = torch.from_numpy(IMAGES)
-    first, second = features._drawn(x)
+    first, second = features._draw(x)
     maps = nn.functional.conv2d(x, first.reshape(4, 1, 3, 3), padding=1).relu()
     maps = nn.functional.conv2d(maps, second.reshape(12, 4, 3, 3), padding=1).relu()
     expected = maps.mean((2, 3)) * math.sqrt(2 / 12)
@@ -258,7 +258,7 @@ def test_pooled_features_are_the_kernel_on_average():
     x = torch.from_numpy(drawn(4, 2, 6, 6))
     kernel = pooled_cntk(4, "nngp")(x)
     maps = (RandomPooled(64, 3, 64, centred=False, seed=seed) for seed in range(60))
-    found = torch.stack([phi @ phi.T for phi in (one.settled(x.numpy())(x) for one in maps)])
+    found = torch.stack([phi @ phi.T for phi in (one.fit(x.numpy())(x) for one in maps)])
     mean = found.mean(0)
     assert near(mean / kernel, torch.ones(4, 4, dtype=torch.float64), 0.1)
     cosines = (one / torch.outer(one.diag(), one.diag()).sqrt() for one in (mean, kernel))
@@ -267,7 +267,7 @@ def test_pooled_features_are_the_kernel_on_average():
 
 def test_nystrom_is_the_kernel_between_landmarks():
     x = drawn(20, 3)
-    features = Nystrom(RBF(0.5), landmarks=64).settled(x)
+    features = Nystrom(RBF(0.5), landmarks=64).fit(x)
     phi = features(torch.from_numpy(x)).numpy()
     assert np.abs(phi @ phi.T - RBF(0.5)(x)).max() < 1e-6
     other = torch.from_numpy(drawn(5, 3, seed=1))
@@ -276,7 +276,7 @@ def test_nystrom_is_the_kernel_between_landmarks():
 
 
 def test_equal_landmarks_count_once():
-    assert Nystrom(RBF(1.0)).settled(np.repeat(drawn(4, 3), 5, 0)).width == 4
+    assert Nystrom(RBF(1.0)).fit(np.repeat(drawn(4, 3), 5, 0)).width == 4
 
 
 # Scalings
@@ -284,22 +284,22 @@ def test_equal_landmarks_count_once():
 
 def test_unit_rows_have_length_one_and_zero_rows_stay():
     x = torch.from_numpy(np.vstack([drawn(5, 4) * 1e-200, np.zeros((1, 4))]))
-    unit = Rows().settled(x.numpy()).unit()
+    unit = Rows().fit(x.numpy()).unit()
     assert unit(x).square().sum(1).tolist() == pytest.approx([1, 1, 1, 1, 1, 0])
     assert unit.unit() is unit
-    assert isinstance(Rows().unit().settled(x.numpy()), UnitRows)
+    assert isinstance(Rows().unit().fit(x.numpy()), UnitRows)
 
 
 def test_standardised_columns():
     x = drawn(50, 3) * [1.0, 1000.0, 0.0] + [5.0, -2000.0, 7.0]
-    found = Standardised(Rows()).settled(x)(torch.from_numpy(x))
+    found = Standardised(Rows()).fit(x)(torch.from_numpy(x))
     assert found.mean(0).tolist() == pytest.approx([0, 0, 0], abs=1e-12)
     assert found.std(0, correction=0).tolist() == pytest.approx([1, 1, 0], abs=1e-12)
 
 
 def test_far_values_are_softened_in_order():
     x = np.array([[-1.0], [1.0]])
-    soft = Standardised(Rows(), beyond=2.0).settled(x)
+    soft = Standardised(Rows(), beyond=2.0).fit(x)
     later = torch.tensor([[-1e6], [-2.0], [0.5], [2.0], [2.5], [1e6]], dtype=torch.float64)
     found = soft(later)[:, 0]
     assert found[1:4].tolist() == [-2.0, 0.5, 2.0]
@@ -314,7 +314,7 @@ def test_far_values_are_softened_in_order():
 def test_a_module_is_frozen_and_never_changed():
     module = network().train()
     weights = copy.deepcopy(module.state_dict())
-    features = Embedded(module, batch=7).settled(IMAGES)
+    features = Embedded(module, batch=7).fit(IMAGES)
     x = torch.from_numpy(IMAGES).float()
     first = features(x)
     assert module.training
@@ -322,22 +322,22 @@ def test_a_module_is_frozen_and_never_changed():
     with torch.no_grad():
         module[1].weight.add_(1)
     assert torch.equal(features(x), first)
-    assert not Embedded(module).settled(IMAGES).like(features)
+    assert Embedded(module).fit(IMAGES) != features
     expected = network().eval()(x).detach()
     assert near(first, expected, 1e-6)
 
 
 def test_half_precision_modules_are_widened():
-    features = Embedded(network().bfloat16()).settled(IMAGES)
+    features = Embedded(network().bfloat16()).fit(IMAGES)
     assert features(torch.from_numpy(IMAGES)).dtype == torch.float64
-    assert features.like(Embedded(network().bfloat16()).settled(IMAGES))
+    assert features == Embedded(network().bfloat16()).fit(IMAGES)
 
 
 # Identity and state
 
 
 def test_copies_and_pickles_leave_matrices_behind():
-    features = RandomReLU(4096).settled(IMAGES)
+    features = RandomReLU(4096).fit(IMAGES)
     features(torch.from_numpy(IMAGES))
     assert len(pickle.dumps(features)) < 1000
     assert pickle.loads(pickle.dumps(features)) == features
@@ -345,136 +345,134 @@ def test_copies_and_pickles_leave_matrices_behind():
 
 def test_identity_tells_what_features_depend_on():
     x = IMAGES
-    base = RandomReLU(64).settled(x)
-    assert base.like(RandomReLU(64).settled(x))
-    assert base == RandomReLU(64).settled(x)
-    assert base.like(dataclasses.replace(base, reason="pixels"))
+    base = RandomReLU(64).fit(x)
+    assert base == RandomReLU(64).fit(x)
+    assert base == RandomReLU(64).fit(x)
+    assert base == dataclasses.replace(base, reason="pixels")
     base(torch.from_numpy(x))  # what is kept beside the fields counts for nothing
-    assert base == RandomReLU(64).settled(x)
+    assert base == RandomReLU(64).fit(x)
     others = [
-        RandomReLU(65).settled(x),
-        RandomReLU(64, seed=1).settled(x),
-        RandomReLU(64).settled(2 * x),
-        RandomReLU(64).settled(x[:, :, :4]),
+        RandomReLU(65).fit(x),
+        RandomReLU(64, seed=1).fit(x),
+        RandomReLU(64).fit(2 * x),
+        RandomReLU(64).fit(x[:, :, :4]),
         base.unit(),
-        Standardised(RandomReLU(64)).settled(x),
-        Rows().settled(x),
+        Standardised(RandomReLU(64)).fit(x),
+        Rows().fit(x),
     ]
     assert len({one.identity for one in [base, *others]}) == len(others) + 1
-    assert Embedded(network(), 3).like(Embedded(network(), 4))
+    assert Embedded(network(), 3) == Embedded(network(), 4)
 
 
-def test_state_comes_back_bit_for_bit(settled):
-    values, arrays = stored(settled)
-    module = network() if isinstance(settled, Embedded) else None
-    back = restored(json.loads(json.dumps(values)), arrays, module)
+def test_state_comes_back_bit_for_bit(fitted):
+    values, arrays = map_to_state(fitted)
+    back = map_from_state(json.loads(json.dumps(values)), arrays, fitted)
     for dtype in (torch.float32, torch.float64):
         x = torch.from_numpy(IMAGES).to(dtype)
-        assert torch.equal(back(x), settled(x))
-    assert back.like(settled)
-    assert back.reason == settled.reason
+        assert torch.equal(back(x), fitted(x))
+    assert back == fitted
+    assert back.reason == fitted.reason
     assert all(array.dtype.kind == "f" for array in arrays.values())
 
 
 @pytest.mark.parametrize("name", ["relu", "relu, deep", "convolutions", "fourier", "laplace"])
 def test_drawn_maps_store_no_matrices(name):
-    values, arrays = stored(MAPS[name].settled(IMAGES))
+    values, arrays = map_to_state(MAPS[name].fit(IMAGES))
     assert arrays == {}
     assert len(json.dumps(values)) < 1000
 
 
-def test_unsettled_maps_are_stored_too():
+def test_unfitted_maps_are_stored_too():
     for features in MAPS.values():
-        module = network() if isinstance(features, Embedded) else None
-        assert restored(*stored(features), module) == features
+        assert map_from_state(*map_to_state(features), features) == features
 
 
 def test_a_state_that_cannot_come_back_is_refused():
-    values, arrays = stored(Embedded(network()).unit())
-    with pytest.raises(InputError, match=r"give features=… \(or module=…\)"):
-        restored(values, arrays)
+    values, arrays = map_to_state(Embedded(network()).unit())
+    with pytest.raises(InputError, match="give features=…"):
+        map_from_state(values, arrays)
     with pytest.raises(InputError, match="the weights it had then"):
-        restored(values, arrays, network(seed=1))
-    values, arrays = stored(Rows())
+        map_from_state(values, arrays, Embedded(network(seed=1)))
+    values, arrays = map_to_state(Rows())
     with pytest.raises(InputError, match="kind 'Columnar'"):
-        restored({**values, "map": {"kind": "Columnar", "fields": {}}}, arrays)
+        map_from_state({**values, "map": {"kind": "Columnar", "fields": {}}}, arrays)
     with pytest.raises(InputError, match="cannot be made by this version"):
-        restored({**values, "identity": "Rows:0"}, arrays)
+        map_from_state({**values, "identity": "Rows:0"}, arrays)
     with pytest.raises(InputError, match="draws other random numbers"):
-        restored({**values, "draws": [0.0]}, arrays)
+        map_from_state({**values, "draws": [0.0]}, arrays)
     own = Nystrom(CallableKernel(lambda a, b: a @ b.T))
     with pytest.raises(InputError, match=r"features\.kernel\.function is a function"):
-        stored(own)
+        map_to_state(own)
 
 
 # Errors
 
 
-def test_rows_of_another_shape_are_refused(settled):
-    with pytest.raises(InputError, match=r"\(2, 8, 8\).*settled on rows of shape \(1, 8, 8\)"):
-        settled(torch.zeros(3, 2, 8, 8))
+def test_rows_of_another_shape_are_refused(fitted):
+    with pytest.raises(InputError, match=r"\(2, 8, 8\).*fitted to rows of shape \(1, 8, 8\)"):
+        fitted(torch.zeros(3, 2, 8, 8))
     with pytest.raises(InputError, match=r"\(64,\).*\(1, 8, 8\)"):
-        settled.settled(np.zeros((3, 64)))
+        fitted.fit(np.zeros((3, 64)))
 
 
-def test_features_that_are_not_finite_name_their_rows(settled):
+def test_features_that_are_not_finite_name_their_rows(fitted):
     x = torch.from_numpy(IMAGES).clone()
     x[[3, 17], 0, 2, 2] = math.nan
     with pytest.raises(NumericalError, match=r"2 of 40 rows \(3, 17\)"):
-        settled(x)
+        fitted(x)
 
 
 def test_a_sum_that_overflows_is_no_error():
     x = torch.full((4, 8), 3e38)
-    assert torch.equal(Rows().settled(x.numpy())(x), x)
+    assert torch.equal(Rows().fit(x.numpy())(x), x)
 
 
 def test_single_columns_may_come_flat():
     x = torch.tensor([1.0, 2.0])
-    assert Rows().settled(x.numpy())(x).tolist() == [[1.0], [2.0]]
+    assert Rows().fit(x.numpy())(x).tolist() == [[1.0], [2.0]]
 
 
 def test_an_infinite_feature_is_an_error():
-    features = RandomReLU(16).settled(drawn(5, 8))
+    features = RandomReLU(16).fit(drawn(5, 8))
     with pytest.raises(NumericalError, match="very large"):
         features(torch.full((1, 8), 1e39, dtype=torch.float64).float())
 
 
 @pytest.mark.parametrize("features", MAPS.values(), ids=MAPS.keys())
 def test_maps_that_saw_no_rows_say_so(features):
-    with pytest.raises(InputError, match=r"settled\(x\) first"):
+    with pytest.raises(InputError, match=r"fit\(x\) first"):
         features(torch.zeros(2, 1, 8, 8))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: RandomReLU(0), "width=0"),
-        (lambda: RandomReLU(2.5), "width=2.5"),
-        (lambda: RandomReLU(layers=0), "layers=0"),
-        (lambda: RandomReLU(bias=-1.0), "bias=-1.0"),
-        (lambda: RandomReLU(seed=-1), "seed=-1"),
+        (lambda: RandomReLU(0), "width"),
+        (lambda: RandomReLU(2.5), "width"),
+        (lambda: RandomReLU(layers=0), "layers"),
+        (lambda: RandomReLU(bias=-1.0), "bias"),
+        (lambda: RandomReLU(seed=-1), "seed"),
         (lambda: RandomFourier(7), "width=8"),
         (lambda: RandomFourier(kind="cosine"), "kind='cosine'"),
         (lambda: RandomFourier(gamma=0.0), "gamma=0.0"),
         (lambda: RandomConvolutions(1000), "width=992"),
-        (lambda: RandomConvolutions(kernel=0), "kernel=0"),
-        (lambda: RandomPooled(layers=0), "layers=0"),
-        (lambda: RandomPooled(centred="yes"), "centred='yes'"),
-        (lambda: RandomPooled().settled(np.zeros((3, 64))), "take RandomReLU"),
+        (lambda: RandomConvolutions(kernel=0), "kernel"),
+        (lambda: RandomPooled(layers=0), "layers"),
+        (lambda: RandomPooled(centred="yes"), "centred"),
+        (lambda: RandomPooled().fit(np.zeros((3, 64))), "RandomReLU"),
         (lambda: Nystrom("rbf"), "kernel='rbf'"),
-        (lambda: Nystrom(landmarks=0), "landmarks=0"),
-        (lambda: Nystrom(Linear()).settled(np.zeros((3, 2))), "zero on the first rows"),
-        (lambda: Standardised(Rows(), beyond=0.0), "beyond=0.0"),
-        (lambda: RandomConvolutions().settled(np.zeros((3, 64))), "take RandomReLU"),
-        (lambda: RandomConvolutions().settled(np.zeros((3, 28, 28, 3))), "channels come first"),
-        (lambda: Embedded("resnet"), "module is a str"),
-        (lambda: Embedded(nn.Linear(5, 2)).settled(np.zeros((3, 4))), r"rows of shape \(4,\)"),
-        (lambda: Embedded(nn.LSTM(4, 2)).settled(np.zeros((3, 4))), "a tuple for 1 rows"),
-        (lambda: Rows().settled(np.zeros((3, 2)))(np.zeros((3, 2))), "torch.as_tensor"),
+        (lambda: Nystrom(landmarks=0), "landmarks"),
+        (lambda: Nystrom(Linear()).fit(np.zeros((3, 2))), "zero on the first rows"),
+        (lambda: Standardised(Rows(), beyond=0.0), "beyond"),
+        (lambda: RandomConvolutions().fit(np.zeros((3, 64))), "RandomReLU"),
+        (lambda: RandomConvolutions().fit(np.zeros((3, 28, 28, 3))), "channels come first"),
+        (lambda: Embedded("resnet"), "module"),
+        (lambda: Embedded(nn.Linear(5, 2)).fit(np.zeros((3, 4))), r"rows of shape \(4,\)"),
+        (lambda: Embedded(nn.LSTM(4, 2)).fit(np.zeros((3, 4))), "tuple for 1 rows"),
+        (lambda: Rows().fit(np.zeros((3, 2)))(np.zeros((3, 2))), "x must be a tensor"),
         (lambda: as_feature_map("relus"), "Did you mean 'relu'"),
-        (lambda: as_feature_map(RandomReLU), r"instances, RandomReLU\("),
-        (lambda: as_feature_map(7), "features=7 is a int"),
+        (lambda: as_feature_map(RandomReLU), "FeatureMap instance"),
+        (lambda: as_feature_map(7), "features must be .* got 7"),
     ],
 )
 def test_errors_name_the_value_and_the_mend(make, words):
@@ -495,7 +493,7 @@ def test_names_make_maps():
 
 
 def looks(x):
-    return AutomaticFeatures().settled(x).reason
+    return AutomaticFeatures().fit(x).reason
 
 
 SORTED_DIGITS = load_digits().data[np.argsort(load_digits().target, kind="stable")]
@@ -564,11 +562,11 @@ def test_what_looks_lead_to():
         "image": RandomConvolutions,
     }
     for rows in (drawn(20, 64), SORTED_DIGITS[:20], drawn(20, 5), drawn(20, 3, 16, 16)):
-        found = AutomaticFeatures(seed=9).settled(rows)
+        found = AutomaticFeatures(seed=9).fit(rows)
         assert type(found) is kinds[found.reason]
         assert found.unit().reason == found.reason
-        assert AutomaticFeatures(seed=9).unit().settled(rows) == found.unit()
-    assert AutomaticFeatures(seed=9).settled(SORTED_DIGITS[:20]).seed == 9
+        assert AutomaticFeatures(seed=9).unit().fit(rows) == found.unit()
+    assert AutomaticFeatures(seed=9).fit(SORTED_DIGITS[:20]).seed == 9
 
 
 @pytest.mark.parametrize(
@@ -586,5 +584,5 @@ def test_what_looks_lead_to():
     ids=lambda rows: str(rows.shape),
 )
 def test_odd_first_rows_get_a_map(rows):
-    features = AutomaticFeatures().settled(rows)
+    features = AutomaticFeatures().fit(rows)
     assert features(torch.from_numpy(rows)).shape == (len(rows), features.width)

@@ -149,7 +149,7 @@ def test_targets_of_any_size_and_origin_change_nothing():
 
 def test_memories_of_one_map_merge_to_the_moments_of_both():
     x, y = stream()
-    features = FEATURES.settled(x[:50])
+    features = FEATURES.fit(x[:50])
     first, second = (
         fed(MomentMemory(12, features), x[own], y[own]) for own in (slice(300), slice(300, 600))
     )
@@ -172,7 +172,7 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
 
 def test_a_merge_that_fails_leaves_everything_as_it_was():
     x, _ = stream()
-    features = WithConstant(FEATURES).settled(x[:50])
+    features = WithConstant(FEATURES).fit(x[:50])
     first, second = (
         fed(MomentMemory(12, features), x[own], x[own, 0]) for own in (slice(300), slice(300, 600))
     )
@@ -187,7 +187,7 @@ def test_a_merge_that_fails_leaves_everything_as_it_was():
 
 def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
     x, y = stream()
-    features = FEATURES.settled(x[:50])
+    features = FEATURES.fit(x[:50])
     first = fed(MomentMemory(12, features), x[:300], y[:300])
     kept = first.snapshot().ids.tolist()
     first.merge(MomentMemory(12, features).update(x[:40], y[:40], np.zeros(40)))
@@ -288,7 +288,7 @@ def test_features_are_settled_once_there_are_some_rows():
 
 def test_rows_that_wait_are_saved_and_merged(tmp_path):
     x, y = stream()
-    features = FEATURES.settled(x)
+    features = FEATURES.fit(x)
 
     def waiting(own):
         return MomentMemory(40, features).update(x[own], y[own])
@@ -307,7 +307,7 @@ def test_rows_that_wait_are_saved_and_merged(tmp_path):
 
 def test_a_merged_stream_ages_as_if_it_came_afterwards():
     x, y = stream()
-    features = FEATURES.settled(x)
+    features = FEATURES.fit(x)
     first, second, whole = (
         fed(MomentMemory(12, features, half_life=100.0), x[own], y[own])
         for own in (slice(300), slice(300, 600), slice(600))
@@ -343,7 +343,7 @@ class Own(FeatureMap):
     function: Callable[[torch.Tensor], torch.Tensor]
     scale: float | None = None
 
-    def settled(self, x):
+    def fit(self, x):
         return self if self.scale else Own(self.function, float(np.abs(x).max()))
 
     @property
@@ -358,7 +358,7 @@ def test_a_map_of_ones_own_is_given_anew(tmp_path):
     x, y = stream()
     memory = fed(MomentMemory(12, Own(torch.tanh)), x[:300], y[:300])
     path = memory.save(tmp_path / "memory.npz")
-    with pytest.raises(InputError, match=r"a Own, a map of your own.* give features="):
+    with pytest.raises(InputError, match=r"a Own.* give features="):
         MomentMemory.load(path)
     again = MomentMemory.load(path, features=Own(torch.tanh))
     assert again.settled.scale == memory.settled.scale

@@ -10,7 +10,7 @@ from bicore import BilevelSelector, Dataset, InputError
 from bicore.coreset import Status
 from bicore.kernels import Linear
 from bicore.memory import MomentMemory, Reservoir
-from bicore.moments.features import Rows, WithConstant, restored, stored
+from bicore.moments.features import Rows, WithConstant, map_from_state, map_to_state
 from bicore.shards.executors import Threads
 from bicore.shards.gpu import Card
 from bicore.shards.selection import select_from_shards
@@ -56,13 +56,13 @@ class TestIntercept:
 
     def test_the_constant_is_not_normalised(self):
         x = np.array([[3.0, 4.0], [0.0, 0.5]])
-        unit = WithConstant(Rows().unit()).settled(x)
+        unit = WithConstant(Rows().unit()).fit(x)
         expected = [[0.6, 0.8, 1.0], [0.0, 1.0, 1.0]]
         np.testing.assert_allclose(unit(torch.from_numpy(x)), expected)
         np.testing.assert_allclose(unit.unit().exact(torch.from_numpy(x)), expected)
-        plain = WithConstant(Rows(), share=0.5).settled(x)
+        plain = WithConstant(Rows(), share=0.5).fit(x)
         assert plain.value == pytest.approx(np.sqrt(0.5 * (25 + 0.25) / 2))
-        assert restored(*stored(plain)) == plain != unit
+        assert map_from_state(*map_to_state(plain)) == plain != unit
 
 
 class TestTargets:

@@ -88,7 +88,7 @@ class TestCard:
                 reads.append(part.number) or original(part)
             )
             with card:
-                counting = Counting(Rows().settled(x), Moments.empty(12))
+                counting = Counting(Rows().fit(x), Moments.empty(12))
                 first = list(card.map(counting, source))
                 assert card.resident == stay
                 second = list(card.map(counting, source))
@@ -122,9 +122,7 @@ class TestWork:
         y = y * 7 - 3
         weight = np.random.default_rng(0).uniform(size=len(x))
         source = ArrayShards(x, y, weight, part_rows=len(x))
-        counting = Counting(
-            Rows().unit().settled(x), Moments.empty(12, classes=(11, 4), apart=apart)
-        )
+        counting = Counting(Rows().unit().fit(x), Moments.empty(12, classes=(11, 4), apart=apart))
         host = counting(source, source.parts[0])
         held = Held(source.parts[0], torch.from_numpy(x), y, torch.from_numpy(weight))
         there = counting.on(held)
@@ -148,7 +146,7 @@ class TestWork:
         centre = np.full(classes, 1 / classes)
         source = ArrayShards(x, y, part_rows=400)
         scoring = Scoring(
-            Rows().unit().settled(x), change, model, centre, np.arange(classes), 25, np.array([3])
+            Rows().unit().fit(x), change, model, centre, np.arange(classes), 25, np.array([3])
         )
         exact = x.astype(np.float64) / np.maximum(
             np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True), 1e-300
@@ -261,7 +259,7 @@ def test_the_runtime_says_who_works(monkeypatch):
     """A GPU where the runtime has one, else threads; a name wins over both."""
     x, y = rows(100)
     source = ArrayShards(x, y)
-    request = Request(5, Rows().settled(x))
+    request = Request(5, Rows().fit(x))
     card = torch.device("cuda")
     monkeypatch.setattr(Runtime, "torch_device", property(lambda self: card))
     hires = []

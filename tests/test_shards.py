@@ -71,7 +71,7 @@ class TestEngine:
         shares = np.bincount(y, minlength=classes) / len(y)
         source = ArrayShards(x, y, part_rows=400)
         scoring = Scoring(
-            Rows().settled(x), growing.change, growing.model, shares, np.arange(classes), 20,
+            Rows().fit(x), growing.change, growing.model, shares, np.arange(classes), 20,
             np.array([3, 50]),
         )  # fmt: skip
         found = scoring(source, source.parts[0])
@@ -128,7 +128,7 @@ class TestSelection:
         assert found.indices.tolist() == whole.indices.tolist()
         assert found.objective == pytest.approx(whole.objective, rel=1e-9)
         assert found.details == {"passes": 20, "certain": 20, "bad_rows": 0}
-        x = WithConstant(Rows()).settled(x).exact(torch.from_numpy(x)).numpy()
+        x = WithConstant(Rows()).fit(x).exact(torch.from_numpy(x)).numpy()
         outer, targets = outer_of(x, y)
         growing = Growing(outer, inner)
         steeper = []
@@ -264,7 +264,7 @@ class TestSelection:
         mine = select_from_shards(
             ArrayShards(x, y), 10, outer=ArrayShards(*judge), features=Rows(), exchange=False
         )
-        map = WithConstant(Rows()).settled(x)
+        map = WithConstant(Rows()).fit(x)
         x, others = (map.exact(torch.from_numpy(rows)).numpy() for rows in (x, judge[0]))
         outer, _ = outer_of(others, judge[1])
         shares = np.bincount(judge[1], minlength=3) / len(judge[1])
@@ -321,7 +321,7 @@ class TestSelection:
 
 class TestMemory:
     def test_a_limit_shortens_the_list_and_the_rows_exchanged(self):
-        asked = Request(10, Rows().settled(np.zeros((1, 256))))
+        asked = Request(10, Rows().fit(np.zeros((1, 256))))
         assert asked.within(Runtime("cpu")) == asked
         held = asked.within(Runtime("cpu", memory="100MB"))
         assert held.shortlist == most_listed(100_000_000, 256) < asked.shortlist

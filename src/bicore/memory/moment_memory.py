@@ -21,10 +21,10 @@ from bicore.moments.features import (
     Standardised,
     WithConstant,
     as_feature_map,
-    restored,
-    stored,
+    map_from_state,
+    map_to_state,
 )
-from bicore.moments.features.automatic import FAR
+from bicore.moments.features.registry import FAR
 from bicore.moments.moments import (
     Moments,
     Outer,
@@ -122,7 +122,7 @@ class MomentMemory(Merging):
         self.half_life = as_half_life(half_life)
         self.map = as_feature_map(features, seed=self.seed)
         #: The map as it was given and as it was settled, as a state file holds them.
-        self._stored_maps = [stored(self.map)]
+        self._stored_maps = [map_to_state(self.map)]
         #: Known once the first rows came.
         self.settled: FeatureMap | None = None
         self.moments: Moments | None = None
@@ -189,10 +189,10 @@ class MomentMemory(Merging):
     def _settle(self, batch: Dataset, context: Context) -> None:
         """What is decided by the first rows, once."""
         targets = None if batch.y is None else read_targets(batch.y)
-        self.settled = self.map.settled(batch.x)
+        self.settled = self.map.fit(batch.x)
         if targets is not None and targets.classes is None:
-            self.settled = self._for_targets(self.settled).settled(batch.x)
-        self._stored_maps = [self._stored_maps[0], stored(self.settled)]
+            self.settled = self._for_targets(self.settled).fit(batch.x)
+        self._stored_maps = [self._stored_maps[0], map_to_state(self.settled)]
         classes: Any = ()
         if targets is None or targets.classes is None:
             classes = None
@@ -358,7 +358,7 @@ class MomentMemory(Merging):
 
     def _check_maps(self, other: FeatureMap) -> None:
         assert self.settled is not None
-        if not self.settled.like(other):
+        if self.settled != other:
             raise InputError(
                 f"other has settled on other features ({other.identity}, here "
                 f"{self.settled.identity}), by its own first rows; begin one memory, and build the "
@@ -497,9 +497,8 @@ class MomentMemory(Merging):
             self._origin = self._spread = self._features = self._directions = None
             self._products = None
             return
-        network = self.map.network()
-        self.settled = restored(values["settled"], _named("map.", arrays), network, self.map)
-        self._stored_maps = [self._stored_maps[0], stored(self.settled)]
+        self.settled = map_from_state(values["settled"], _named("map.", arrays), self.map)
+        self._stored_maps = [self._stored_maps[0], map_to_state(self.settled)]
         self.moments = Moments.restored(values["moments"], _named("moments.", arrays))
         own = _named("own.", arrays)
         self._origin, self._spread = own.get("origin"), own.get("spread")
@@ -537,7 +536,7 @@ class MomentMemory(Merging):
         configuration = dict(head["configuration"])
         known = configuration.pop("features")
         if features is None:
-            given = restored(known, _named("given.", arrays))
+            given = map_from_state(known, _named("given.", arrays))
         else:
             given = as_feature_map(features, configuration["seed"])
             if given.identity != known["identity"]:

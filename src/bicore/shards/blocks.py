@@ -38,7 +38,7 @@ def exact_features(x: Array, map: FeatureMap) -> Array:
     --------
     >>> from bicore.moments.features import Rows
     >>> x = np.array([[3.0, 4.0]], dtype=np.float16)
-    >>> exact_features(x, Rows().unit().settled(x))
+    >>> exact_features(x, Rows().unit().fit(x))
     array([[0.6, 0.8]])
     """
     found: Array = map.exact(torch.from_numpy(single(x))).numpy()

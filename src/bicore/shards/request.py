@@ -173,7 +173,7 @@ def settle_features(features: Any, intercept: float | str, source: ShardSource) 
         )
     if share > 0 and not isinstance(chosen, WithConstant):
         chosen = WithConstant(chosen, float(share), reason=chosen.reason)
-    return chosen.settled(first_rows(source).x)
+    return chosen.fit(first_rows(source).x)
 
 
 def first_rows(source: ShardSource) -> Chunk:

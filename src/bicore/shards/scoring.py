@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bicore.data import Array
 from bicore.moments.features import FeatureMap, WithConstant
-from bicore.moments.features.checked import in_full_precision
+from bicore.moments.features.base import in_full_precision
 from bicore.shards.blocks import (
     DEVICE_BLOCK,
     codes_of,
@@ -237,7 +237,7 @@ class _Scorer:
 
     def _features(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Features and what they are to be multiplied by; lengths are not divided by here."""
-        features = self.map.glanced(x).float()
+        features = self.map.unchecked(x).float()
         if not self.unit:
             return features, None
         squares = _along(features, features)

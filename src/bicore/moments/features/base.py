@@ -1,56 +1,63 @@
-"""What every feature map is: rows in, a matrix of a fixed width out; and unit rows of any."""
+"""Feature maps: the base classes, and the two maps that every other map can be wrapped in."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bicore.data import Array, as_tensor
-from bicore.errors import InputError
+from bicore.data import Array, as_features, as_tensor
+from bicore.errors import InputError, NumericalError, check_integer, check_number
 from bicore.kernels.scaling import check_scale, unit_rows
+from bicore.runtime import checkpoint, wide
 from bicore.state import fingerprint
 
 T = TypeVar("T")
 
-#: Where an instance keeps what it derived from its fields (matrices, its identity).
-_KEPT = "_kept_values"
+#: Numbers of the temporaries of one part of the rows: 128 MiB in float64.
+AT_ONCE = 1 << 24
+#: The number of rows that an error lists.
+LISTED_ROWS = 5
+#: Where an instance caches what follows from its fields (matrices, its identity).
+_CACHE = "_cached_values"
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap(ABC):
-    """A function of rows, the same for ever once it is settled.
+    """A function of rows that stays the same once it is fitted.
 
-    A map is a frozen configuration. What it takes from data (the shape of a row, a scaling,
-    landmarks) it takes once, from the first rows, by :meth:`settled`; from then on it is fixed and
-    part of the state of whoever uses it. A map of one's own needs :attr:`width` and
-    :meth:`features`, and is a frozen dataclass whose fields say all that its features depend on.
+    A map is a frozen configuration. :meth:`fit` takes from the first rows what the map needs (the
+    shape of a row, a scaling, landmarks) and returns a fitted map. A custom map needs
+    :attr:`width` and :meth:`features`, and is a frozen dataclass whose fields determine its
+    features.
 
     Parameters
     ----------
     reason : str, optional
-        Why this map was chosen, where it was chosen by looks.
+        Why this map was chosen, if it was chosen automatically.
 
     Examples
     --------
     >>> import torch
     >>> from bicore.moments.features import RandomReLU
     >>> x = torch.eye(3)
-    >>> features = RandomReLU(width=8).settled(x.numpy())
+    >>> features = RandomReLU(width=8).fit(x.numpy())
     >>> features(x).shape, features.width
     (torch.Size([3, 8]), 8)
     """
 
     reason: str | None = field(default=None, kw_only=True, compare=False)
 
-    def settled(self, x: Array) -> FeatureMap:
-        """The map for rows such as these first ones; a map that is settled gives itself.
+    def fit(self, x: Array) -> FeatureMap:
+        """Fit the map to the first rows.
 
         Parameters
         ----------
@@ -60,25 +67,30 @@ class FeatureMap(ABC):
         Returns
         -------
         FeatureMap
-            With nothing left open.
+            A fitted map; the map itself if it is fitted already.
+
+        Raises
+        ------
+        InputError
+            If the map cannot take such rows, or was fitted to rows of another shape.
         """
         return self
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many features a row has; known once the map is settled."""
+        """The number of features of a row; known once the map is fitted."""
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The features of rows, on their device.
+        """Compute the features of rows, on their device.
 
-        Computed in float64 for rows of float64 and of integers, in float32 for all others.
+        Rows of float64 and of integers give float64, all others float32.
 
         Parameters
         ----------
         x : Tensor
-            Rows of the shape that the map was settled on.
+            Rows of the shape that the map was fitted to.
 
         Returns
         -------
@@ -88,46 +100,46 @@ class FeatureMap(ABC):
         Raises
         ------
         InputError
-            Where the map is not settled, or rows have another shape.
+            If the map is not fitted, or rows have another shape.
         NumericalError
-            Where features are not finite; it names the rows.
+            If features are not finite; the error lists the rows.
         """
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.features(x)
 
     def unit(self) -> FeatureMap:
-        """The same with every row of features brought to length 1.
+        """Return the same map with every row of features scaled to length 1.
 
         Returns
         -------
         FeatureMap
-            Itself where its rows have that length already.
+            The map itself if its rows have length 1 already.
         """
         return UnitRows(self, reason=self.reason)
 
-    def glanced(self, x: Tensor) -> Tensor:
-        """The features of rows for who only reads them, not checked to be finite.
+    def unchecked(self, x: Tensor) -> Tensor:
+        """Compute read-only features without checking that they are finite.
 
         Parameters
         ----------
         x : Tensor
-            Rows of the shape that the map was settled on.
+            Rows of the shape that the map was fitted to.
 
         Returns
         -------
         Tensor
-            Of shape (n, width); it may be the rows themselves.
+            Of shape (n, width); it may share memory with the rows.
         """
         return self.features(x)
 
     def exact(self, x: Tensor) -> Tensor:
-        """The features of rows in float64; lengths are computed in that precision.
+        """Compute features in float64; lengths are computed in that precision.
 
         Parameters
         ----------
         x : Tensor
-            Rows of the shape that the map was settled on.
+            Rows of the shape that the map was fitted to.
 
         Returns
         -------
@@ -138,38 +150,34 @@ class FeatureMap(ABC):
 
     @property
     def plain(self) -> FeatureMap:
-        """The map whose features these are but for their lengths; itself where they are not."""
+        """The map before its rows are scaled to length 1; the map itself if they are not."""
         return self
 
     @property
     def identity(self) -> str:
-        """A short text that maps share where all that their features depend on is the same."""
-        return self._kept("identity", self._identity)
-
-    def like(self, other: FeatureMap) -> bool:
-        """Whether sums over features of both may be added.
-
-        Parameters
-        ----------
-        other : FeatureMap
-            Another map.
-
-        Returns
-        -------
-        bool
-            True for the same features of every row.
-        """
-        return self.identity == other.identity
+        """A short text that is equal for maps with the same features."""
+        return self._cache("identity", self._identity)
 
     def network(self) -> nn.Module | None:
-        """The module whose embedding is part of the map: no state file holds it.
+        """Return the module whose embedding is part of the map; state files do not hold it.
 
         Returns
         -------
         torch.nn.Module or None
-            None for all other maps.
+            None for maps without a module.
         """
-        return None
+        inner = getattr(self, "map", None)
+        return None if inner is None else inner.network()
+
+    def _fitted(self, name: str) -> Any:
+        """Return a field that :meth:`fit` sets."""
+        value = getattr(self, name)
+        if value is None:
+            raise self._not_fitted()
+        return value
+
+    def _not_fitted(self) -> InputError:
+        return InputError(f"{type(self).__name__} is not fitted; use features.fit(x) first.")
 
     def __eq__(self, other: object) -> bool:
         return self.identity == getattr(other, "identity", None)
@@ -178,39 +186,27 @@ class FeatureMap(ABC):
         return hash(self.identity)
 
     def _identity(self) -> str:
-        told = {
-            one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare
-        }
-        values = {
-            name: getattr(value, "identity", value)  # of a map within
-            for name, value in told.items()
-        }
-        return f"{type(self).__name__}:{fingerprint(values)}"
+        names = [one.name for one in dataclasses.fields(self) if one.compare]
+        values = {name: getattr(self, name) for name in names}
+        inner = {name: getattr(value, "identity", value) for name, value in values.items()}
+        return f"{type(self).__name__}:{fingerprint(inner)}"
 
-    def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What follows from the fields, made once an instance; in no comparison."""
-        kept: dict[Hashable, Any] = self.__dict__.setdefault(_KEPT, {})
-        if key not in kept:
-            kept[key] = make()
-        found: T = kept[key]
+    def _cache(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Compute what follows from the fields once per instance."""
+        cache: dict[Hashable, Any] = self.__dict__.setdefault(_CACHE, {})
+        if key not in cache:
+            cache[key] = make()
+        found: T = cache[key]
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy makes its matrices itself."""
-        return {name: value for name, value in self.__dict__.items() if name != _KEPT}
-
-
-def not_settled(features: FeatureMap) -> InputError:
-    """The error for a map that was used before it saw rows."""
-    return InputError(
-        f"{type(features).__name__} takes what is open from the first rows: use "
-        "features=features.settled(x) first."
-    )
+        """Leave the cache out of copies and pickles."""
+        return {name: value for name, value in self.__dict__.items() if name != _CACHE}
 
 
 @dataclass(frozen=True, eq=False)
 class UnitRows(FeatureMap):
-    """Features of length 1: only their direction is left.
+    """Features scaled to length 1: only their direction is left.
 
     A rule that follows the gradient rewards long rows; under this map all are equally long. A row
     of zeros stays one.
@@ -218,103 +214,48 @@ class UnitRows(FeatureMap):
     Parameters
     ----------
     map : FeatureMap
-        Whose features are brought to length 1.
+        The map whose features are scaled.
     reason : str, optional
-        Why this map was chosen, where it was chosen by looks.
+        Why this map was chosen, if it was chosen automatically.
 
     Examples
     --------
     >>> import torch
     >>> from bicore.moments.features import Rows
     >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    >>> Rows().settled(x.numpy()).unit()(x).tolist()
+    >>> Rows().fit(x.numpy()).unit()(x).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
 
     map: FeatureMap
 
-    def settled(self, x: Array) -> FeatureMap:
-        """The map for rows such as these first ones.
-
-        Parameters
-        ----------
-        x : array
-            The first rows.
-
-        Returns
-        -------
-        FeatureMap
-            With nothing left open.
-        """
-        inner = self.map.settled(x)
+    def fit(self, x: Array) -> FeatureMap:
+        inner = self.map.fit(x)
         return self if inner is self.map else inner.unit()
-
-    def network(self) -> nn.Module | None:
-        """The module of the map within.
-
-        Returns
-        -------
-        torch.nn.Module or None
-            None where there is none.
-        """
-        return self.map.network()
 
     @property
     def plain(self) -> FeatureMap:
-        """The map whose features are brought to length 1."""
         return self.map
 
     @property
     def width(self) -> int:
-        """How many features a row has."""
         return self.map.width
 
     def features(self, x: Tensor) -> Tensor:
-        """The features of rows, on their device.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows of the shape that the map was settled on.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, width).
-        """
         found = self.map.features(x)
         return unit_rows(found) if len(found) else found
 
     def exact(self, x: Tensor) -> Tensor:
-        """The features of rows in float64; lengths are computed in that precision.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows of the shape that the map was settled on.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, width), on the device of the rows.
-        """
         found = self.map.exact(x)
         return unit_rows(found) if len(found) else found
 
     def unit(self) -> FeatureMap:
-        """The map itself.
-
-        Returns
-        -------
-        FeatureMap
-            Whose rows have length 1 already.
-        """
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class WithConstant(FeatureMap):
-    """Features with a constant column behind them, which is the intercept of a linear model.
+    """Features followed by a constant column, which is the intercept of a linear model.
 
     The squared error has centred labels. Without an intercept a linear model then treats (φ, t) and
     (−φ, −t) alike, and greedy selection can take all its points from one class.
@@ -328,7 +269,7 @@ class WithConstant(FeatureMap):
     value : float, optional
         The constant itself; by default it is computed from the first rows.
     reason : str, optional
-        Why this map was chosen, where it was chosen by looks.
+        Why this map was chosen, if it was chosen automatically.
 
     Raises
     ------
@@ -340,9 +281,9 @@ class WithConstant(FeatureMap):
     >>> import torch
     >>> from bicore.moments.features import Rows, WithConstant
     >>> x = torch.tensor([[3.0, 4.0], [0.0, 5.0]])
-    >>> WithConstant(Rows()).settled(x.numpy())(x).tolist()
+    >>> WithConstant(Rows()).fit(x.numpy())(x).tolist()
     [[3.0, 4.0, 5.0], [0.0, 5.0, 5.0]]
-    >>> WithConstant(Rows()).unit().settled(x.numpy()).value
+    >>> WithConstant(Rows()).unit().fit(x.numpy()).value
     1.0
     """
 
@@ -351,25 +292,10 @@ class WithConstant(FeatureMap):
     value: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < math.inf:
-            raise InputError(
-                f"intercept={self.share!r} must be a positive, finite share of the mean of ‖φ‖²."
-            )
+        check_number("intercept", self.share, above=0)
 
-    def settled(self, x: Array) -> FeatureMap:
-        """The map for rows such as these first ones.
-
-        Parameters
-        ----------
-        x : array
-            The first rows.
-
-        Returns
-        -------
-        FeatureMap
-            With its constant.
-        """
-        inner = self.map.settled(x)
+    def fit(self, x: Array) -> FeatureMap:
+        inner = self.map.fit(x)
         if self.value is not None:
             return self if inner is self.map else replace(self, map=inner)
         mean = 1.0
@@ -379,77 +305,130 @@ class WithConstant(FeatureMap):
             check_scale(mean, rows.numpy())
         return replace(self, map=inner, value=math.sqrt(self.share * (mean or 1.0)))
 
-    def network(self) -> nn.Module | None:
-        """The module of the map within.
-
-        Returns
-        -------
-        torch.nn.Module or None
-            None where there is none.
-        """
-        return self.map.network()
-
     @property
     def width(self) -> int:
-        """How many features a row has."""
         return self.map.width + 1
 
     def features(self, x: Tensor) -> Tensor:
-        """The features of rows, on their device.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows of the shape that the map was settled on.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, width).
-        """
         return self._append(self.map.features(x))
 
     def exact(self, x: Tensor) -> Tensor:
-        """The features of rows in float64; lengths are computed in that precision.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows of the shape that the map was settled on.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, width), on the device of the rows.
-        """
         return self._append(self.map.exact(x))
 
-    def glanced(self, x: Tensor) -> Tensor:
-        """The features of rows for who only reads them, not checked to be finite.
-
-        Parameters
-        ----------
-        x : Tensor
-            Rows of the shape that the map was settled on.
-
-        Returns
-        -------
-        Tensor
-            Of shape (n, width).
-        """
-        return self._append(self.map.glanced(x))
+    def unchecked(self, x: Tensor) -> Tensor:
+        return self._append(self.map.unchecked(x))
 
     def unit(self) -> FeatureMap:
-        """The same with every row brought to length 1 before the constant is appended.
-
-        Returns
-        -------
-        FeatureMap
-            With a constant of its own.
-        """
         return replace(self, map=self.map.unit(), value=math.sqrt(self.share))
 
     def _append(self, found: Tensor) -> Tensor:
-        if self.value is None:
-            raise not_settled(self)
-        return torch.cat([found, found.new_full((len(found), 1), self.value)], 1)
+        return torch.cat([found, found.new_full((len(found), 1), self._fitted("value"))], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ShapedMap(FeatureMap):
+    """A map that learns the shape of a row when it is fitted, and checks rows and features.
+
+    ``_integers`` and ``_sizes`` name the fields that must be integers and numbers >= 0.
+    """
+
+    shape: tuple[int, ...] | None = field(default=None, kw_only=True)
+    _integers: ClassVar[tuple[str, ...]] = ()
+    _sizes: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in self._integers:
+            least = 0 if name == "seed" else 1
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+        for name in self._sizes:
+            object.__setattr__(self, name, check_number(name, getattr(self, name), least=0))
+
+    @abstractmethod
+    def _map(self, rows: Tensor) -> Tensor:
+        """Compute the features of rows of the right shape, in float32 or float64."""
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        """Fit the map, whose shape is filled in already, to the first rows."""
+        return self
+
+    def fit(self, x: Array) -> FeatureMap:
+        rows = as_features(x, "x")
+        shape = tuple(map(int, rows.shape[1:]))
+        if self.shape is not None:
+            self._check_shape(shape)
+            return self
+        return replace(self, shape=shape)._fit(rows)
+
+    def features(self, x: Tensor) -> Tensor:
+        rows = as_rows(x)
+        self._check_shape(tuple(rows.shape[1:]))
+        if len(rows) == 0:
+            return rows.new_zeros(0, self.width)
+        step = max(1, self._rows_at_once())
+        work = len(rows) * math.prod(rows.shape[1:]) * self.width
+        with torch.no_grad(), in_full_precision(rows), wide(0 if rows.is_cuda else work):
+            parts = []
+            for top in range(0, len(rows), step):
+                checkpoint()
+                parts.append(self._map(rows[top : top + step]).to(rows.dtype))
+            found = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return _check_finite(found, type(self).__name__)
+
+    def _rows_at_once(self) -> int:
+        return AT_ONCE // max(self.width, 1)
+
+    @property
+    def _columns(self) -> int:
+        """The number of entries of a row."""
+        return math.prod(self._fitted("shape"))
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != self._fitted("shape"):
+            raise InputError(
+                f"x has rows of shape {shape}, but {type(self).__name__} was fitted to rows of "
+                f"shape {self.shape}; fit a new map to these rows."
+            )
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """Convert rows to the precision that features are computed in."""
+    if not torch.is_tensor(x) or x.is_complex() or x.dim() == 0:
+        got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
+        raise InputError(f"x must be a tensor of real numbers, one row per point; got {got}.")
+    narrow = x.is_floating_point() and x.dtype != torch.float64
+    rows = x.detach().to(torch.float32 if narrow else torch.float64)
+    return rows[:, None] if rows.dim() == 1 else rows
+
+
+@contextmanager
+def in_full_precision(rows: Tensor) -> Iterator[None]:
+    """Multiply float32 with all digits, whatever precision a training script has asked for."""
+    before = torch.get_float32_matmul_precision()
+    if not rows.is_cuda or before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _check_finite(found: Tensor, name: str) -> Tensor:
+    """Return the features, or raise an error that lists the rows which are not finite."""
+    # A finite sum has finite terms; only if it overflows are the terms inspected.
+    if math.isfinite(float(found.sum())):
+        return found
+    bad = torch.isfinite(found).all(1).logical_not_().nonzero()[:, 0].tolist()
+    if bad:
+        listed = ", ".join(map(str, bad[:LISTED_ROWS])) + (", …" if len(bad) > LISTED_ROWS else "")
+        raise NumericalError(
+            f"{name} gives features that are not finite for {len(bad)} of {len(found)} rows "
+            f"({listed}); look for NaN, infinity or very large numbers there."
+        )
+    return found
+
+
+def to_tensor(matrix: Array, like: Tensor) -> Tensor:
+    """Convert an array to a tensor with the device and precision of another."""
+    return torch.from_numpy(np.ascontiguousarray(matrix)).to(like)

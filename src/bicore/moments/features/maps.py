@@ -1,0 +1,698 @@
+"""The feature maps: rows, standardised columns, a network, and maps with random parameters.
+
+Random parameters are drawn by NumPy in float64, so that they are the same on every device.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bicore.data import Array, as_tensor
+from bicore.errors import InputError, check_number, check_type, unknown_name
+from bicore.kernels import RBF, Kernel, Laplace
+from bicore.kernels.scaling import Columns
+from bicore.moments.features.base import AT_ONCE, FeatureMap, ShapedMap, as_rows, to_tensor
+from bicore.picking import step_rng
+from bicore.state import fingerprint
+
+#: A relu halves the mean square of its input; this factor makes up for it (He's scaling).
+RELU_GAIN = math.sqrt(2)
+#: The side of a filter of RandomPooled.
+SIDE = 3
+#: Rows over which RandomPooled takes the mean: a first batch may be large.
+MEAN_ROWS = 128
+#: Nyström directions below this share of the largest eigenvalue are dropped: dividing by their
+#: root would amplify rounding errors ten thousand times.
+CUTOFF = 1e-8
+_FOURIER_KERNELS: dict[str, type[RBF] | type[Laplace]] = {"rbf": RBF, "laplace": Laplace}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(ShapedMap):
+    """The rows themselves, each as one vector: for embeddings, which are features already.
+
+    Parameters
+    ----------
+    constant : bool
+        Whether a column of ones is appended.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import Rows
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> Rows(constant=True).fit(x.numpy())(x).tolist()
+    [[1.0, 2.0, 1.0]]
+    """
+
+    constant: bool = False
+
+    @property
+    def width(self) -> int:
+        return self._columns + int(self.constant)
+
+    def unchecked(self, x: Tensor) -> Tensor:
+        if self.constant:
+            return self.features(x)
+        rows = as_rows(x)
+        self._check_shape(tuple(rows.shape[1:]))
+        return rows.reshape(len(rows), self._columns)
+
+    def _map(self, rows: Tensor) -> Tensor:
+        flat = rows.reshape(len(rows), self._columns)
+        if not self.constant:
+            return flat.clone()  # a caller may write into features, never into the rows
+        return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardised(ShapedMap):
+    """A map of columns with mean 0 and standard deviation 1 over the first rows.
+
+    A column that is constant there loses its mean and keeps its units. The first rows may be few
+    and all of one kind: a later value can be hundreds of deviations away, and its row can outweigh
+    all others in a sum of squares; ``beyond`` softens that.
+
+    Parameters
+    ----------
+    map : FeatureMap
+        The map that is fitted to the standardised rows.
+    columns : Columns, optional
+        Mean and deviation of each column; by default those of the first rows.
+    beyond : float, optional
+        The number of deviations from which values grow only like their logarithm (default: none).
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+
+    Raises
+    ------
+    InputError
+        If a column's squares are not finite, or ``beyond`` is not positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import Rows, Standardised
+    >>> x = torch.tensor([[0.0, 1000.0], [2.0, 3000.0]])
+    >>> Standardised(Rows()).fit(x.numpy())(x).tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    """
+
+    map: FeatureMap
+    columns: Columns | None = None
+    beyond: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.beyond is not None:
+            object.__setattr__(self, "beyond", check_number("beyond", self.beyond, above=0))
+
+    @property
+    def width(self) -> int:
+        return self.map.width
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        columns = Columns.of(rows) if self.columns is None else self.columns
+        known = replace(self, columns=columns)
+        inner = self.map.fit(known._scale(as_rows(as_tensor(rows))).numpy())
+        return replace(known, map=inner)
+
+    def _rows_at_once(self) -> int:
+        return 1 << 62  # the inner map splits the rows, and lists rows by their places
+
+    def _map(self, rows: Tensor) -> Tensor:
+        return self.map.features(self._scale(rows))
+
+    def _scale(self, rows: Tensor) -> Tensor:
+        scores: Tensor = self._fitted("columns").standardised(rows)
+        if self.beyond is None:
+            return scores
+        # ±b(1 + log(|s|/b)) for scores beyond ±b: a smooth, rising curve
+        excess = (scores.abs() / self.beyond).clamp_min_(1)
+        return scores.clamp(-self.beyond, self.beyond).mul_(excess.log_().add_(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded(ShapedMap):
+    """The output of a frozen network, one vector per row.
+
+    The map holds a copy of the module, in evaluation mode: features stay the same when the module
+    is trained further. Rows are converted to the precision of the weights (half precision is
+    widened to float32); a GPU's convolutions round as the caller's settings say.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Takes rows and returns a tensor with a row for each.
+    batch : int
+        The number of rows per forward pass.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+    digest, outputs : str and int, optional
+        The fingerprint of the weights, and the number of features; internal.
+
+    Raises
+    ------
+    InputError
+        If it is no module, cannot be copied, or cannot read the rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import Embedded
+    >>> x = torch.ones(2, 3)
+    >>> Embedded(torch.nn.Linear(3, 5)).fit(x.numpy())(x).shape
+    torch.Size([2, 5])
+    """
+
+    module: nn.Module = field(compare=False, repr=False)
+    batch: int = field(default=256, compare=False)
+    digest: str | None = field(default=None, kw_only=True)
+    outputs: int | None = field(default=None, kw_only=True)
+
+    _integers = ("batch",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.digest is None:
+            object.__setattr__(self, "module", _frozen_copy(self.module))
+            object.__setattr__(self, "digest", fingerprint(self.module))
+
+    def network(self) -> nn.Module:
+        return self.module
+
+    @property
+    def width(self) -> int:
+        return int(self._fitted("outputs"))
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        with torch.no_grad():
+            found = self._map(as_rows(as_tensor(rows[:1])))
+        return replace(self, outputs=found.shape[1])
+
+    def _rows_at_once(self) -> int:
+        return self.batch
+
+    def _map(self, rows: Tensor) -> Tensor:
+        module = self._cache(rows.device, lambda: _on_device(self.module, rows.device))
+        floating = (value.dtype for value in module.parameters() if value.is_floating_point())
+        try:
+            found = module(rows.to(next(floating, rows.dtype)))
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise InputError(
+                f"the module cannot read rows of shape {tuple(rows.shape[1:])}: {error}; give rows "
+                "in the shape it was trained on."
+            ) from error
+        if not torch.is_tensor(found) or found.is_complex() or found.shape[:1] != rows.shape[:1]:
+            got = f"shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
+            raise InputError(
+                f"the module must return a real tensor with one row per row of x; it returned {got}"
+                f" for {len(rows)} rows."
+            )
+        vectors: Tensor = found.reshape(len(rows), math.prod(found.shape[1:]))
+        return vectors
+
+
+def _frozen_copy(module: Any) -> nn.Module:
+    check_type("module", module, nn.Module, "a torch.nn.Module")
+    try:
+        own: nn.Module = copy.deepcopy(module)
+    except Exception as error:  # a module's own parts may raise anything
+        raise InputError(f"module cannot be copied by copy.deepcopy ({error}).") from error
+    halves = (torch.float16, torch.bfloat16)
+    if any(value.dtype in halves for value in (*own.parameters(), *own.buffers())):
+        own = own.float()
+    return own.eval().requires_grad_(False)
+
+
+def _on_device(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return the module, or a copy of it if it is on another device."""
+    places = {value.device for value in (*module.parameters(), *module.buffers())}
+    return module if places <= {device} else copy.deepcopy(module).to(device)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomReLU(ShapedMap):
+    """Random directions, rectified: φ(x) = relu(Wx + b)·√(2/width), with W and b drawn once.
+
+    W has variance 1/columns, and b the size of a typical entry of the first rows: features have the
+    scale of the rows, and ‖φ‖² does not grow with either width. As the width grows, φ(x)ᵀφ(x′)
+    tends to the arc-cosine kernel of (x/√columns, size of b).
+
+    Parameters
+    ----------
+    width : int
+        The number of features of a row.
+    layers : int
+        The number of such layers, all of that width.
+    bias : float
+        The standard deviation of b, in units of a typical entry of the first rows.
+    seed : int
+        Seed for W and b.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+    scale : float, optional
+        A typical entry of the rows; by default the root mean square of the first rows.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its bounds.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import RandomReLU
+    >>> x = torch.ones(1, 100)
+    >>> narrow, broad = (RandomReLU(width).fit(x.numpy())(x) for width in (64, 4096))
+    >>> round(float(narrow.square().sum())), round(float(broad.square().sum()))
+    (2, 2)
+    """
+
+    width: int = 1024
+    layers: int = 1
+    bias: float = 1.0
+    seed: int = 0
+    scale: float | None = field(default=None, kw_only=True)
+
+    _integers = ("width", "layers", "seed")
+    _sizes = ("bias",)
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
+
+    def _map(self, rows: Tensor) -> Tensor:
+        hidden = rows.reshape(len(rows), self._columns)
+        for layer in range(self.layers):
+            key = (layer, rows.device, rows.dtype)
+            weights, shifts = self._cache(key, partial(self._draw, layer, rows))
+            hidden = (hidden @ weights).add_(shifts).relu_()
+        return hidden.mul_(self.width**-0.5)
+
+    def _draw(self, layer: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw Wᵀ and b of a layer."""
+        columns = self._columns if layer == 0 else self.width
+        shift = RELU_GAIN * self.bias * self._fitted("scale")
+        drawn = _draw_layer(self.seed, layer, columns, self.width, shift)
+        return to_tensor(drawn[0], like), to_tensor(drawn[1], like)
+
+
+@dataclass(frozen=True, eq=False)
+class _ImageMap(ShapedMap):
+    """A map of images, (channels, height, width) or (height, width)."""
+
+    @property
+    def _image(self) -> tuple[int, int, int]:
+        channels, height, width = (1, *self._fitted("shape"))[-3:]
+        return channels, height, width
+
+    def _check_images(self, rows: Array) -> None:
+        if rows.ndim not in (3, 4):
+            raise InputError(
+                f"x has rows of shape {rows.shape[1:]}, but {type(self).__name__} needs images "
+                "(channels, height, width); use RandomReLU for other rows."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class RandomConvolutions(_ImageMap):
+    """Random filters slid over an image, relu, and averages over pool × pool parts of it.
+
+    Filters stay within the image. They have variance 1/(their numbers), and the shifts the size of
+    a typical entry of the first rows, as in :class:`RandomReLU`.
+
+    Parameters
+    ----------
+    width : int
+        The number of features of a row: a multiple of pool²; width/pool² is the number of filters.
+    kernel : int
+        The side of a filter.
+    pool : int
+        The parts of an image along a side.
+    bias : float
+        The standard deviation of the shifts, in units of a typical entry of the first rows.
+    seed : int
+        Seed for filters and shifts.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
+    scale : float, optional
+        A typical entry of the rows; by default the root mean square of the first rows.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its bounds, or rows are no images or too small.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import RandomConvolutions
+    >>> x = torch.ones(2, 3, 8, 8)
+    >>> RandomConvolutions(width=64, pool=2).fit(x.numpy())(x).shape
+    torch.Size([2, 64])
+    """
+
+    width: int = 1024
+    kernel: int = 5
+    pool: int = 4
+    bias: float = 1.0
+    seed: int = 0
+    scale: float | None = field(default=None, kw_only=True)
+
+    _integers = ("width", "kernel", "pool", "seed")
+    _sizes = ("bias",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = self.pool**2
+        if self.width % parts:
+            near = max(1, round(self.width / parts)) * parts
+            raise InputError(
+                f"width={self.width} must be a multiple of pool² = {parts}; give width={near}."
+            )
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        self._check_images(rows)
+        least = self.kernel + self.pool - 1
+        if min(rows.shape[-2:]) < least:
+            raise InputError(
+                f"x has images of {rows.shape[-2]} × {rows.shape[-1]} pixels (channels come "
+                f"first), but kernel={self.kernel} with pool={self.pool} needs {least} along each "
+                "side; use smaller ones, or RandomReLU."
+            )
+        return self if self.scale is not None else replace(self, scale=_root_mean_square(rows))
+
+    @property
+    def _places(self) -> tuple[int, int]:
+        """The number of places of a filter in an image, along each side."""
+        return self._image[1] - self.kernel + 1, self._image[2] - self.kernel + 1
+
+    @property
+    def _filters(self) -> int:
+        return self.width // self.pool**2
+
+    def _rows_at_once(self) -> int:
+        entries = self._image[0] * self.kernel**2 + self._filters
+        return AT_ONCE // (math.prod(self._places) * entries)
+
+    def _map(self, rows: Tensor) -> Tensor:
+        weights, shifts = self._cache((rows.device, rows.dtype), lambda: self._draw(rows))
+        # By a product: a library for convolutions may round to fewer digits on a GPU.
+        patches = functional.unfold(rows.reshape(len(rows), *self._image), self.kernel)
+        answers = (weights @ patches).add_(shifts).relu_()
+        maps = answers.reshape(len(rows), self._filters, *self._places)
+        pooled = functional.adaptive_avg_pool2d(maps, self.pool)
+        return pooled.reshape(len(rows), self.width).mul_(self.width**-0.5)
+
+    def _draw(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw the filters, one per row, and their shifts."""
+        entries = self._image[0] * self.kernel**2
+        shift = RELU_GAIN * self.bias * self._fitted("scale")
+        drawn = _draw_layer(self.seed, 0, entries, self._filters, shift)
+        return to_tensor(drawn[0].T, like), to_tensor(drawn[1][:, None], like)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomPooled(_ImageMap):
+    """A deep random network of 3×3 convolutions with relu, averaged over the image.
+
+    The wider its layers, the closer are products of features to the pooled kernel at initialisation
+    (:func:`bicore.kernels.pooled_cntk` with ``kind="nngp"``). Most of such a feature is the same in
+    all images: the mean over the first 128 is subtracted, unless ``centred`` is False.
+
+    Parameters
+    ----------
+    width : int
+        The number of features of a row: filters of the last layer.
+    layers : int
+        The number of convolutions.
+    hidden : int
+        Filters of each of the other layers.
+    centred : bool
+        Whether the mean over the first rows is subtracted.
+    seed : int
+        Seed for the filters.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row, (channels, height, width) or (height, width); set by ``fit``.
+    mean : array, optional
+        The mean that is subtracted; set by ``fit``.
+
+    Raises
+    ------
+    InputError
+        If a number is out of its bounds, or rows are no images.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import RandomPooled
+    >>> x = torch.ones(2, 3, 8, 8)
+    >>> RandomPooled(width=16, hidden=8).fit(x.numpy())(x).shape
+    torch.Size([2, 16])
+    """
+
+    width: int = 1024
+    layers: int = 5
+    hidden: int = 128
+    centred: bool = True
+    seed: int = 0
+    mean: Array | None = field(default=None, kw_only=True, repr=False)
+
+    _integers = ("width", "layers", "hidden", "seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_type("centred", self.centred, bool, "True or False")
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        self._check_images(rows)
+        if not self.centred or self.mean is not None:
+            return self
+        bare = replace(self, centred=False).features(as_rows(as_tensor(rows[:MEAN_ROWS])))
+        return replace(self, mean=bare.mean(0).double().numpy())
+
+    def _rows_at_once(self) -> int:
+        channels, height, width = self._image
+        widest = SIDE**2 * max(channels, self.hidden if self.layers > 1 else channels)
+        return AT_ONCE // (height * width * (widest + max(self.hidden, self.width)))
+
+    def _map(self, rows: Tensor) -> Tensor:
+        channels, height, width = self._image
+        maps = rows.reshape(len(rows), channels, height, width)
+        for filters in self._cache((rows.device, rows.dtype), lambda: self._draw(rows)):
+            # By a product: a library for convolutions may round to fewer digits on a GPU.
+            patches = functional.unfold(maps, SIDE, padding=SIDE // 2)
+            maps = (filters @ patches).relu_().reshape(len(rows), -1, height, width)
+        found = maps.mean((2, 3)).mul_(RELU_GAIN * self.width**-0.5)
+        return found if self.mean is None else found.sub_(to_tensor(self.mean, found))
+
+    def _draw(self, like: Tensor) -> list[Tensor]:
+        """Draw the filters of each layer, one per row; the gain makes up for the relu before it."""
+        found = []
+        inputs = self._image[0]
+        for layer in range(self.layers):
+            outputs = self.width if layer == self.layers - 1 else self.hidden
+            gain = 1.0 if layer == 0 else RELU_GAIN
+            entries = SIDE**2 * inputs
+            drawn = step_rng(self.seed, layer).standard_normal((outputs, entries))
+            found.append(to_tensor(drawn * (gain * entries**-0.5), like))
+            inputs = outputs
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFourier(ShapedMap):
+    """Cosines and sines of random frequencies, whose inner products approximate a kernel.
+
+    Every row has length 1, as k(x, x) = 1. Frequencies are drawn from the kernel's spectrum:
+    normal with variance 2γ for :class:`bicore.RBF`, Cauchy with scale γ in each coordinate for
+    :class:`bicore.Laplace` (which is of ‖a − b‖₁). The error of an inner product is about
+    1/√width. Phases are computed in float64 whatever the rows, for a phase of thousands of turns
+    has no digits left in float32.
+
+    Parameters
+    ----------
+    width : int
+        The number of features of a row; even, for they come in pairs.
+    kind : "rbf" or "laplace"
+        The kernel.
+    gamma : float, optional
+        The kernel's γ; by default its median heuristic on the first rows.
+    seed : int
+        Seed for the frequencies.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+
+    Raises
+    ------
+    InputError
+        If a value is out of its bounds.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore.moments.features import RandomFourier
+    >>> x = torch.tensor([[0.0], [1.0]])
+    >>> first, second = RandomFourier(4096, gamma=0.5).fit(x.numpy())(x)
+    >>> round(float(first @ first), 3), abs(float(first @ second) - 0.607) < 0.03
+    (1.0, True)
+    """
+
+    width: int = 1024
+    kind: str = "rbf"
+    gamma: float | None = None
+    seed: int = 0
+
+    _integers = ("width", "seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind not in _FOURIER_KERNELS:
+            raise unknown_name("kind", self.kind, _FOURIER_KERNELS)
+        gamma = _FOURIER_KERNELS[self.kind](self.gamma).gamma  # checks that it is positive
+        object.__setattr__(self, "gamma", None if gamma is None else float(gamma))
+        if self.width % 2:
+            raise InputError(
+                f"width={self.width} must be even, for a cosine and a sine per frequency; give "
+                f"width={self.width + 1}."
+            )
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        fitted: Any = _FOURIER_KERNELS[self.kind](self.gamma).fitted(rows)
+        return replace(self, gamma=fitted.gamma)
+
+    def _map(self, rows: Tensor) -> Tensor:
+        flat = rows.reshape(len(rows), self._columns).double()
+        phases = flat @ self._cache(rows.device, lambda: self._draw(flat))
+        waves = torch.cat([phases.cos(), phases.sin()], 1)
+        return waves.mul_(math.sqrt(2 / self.width))
+
+    def _draw(self, like: Tensor) -> Tensor:
+        """Draw the frequencies, one per column."""
+        rng = step_rng(self.seed, 0)
+        shape = (self._columns, self.width // 2)
+        if self.kind == "laplace":
+            return to_tensor(rng.standard_cauchy(shape) * self._fitted("gamma"), like)
+        return to_tensor(rng.standard_normal(shape) * math.sqrt(2 * self._fitted("gamma")), like)
+
+
+@dataclass(frozen=True, eq=False)
+class Nystrom(ShapedMap):
+    """A kernel seen from landmarks Z: φ(x) = k(x, Z) K_ZZ^{−½}, exact between landmarks.
+
+    Landmarks are drawn from the rows that the map is fitted to; rows unlike all of them have short
+    features. The kernel is evaluated in float64 whatever the rows.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel; it is fitted to the first rows.
+    landmarks : int
+        The most rows that are drawn.
+    seed : int
+        Seed for that draw.
+    reason : str, optional
+        Why this map was chosen, if it was chosen automatically.
+    shape : tuple of int, optional
+        The shape of a row; set by ``fit``.
+    rows, root : array, optional
+        Z and K_ZZ^{−½}; set by ``fit``.
+
+    Raises
+    ------
+    InputError
+        If a value is out of its bounds, or the kernel is zero on the first rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bicore import RBF
+    >>> from bicore.moments.features import Nystrom
+    >>> x = torch.tensor([[0.0], [1.0]])
+    >>> phi = Nystrom(RBF(1.0)).fit(x.numpy())(x)
+    >>> [[round(value, 3) for value in row] for row in (phi @ phi.T).tolist()]
+    [[1.0, 0.368], [0.368, 1.0]]
+    """
+
+    kernel: Kernel = field(default_factory=Laplace)
+    landmarks: int = 512
+    seed: int = 0
+    rows: Array | None = field(default=None, kw_only=True, repr=False)
+    root: Array | None = field(default=None, kw_only=True, repr=False)
+
+    _integers = ("landmarks", "seed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if getattr(self.kernel, "precomputed", True):
+            raise InputError(
+                f"kernel={self.kernel!r} cannot be evaluated at new rows; give a kernel such as "
+                "RBF() or Laplace()."
+            )
+
+    @property
+    def width(self) -> int:
+        return int(self._fitted("root").shape[1])  # at most one per landmark
+
+    def _fit(self, rows: Array) -> FeatureMap:
+        kernel = self.kernel.fitted(rows)
+        count = min(self.landmarks, len(rows))
+        picked = np.sort(step_rng(self.seed, 0).choice(len(rows), count, replace=False))
+        landmarks = np.array(rows[picked], dtype=np.float64)
+        with torch.no_grad():
+            values, vectors = torch.linalg.eigh(kernel.gram(torch.from_numpy(landmarks)))
+        large = values > CUTOFF * values.max()
+        if not bool(large.any()):
+            raise InputError(f"kernel={kernel.name} is zero on the first rows; fit to other rows.")
+        root = (vectors[:, large] * values[large].rsqrt()).numpy()
+        return replace(self, kernel=kernel, rows=landmarks, root=np.ascontiguousarray(root))
+
+    def _rows_at_once(self) -> int:
+        pair = self.kernel.bytes_per_pair(8, self._fitted("shape")) // 8 + 1
+        return AT_ONCE // (pair * len(self._fitted("root")))
+
+    def _map(self, rows: Tensor) -> Tensor:
+        points = rows.double()
+        held = self._fitted("rows"), self._fitted("root")
+        landmarks, root = self._cache(rows.device, lambda: [to_tensor(one, points) for one in held])
+        return self.kernel.evaluate(points, landmarks) @ root
+
+
+def _draw_layer(
+    seed: int, layer: int, inputs: int, outputs: int, shift: float
+) -> tuple[Array, Array]:
+    """Draw weights, a column per output, and shifts of this size; relu(gz) = g·relu(z)."""
+    drawn = step_rng(seed, layer).standard_normal((inputs + 1, outputs))
+    return drawn[:-1] * (RELU_GAIN * inputs**-0.5), drawn[-1] * shift
+
+
+def _root_mean_square(rows: Array) -> float:
+    """Compute the size of a typical entry without overflow; 1 if all are zero."""
+    largest = float(np.abs(rows).max())
+    if largest == 0:
+        return 1.0
+    return largest * float(np.sqrt(np.mean(np.square(rows / largest, dtype=np.float64))))

@@ -1,0 +1,212 @@
+"""Feature maps by name, and the choice of a map by the first rows, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from bicore.data import Array, as_features
+from bicore.errors import InputError, check_integer, unknown_name
+from bicore.moments.features.base import FeatureMap
+from bicore.moments.features.maps import (
+    Embedded,
+    Nystrom,
+    RandomConvolutions,
+    RandomFourier,
+    RandomPooled,
+    RandomReLU,
+    Rows,
+    Standardised,
+)
+
+#: The most rows that are inspected, evenly spaced.
+INSPECTED = 512
+#: Sides of an image from which filters have room to slide.
+IMAGE_SIDE = 8
+#: Columns from which rows may be an embedding, or pixels.
+BROAD = 32
+#: An embedding has more different values than this share of its entries, or than this many: pixels
+#: have 256 a colour, and float16 repeats values too.
+DIFFERENT_SHARE = 0.3
+DIFFERENT = 1024
+#: From here on float32 has no fractions, and integers say nothing.
+FRACTIONS = 2.0**24
+#: The share of entries equal to the one above, of an embedding at most: the dead units of a
+#: network, not the background of an image.
+EQUAL_ABOVE = 0.5
+#: The correlation of adjacent columns of pixels and signals; an embedding's have no order.
+ADJACENT = 0.4
+#: The ratio of spreads among the middle nine tenths of the columns, of an embedding at most; of
+#: fewer rows than this a spread says nothing.
+UNLIKE = 20.0
+SPREAD_ROWS = 5
+#: If fewer columns than this hold nearly all squares, the rows are a table in many units.
+DOMINANT = 8.0
+#: Deviations from which a table's values are softened: few first rows say little about tails.
+FAR = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class AutomaticFeatures(FeatureMap):
+    """The map that suits the first rows.
+
+    Images (with channels first) get random convolutions. Rows of at least 32 columns that look like
+    an embedding stay as they are: their values hardly repeat, adjacent columns are hardly
+    correlated, and the columns have similar spreads. Other rows get random ReLU features: as they
+    are if many columns share one scale (pixels in a row), else with standardised columns that are
+    softened beyond three deviations (a table). ``reason`` of the fitted map is "image",
+    "embedding", "pixels" or "table".
+
+    Parameters
+    ----------
+    seed : int
+        Seed for all random draws.
+    reason : str, optional
+        Of the fitted map only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.moments.features import AutomaticFeatures
+    >>> rows = np.random.default_rng(0).standard_normal((20, 64))
+    >>> AutomaticFeatures().fit(rows).reason
+    'embedding'
+    >>> AutomaticFeatures().fit(rows[:, :5]).reason
+    'table'
+    """
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_integer("seed", self.seed, 0))
+
+    @property
+    def width(self) -> int:
+        raise self._not_fitted()  # fit returns another map
+
+    def features(self, x: Tensor) -> Tensor:
+        raise self._not_fitted()
+
+    def fit(self, x: Array) -> FeatureMap:
+        rows = as_features(x, "x")
+        reason = _kind_of_rows(rows)
+        chosen: dict[str, FeatureMap] = {
+            "image": RandomConvolutions(seed=self.seed),
+            "embedding": Rows(),
+            "pixels": RandomReLU(seed=self.seed),
+            "table": Standardised(RandomReLU(seed=self.seed), beyond=FAR),
+        }
+        return replace(chosen[reason], reason=reason).fit(rows)
+
+
+def _kind_of_rows(rows: Array) -> str:
+    """Classify rows as "image", "embedding", "pixels" or "table"."""
+    if rows.ndim in (3, 4) and min(rows.shape[-2:]) >= IMAGE_SIDE:
+        return "image"
+    step = -(-len(rows) // INSPECTED)
+    some = rows[::step].reshape(len(rows[::step]), -1).astype(np.float64)
+    if some.shape[1] < BROAD:
+        return "table"
+    scaled: Array = some / (np.abs(some).max() or 1.0)  # whose squares do not overflow
+    if _is_continuous(some) and _is_unordered(scaled) and _has_similar_spreads(scaled):
+        return "embedding"
+    shares = np.square(scaled).mean(0)
+    total = float(shares.sum())
+    dominated = total > 0 and total**2 / float(np.square(shares).sum()) < DOMINANT
+    return "table" if dominated else "pixels"
+
+
+def _is_continuous(rows: Array) -> bool:
+    """Whether values are fractions and hardly repeat, over all and down the columns."""
+    if np.abs(rows).max() < FRACTIONS and np.array_equal(rows, np.round(rows)):
+        return False
+    different = len(np.unique(rows))
+    above = float((rows[1:] == rows[:-1]).mean()) if len(rows) > 1 else 0.0
+    return different >= min(DIFFERENT, DIFFERENT_SHARE * rows.size) and above < EQUAL_ABOVE
+
+
+def _is_unordered(rows: Array) -> bool:
+    """Whether adjacent columns are hardly correlated."""
+    spread = rows.std(0)
+    varying = spread > 0
+    if varying.sum() < 2:
+        return True
+    scores = (rows[:, varying] - rows[:, varying].mean(0)) / spread[varying]
+    return float((scores[:, 1:] * scores[:, :-1]).mean()) < ADJACENT
+
+
+def _has_similar_spreads(rows: Array) -> bool:
+    """Whether the columns that vary have similar spreads."""
+    spread = rows.std(0)
+    if len(rows) < SPREAD_ROWS or not spread.any():
+        return True
+    low, high = np.quantile(spread[spread > 0], (0.05, 0.95))
+    return bool(high <= UNLIKE * low)
+
+
+#: A map by its name, made from a seed.
+FEATURES: dict[str, Callable[..., FeatureMap]] = {
+    "auto": AutomaticFeatures,
+    "rows": lambda seed: Rows(),
+    "relu": RandomReLU,
+    "convolutions": RandomConvolutions,
+    "pooled": RandomPooled,
+    "fourier": RandomFourier,
+    "laplace": partial(RandomFourier, kind="laplace"),
+    "nystrom": Nystrom,
+}
+#: Maps whose width can be given behind the name.
+WITH_WIDTH = ("relu", "convolutions", "pooled", "fourier", "laplace")
+
+
+def as_feature_map(value: Any, seed: int = 0) -> FeatureMap:
+    """Make a feature map from its name or from a module.
+
+    Parameters
+    ----------
+    value : str, FeatureMap or torch.nn.Module
+        A name of ``FEATURES``, also with a width behind it ("relu:512"); a map; or a module whose
+        embedding is used.
+    seed : int
+        Seed for the random draws of a map made here.
+
+    Returns
+    -------
+    FeatureMap
+        Not fitted yet if it was made here.
+
+    Raises
+    ------
+    InputError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import as_feature_map
+    >>> as_feature_map("relu", seed=3).seed, as_feature_map("relu:512").width
+    (3, 512)
+    """
+    if isinstance(value, FeatureMap):
+        return value
+    if isinstance(value, nn.Module):
+        return Embedded(value)
+    if not isinstance(value, str):
+        raise InputError(
+            f"features must be one of {', '.join(map(repr, FEATURES))}, a FeatureMap instance or a "
+            f"torch.nn.Module; got {value!r}."
+        )
+    name, colon, width = value.partition(":")
+    if name not in FEATURES:
+        raise unknown_name("features", value, FEATURES)
+    if not colon:
+        return FEATURES[name](seed=seed)
+    if name not in WITH_WIDTH or not width.isdigit():
+        raise InputError(
+            f"features={value!r}: only {', '.join(WITH_WIDTH)} take a width, such as 'relu:512'."
+        )
+    return FEATURES[name](width=int(width), seed=seed)

@@ -1,0 +1,222 @@
+"""Feature maps as JSON values and arrays, for state files without pickle.
+
+A map is the values of its fields; maps and kernels within it are stored in the same way, and random
+draws are repeated from the seed. Of a custom map a file holds the fields as far as it can; the map
+is given again when the state is loaded, and supplies the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bicore import kernels
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.kernels.base import Product, Scaled, Sum
+from bicore.kernels.scaling import Columns
+from bicore.moments.features import maps
+from bicore.moments.features.base import FeatureMap, UnitRows, WithConstant
+from bicore.moments.features.maps import Embedded
+from bicore.moments.features.registry import AutomaticFeatures
+from bicore.picking import step_rng
+
+_MAPS: list[type] = [
+    one for one in vars(maps).values() if inspect.isclass(one) and issubclass(one, FeatureMap)
+]
+_KERNELS: list[type] = [
+    one for one in map(vars(kernels).get, kernels.__all__) if inspect.isclass(one)
+]
+#: The classes that a state may hold, by name; names of kernels cannot clash with names of maps.
+_CLASSES: dict[str, type] = {
+    **{one.__name__: one for one in (*_MAPS, AutomaticFeatures, UnitRows, WithConstant)},
+    **{f"kernel {one.__name__}": one for one in (*_KERNELS, Sum, Product, Scaled, Columns)},
+}
+_NAMES = {one: name for name, one in _CLASSES.items()}
+#: The kind of a custom map, and of a field of it that JSON cannot hold.
+_CUSTOM, _OMITTED = "own", {"kind": "left"}
+
+
+def map_to_state(features: FeatureMap) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Encode a map as values for JSON and arrays.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Fitted or not.
+
+    Returns
+    -------
+    values : dict
+        Its kind and fields, its identity, and a sample of NumPy's random numbers.
+    arrays : dict of array
+        Landmarks and measured columns; a map that is drawn has none.
+
+    Raises
+    ------
+    InputError
+        If a part is a function or a custom class, which a state file cannot hold.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import RandomReLU, map_from_state, map_to_state
+    >>> values, arrays = map_to_state(RandomReLU(width=64, seed=7))
+    >>> map_from_state(values, arrays).seed, arrays
+    (7, {})
+    """
+    arrays: dict[str, Array] = {}
+    values = _encode(features, "features", arrays)
+    return {"map": values, "identity": features.identity, "draws": _sample_draws()}, arrays
+
+
+def map_from_state(
+    values: Mapping[str, Any], arrays: Mapping[str, Array], given: FeatureMap | None = None
+) -> FeatureMap:
+    """Decode a map that :func:`map_to_state` encoded.
+
+    Parameters
+    ----------
+    values : mapping
+        As they were encoded.
+    arrays : mapping of array
+        As they were encoded.
+    given : FeatureMap, optional
+        The map that the state was made with, if it holds a network or is of a custom class.
+
+    Returns
+    -------
+    FeatureMap
+        With the same features, bit for bit.
+
+    Raises
+    ------
+    InputError
+        If the given map is missing or another one, or the state is of another version.
+
+    Examples
+    --------
+    >>> from bicore.moments.features import Rows, map_from_state, map_to_state
+    >>> map_from_state(*map_to_state(Rows(constant=True))) == Rows(constant=True)
+    True
+    """
+    if values["draws"] != _sample_draws():
+        raise InputError(
+            "this NumPy draws other random numbers from a seed than the one that the features were "
+            "stored under; use that version."
+        )
+    found: FeatureMap = _decode(values["map"], arrays, given)
+    if found.identity != values["identity"]:
+        raise InputError(
+            f"the features stored as {values['identity']} cannot be made by this version of "
+            "bicore; use the one that stored them."
+        )
+    return found
+
+
+def _sample_draws() -> list[float]:
+    """Draw one number of each kind: a NumPy that draws others would make other features."""
+    rng = step_rng(0, 0)
+    return [float(rng.standard_normal()), float(rng.standard_cauchy()), float(rng.random())]
+
+
+def _encode(value: Any, place: str, arrays: dict[str, Array]) -> Any:
+    """Encode a value for JSON; arrays are stored under their place."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_encode(part, f"{place}.{k}", arrays) for k, part in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        arrays[place] = value
+        return {"kind": "array", "place": place}
+    if isinstance(value, torch.Tensor):
+        arrays[place] = value.detach().cpu().numpy()
+        return {"kind": "tensor", "place": place}
+    if isinstance(value, nn.Module):
+        return {"kind": "module"}  # which is given again
+    return _encode_fields(value, place, arrays)
+
+
+def _encode_fields(value: Any, place: str, arrays: dict[str, Array]) -> dict[str, Any]:
+    kind = _NAMES.get(type(value))
+    if kind is None and not isinstance(value, FeatureMap):
+        raise InputError(
+            f"{place} is a {type(value).__name__}, which a state file cannot hold; use maps and "
+            "kernels of bicore, or give the map again when the state is loaded."
+        )
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(value):
+        if not one.init:
+            continue
+        try:
+            fields[one.name] = _encode(getattr(value, one.name), f"{place}.{one.name}", arrays)
+        except InputError:
+            if kind is not None:
+                raise
+            fields[one.name] = _OMITTED
+    if kind is None:
+        return {"kind": _CUSTOM, "name": type(value).__name__, "fields": fields}
+    return {"kind": kind, "fields": fields}
+
+
+def _decode(value: Any, arrays: Mapping[str, Array], given: FeatureMap | None) -> Any:
+    """Invert :func:`_encode`."""
+    if isinstance(value, list):
+        return tuple(_decode(part, arrays, given) for part in value)
+    if not isinstance(value, dict):
+        return value
+    match value["kind"]:
+        case "module":
+            return None if given is None else given.network()
+        case "array":
+            return arrays[value["place"]]
+        case "tensor":
+            return torch.from_numpy(np.array(arrays[value["place"]]))
+    custom = _find_custom(value["name"], given) if value["kind"] == _CUSTOM else None
+    made = _CLASSES.get(value["kind"]) if custom is None else type(custom)
+    if made is None:
+        raise InputError(
+            f"the state holds a map of kind {value['kind']!r}, which this version does not know; "
+            "use the one that wrote it."
+        )
+    fields = {
+        name: getattr(custom, name) if part == _OMITTED else _decode(part, arrays, given)
+        for name, part in value["fields"].items()
+    }
+    return _make_embedded(**fields) if made is Embedded else made(**fields)
+
+
+def _find_custom(name: str, given: FeatureMap | None) -> FeatureMap:
+    """Find the custom map of that class in the given map."""
+    found = given
+    while found is not None and type(found).__name__ != name:
+        found = getattr(found, "map", None)
+    if found is None:
+        raise InputError(
+            f"the features are a {name}, a custom map, which a state file cannot hold; give "
+            "features=… as it was."
+        )
+    return found
+
+
+def _make_embedded(module: nn.Module | None, digest: str, **fields: Any) -> Embedded:
+    """Make the map of a module that is given again with the same weights."""
+    if module is None:
+        raise InputError(
+            f"the features are the embedding of a module (fingerprint {digest}), whose weights are "
+            "not stored; give features=… as it was."
+        )
+    found = Embedded(module, **fields)
+    if found.digest != digest:
+        raise InputError(
+            f"module has fingerprint {found.digest}, and the features were those of {digest}; give "
+            "the module with the weights it had then."
+        )
+    return found
