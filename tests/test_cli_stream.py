@@ -14,8 +14,7 @@ import pytest
 from bicore import Context, InputError
 from bicore.cli.buffers import NAMES
 from bicore.cli.streaming import Run
-from bicore.memory import BUFFERS, MergeReduce, Reservoir, as_buffer
-from bicore.memory.store import StateFolder
+from bicore.memory import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
 from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
@@ -232,7 +231,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     )
     assert state_of(folder) == before
     newest = sorted((folder / "state").glob("state-*.npz"))[-1]
-    import bicore.memory.buffer as base
+    import bicore.memory.base as base
 
     old = base.FORMAT
     base.FORMAT = 99
@@ -373,7 +372,7 @@ def test_a_state_of_another_buffer_names_it(bicore, folder):
 
 def test_buffers_by_name():
     for name, kind in BUFFERS.items():
-        assert type(as_buffer(name, 5, seed=3)) is kind.buffer
+        assert type(as_buffer(name, 5, seed=3)) is kind
     assert as_buffer("merge-reduce", 4).slot_count == 4
     assert as_buffer("merge-reduce", 40, selector="uniform", slots=2).slot_count == 2
     for name, option, message in (

@@ -31,7 +31,7 @@ TRAINING = {
     "bicore.evaluate.networks",
     "bicore.evaluate.equivalence",
     "bicore.evaluate.worth",
-    "bicore.memory.joint_replay",
+    "bicore.memory.replay",
 }
 MODULES = ["bicore", *(found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore."))]
 

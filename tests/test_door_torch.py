@@ -308,7 +308,7 @@ def memories():
             name, 12, **({"selector": KCenter("features")} if name == "merge-reduce" else {})
         )
         for name, kind in BUFFERS.items()
-        if not kind.buffer.needs_model
+        if not kind.needs_model
     }
     made["replay"] = lambda: ReplayMemory(KCenter("features"), 12)
     made["joint"] = lambda: JointReplay(12)
@@ -376,7 +376,7 @@ def test_memories_go_on_from_a_state_dict(name, tmp_path):
             third.load_state_dict(wrong)
         assert kept(third) == before
     missing = {key: value for key, value in state.items() if not key.startswith(("ids", "weight"))}
-    with pytest.raises(InputError, match="no whole memory"):
+    with pytest.raises(InputError, match="not a complete state"):
         third.load_state_dict(missing)
     assert kept(third) == before
 
@@ -391,7 +391,7 @@ def test_a_state_is_a_copy_and_counts_wholly_or_not_at_all():
     # The rows are whole, and what the reservoir itself keeps beside them is not there.
     other = memories()["reservoir"]().observe(images(30)).state_dict()
     del other["priorities"]
-    with pytest.raises(InputError, match="no whole memory"):
+    with pytest.raises(InputError, match="not a complete state"):
         memory.load_state_dict(other)
     assert kept(memory) == before
 

@@ -7,8 +7,9 @@ import torch
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Runtime
 from bicore.memory import MergeReduce
-from bicore.memory.merge_reduce import fingerprint, nearest_pair, select_index
+from bicore.memory.merge_reduce import nearest_pair, select_index
 from bicore.selectors import KCenter, Uniform
+from bicore.state import fingerprint
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 
@@ -154,7 +155,7 @@ def test_two_buffers_built_apart_make_one():
     assert kept.ids.max() >= 80  # the waiting rows of the second
     first.update(x[:10], y[:10])
     assert first.snapshot().weights.sum() == pytest.approx(92)
-    with pytest.raises(InputError, match="built alike"):
+    with pytest.raises(InputError, match="built like"):
         first.merge(MergeReduce(Uniform(), 12, 3))
     with pytest.raises(InputError, match="rows of shape"):
         first.merge(MergeReduce(BILEVEL, 12, 3).update(np.zeros((10, 5)), y[:10]))
@@ -193,7 +194,7 @@ def test_files_of_another_selector_are_refused(tmp_path):
     assert again.snapshot().ids.tolist() == buffer.snapshot().ids.tolist()
     with pytest.raises(InputError, match="another selector configuration"):
         MergeReduce.load(tmp_path / "a.npz", BilevelSelector(kernel=RBF(0.3), inner_reg=0.1))
-    with pytest.raises(InputError, match="needs selector"):
+    with pytest.raises(InputError, match="selector must be"):
         MergeReduce.load(tmp_path / "a.npz")
     assert fingerprint(BilevelSelector(kernel=lambda a, b: a @ b.T)) == fingerprint(
         BilevelSelector(kernel=lambda a, b: a @ b.T)
@@ -223,12 +224,12 @@ def test_buffers_built_otherwise_do_not_merge_and_ids_never_collide():
         return MergeReduce(Uniform(), capacity, slots, weights).update(np.arange(10.0))
 
     for other, words in (
-        (filled(100, 1), "another capacity, slots"),
-        (filled(weights="learnt"), "another weights"),
+        (filled(100, 1), "capacity.*slots"),
+        (filled(weights="learnt"), "weights"),
     ):
         with pytest.raises(InputError, match=words):
             filled().merge(other)
-    with pytest.raises(InputError, match="offset=5 is below the 10 rows"):
+    with pytest.raises(InputError, match=r"offset .* 10"):
         filled().merge(filled(), offset=5)
     merged = filled().merge(filled(), offset=15)
     assert merged.position == 25
@@ -249,7 +250,7 @@ def test_a_chunk_of_one_class_in_any_form_of_labels(labels):
 @pytest.mark.parametrize("where", ["in a selection", "after it"])
 def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monkeypatch):
     buffer = MergeReduce(BILEVEL, 6, 3).update(np.eye(10), np.arange(10) % 2)
-    before = buffer._state()
+    before = dict(vars(buffer))
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -265,9 +266,7 @@ def test_an_interrupt_anywhere_leaves_the_state_of_the_batch_before(where, monke
     with pytest.raises(KeyboardInterrupt):
         buffer.update(np.eye(10) + 1, np.arange(10) % 2, context=context)
     assert buffer.position == 10
-    after = buffer._state()
-    assert after["kept"] is before["kept"]
-    assert after["values"] == before["values"]
+    assert all(vars(buffer)[name] is value for name, value in before.items())
     assert buffer.snapshot().weights.sum() == pytest.approx(10)
 
 
@@ -284,9 +283,9 @@ def test_a_time_limit_makes_no_half_filled_slot():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: MergeReduce("bilevel", 10), "not a Selector"),
-        (lambda: MergeReduce(Uniform(), 10, 11), "slots=11 is outside 1 … 10"),
-        (lambda: MergeReduce(Uniform(), 10, 0), "slots=0"),
+        (lambda: MergeReduce("bilevel", 10), "selector"),
+        (lambda: MergeReduce(Uniform(), 10, 11), "slots .* 10"),
+        (lambda: MergeReduce(Uniform(), 10, 0), "slots"),
         (lambda: MergeReduce(Uniform(), 10, 2, "binary"), "weights='binary'"),
     ],
 )

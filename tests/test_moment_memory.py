@@ -103,7 +103,7 @@ def test_it_ends_below_a_random_sample_of_a_sorted_stream():
     x, y = stream(1200)
     memory = fed(MomentMemory(12, FEATURES), x, y)
     outer = memory._outer(memory.moments)
-    phi = memory._features_of(x, Context())
+    phi = memory._compute_features(x, Context())
 
     def loss(rows):
         targets = np.eye(4)[y[rows]] - memory._shares
@@ -158,14 +158,14 @@ def test_memories_of_one_map_merge_to_the_moments_of_both():
     np.testing.assert_allclose(first.moments.cross, whole.moments.cross, rtol=1e-12)
     assert first.position == 600
     assert set(first.snapshot().y.tolist()) == {0, 1, 2, 3}
-    with pytest.raises(InputError, match="offset=599 is below the 600 rows"):
+    with pytest.raises(InputError, match=r"offset .* 600"):
         first.merge(second, offset=599)
     other = MomentMemory(12, RandomReLU(width=48, seed=3)).update(x[:50], y[:50])
     with pytest.raises(InputError, match="features"):
         first.merge(other)
     apart = MomentMemory(12, FEATURES).update(x[:50], y[:50])
     before = apart.snapshot().ids.tolist()
-    with pytest.raises(InputError, match=r"settled on other features .* features=memory.settled"):
+    with pytest.raises(InputError, match=r"features=memory\.feature_map"):
         apart.merge(fed(MomentMemory(12, FEATURES), 3 * x[300:], y[300:]))
     assert apart.snapshot().ids.tolist() == before
 
@@ -205,13 +205,13 @@ def test_rows_that_count_for_nothing_have_their_place_in_a_merged_stream_too():
         ({"half_life": -3.0}, "half_life"),
         ({"half_life": "a"}, "half_life"),
         ({"half_life": True}, "half_life"),
-        ({"inner_reg": 0}, "inner_reg=0"),
-        ({"inner_reg": "much"}, "inner_reg='much'"),
+        ({"inner_reg": 0}, "inner_reg"),
+        ({"inner_reg": "much"}, "inner_reg"),
         ({"prior": "even"}, "prior='even'"),
         ({"prior": {0: -1.0}}, "prior="),
         ({"rule": "best"}, "rule"),
         ({"features": "deep"}, "features"),
-        ({"capacity": 0}, "capacity=0"),
+        ({"capacity": 0}, "capacity"),
     ],
 )
 def test_what_cannot_be_is_named(options, words):
@@ -271,7 +271,7 @@ def test_a_row_too_large_to_be_summed_is_refused_and_the_memory_goes_on():
     assert fed(memory, x[45:], y[45:]).position == 595
 
 
-def test_features_are_settled_once_there_are_some_rows():
+def test_features_are_fitted_once_there_are_some_rows():
     x, y = stream(ordered=False)
     x = x * 10.0 ** np.arange(-3, 3)
     one_by_one, at_once = (
@@ -279,11 +279,11 @@ def test_features_are_settled_once_there_are_some_rows():
         for batch in (1, 300)
     )
     first = MomentMemory(40).update(x[:5], y[:5])
-    assert first.settled is None
+    assert first.feature_map is None
     assert len(first.snapshot()) == 5
-    assert one_by_one.settled.reason == "table"
+    assert one_by_one.feature_map.reason == "table"
     assert one_by_one.moments.weight == pytest.approx(at_once.moments.weight, rel=1e-12)
-    assert fed(MomentMemory(3), x[:10], y[:10], 1).settled is not None  # full before that
+    assert fed(MomentMemory(3), x[:10], y[:10], 1).feature_map is not None  # full before that
 
 
 def test_rows_that_wait_are_saved_and_merged(tmp_path):
@@ -294,7 +294,7 @@ def test_rows_that_wait_are_saved_and_merged(tmp_path):
         return MomentMemory(40, features).update(x[own], y[own])
 
     first = MomentMemory.load(waiting(slice(20)).save(tmp_path / "memory.npz"))
-    assert first.settled is None
+    assert first.feature_map is None
     for parts in ((20, 30), (20, 200), (200, 210)):
         merged = waiting(slice(parts[0])).merge(waiting(slice(*parts)))
         whole = fed(MomentMemory(40, features), x[: parts[1]], y[: parts[1]], batch=parts[1])
@@ -320,11 +320,11 @@ def test_a_merged_stream_ages_as_if_it_came_afterwards():
 def test_memories_that_settle_by_themselves_merge_by_one_map():
     x, y = stream()
     first = fed(MomentMemory(12), x[:300], y[:300])
-    with pytest.raises(InputError, match=r"features=memory\.settled"):
+    with pytest.raises(InputError, match=r"features=memory\.feature_map"):
         first.merge(fed(MomentMemory(12), 3 * x[300:], y[300:]))
-    with pytest.raises(InputError, match="other is a NoneType"):
+    with pytest.raises(InputError, match=r"other .* NoneType"):
         first.merge(None)
-    first.merge(fed(MomentMemory(12, features=first.settled), x[300:], y[300:]))
+    first.merge(fed(MomentMemory(12, features=first.feature_map), x[300:], y[300:]))
     assert first.moments.weight == 600
 
 
@@ -361,7 +361,7 @@ def test_a_map_of_ones_own_is_given_anew(tmp_path):
     with pytest.raises(InputError, match=r"a Own.* give features="):
         MomentMemory.load(path)
     again = MomentMemory.load(path, features=Own(torch.tanh))
-    assert again.settled.scale == memory.settled.scale
+    assert again.feature_map.scale == memory.feature_map.scale
     for one in (memory, again):
         fed(one, x[300:], y[300:])
     assert again.snapshot().ids.tolist() == memory.snapshot().ids.tolist()

@@ -7,7 +7,7 @@ from torch import nn
 
 from bicore import RBF, BilevelSelector, Context, Coreset, InputError, Runtime
 from bicore.coreset import Status
-from bicore.memory.replay import ReplayMemory
+from bicore.memory import ReplayMemory
 from bicore.selectors import InducingPoints, Uniform
 from bicore.selectors.base import finished
 from bicore.sources import digits
@@ -106,7 +106,7 @@ def test_labels_of_another_kind_and_odd_seeds_are_refused():
     with pytest.raises(InputError, match="one kind of label"):
         memory.add_task(task(1)[0], task(1)[1].astype(str))
     for seed in (-1, 2.7, "a"):
-        with pytest.raises(InputError, match="seed="):
+        with pytest.raises(InputError, match="seed"):
             ReplayMemory(Uniform(), 20, seed=seed)
 
 
@@ -152,7 +152,7 @@ def test_small_tasks_repeated_classes_single_classes_and_too_many_tasks():
     tiny = ReplayMemory(Uniform(), 2)
     tiny.add_task(*task(0))
     tiny.add_task(*task(1))
-    with pytest.raises(InputError, match="no row for each of 3 tasks"):
+    with pytest.raises(InputError, match=r"capacity=2 .* 3"):
         tiny.add_task(*task(2))
     assert [len(rows) for rows in tiny.tasks] == [1, 1]
     with pytest.raises(InputError, match="they must match"):
@@ -185,7 +185,7 @@ def test_the_loss_is_the_sum_over_tasks_of_mean_losses():
     assert total / len(memory) == pytest.approx(float(expected.detach()), rel=1e-5)
     memory.loss(model, nn.CrossEntropyLoss()).backward()
     assert model.weight.grad is not None
-    with pytest.raises(InputError, match="one loss a row"):
+    with pytest.raises(InputError, match="one loss per row"):
         memory.loss(model, nn.functional.cross_entropy)
 
 
@@ -212,10 +212,10 @@ def test_learnt_weights_count_and_augmentations_are_applied():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ReplayMemory("uniform", 5), "not a Selector"),
-        (lambda: ReplayMemory(Uniform(), 0), "capacity=0"),
+        (lambda: ReplayMemory("uniform", 5), "selector"),
+        (lambda: ReplayMemory(Uniform(), 0), "capacity"),
         (lambda: ReplayMemory(Uniform(), 5, "binary"), "weights='binary'"),
-        (lambda: list(ReplayMemory(Uniform(), 5).loader()), "add a task first"),
+        (lambda: list(ReplayMemory(Uniform(), 5).loader()), "empty"),
     ],
 )
 def test_bad_requests(make, words):
@@ -226,11 +226,11 @@ def test_bad_requests(make, words):
 def test_labels_that_torch_cannot_hold_are_refused():
     memory = ReplayMemory(Uniform(), 5)
     memory.add_task(np.zeros((6, 3)), ["a", "b"] * 3)
-    with pytest.raises(InputError, match="number them"):
+    with pytest.raises(InputError, match="y is text"):
         memory.loss(nn.Linear(3, 2), nn.CrossEntropyLoss())
     plain = ReplayMemory(Uniform(), 5)
     plain.add_task(np.zeros((6, 3)))
-    with pytest.raises(InputError, match="needs y"):
+    with pytest.raises(InputError, match="y is missing"):
         list(plain.loader())
 
 
@@ -318,17 +318,17 @@ def test_extra_columns_of_tasks_stay_with_their_rows_and_are_found_again(tmp_pat
 
 def test_extra_columns_of_tasks_that_are_missing_are_named():
     memory = ReplayMemory(Uniform(), 9)
-    with pytest.raises(InputError, match="add a task first"):
+    with pytest.raises(InputError, match="empty"):
         memory.extra("logits")
     x, y = task(0)
     memory.add_task(x, y)
-    with pytest.raises(InputError, match="no task came with extra columns; give add_task"):
+    with pytest.raises(InputError, match="no extra columns"):
         memory.extra("logits")
     memory = ReplayMemory(Uniform(), 9)
     memory.add_task(x, y, extra={"logits": x, "word": y.astype(str)})
     with pytest.raises(InputError, match=r"name='logit' is not known; .* Did you mean 'logits'"):
         memory.extra("logit")
-    with pytest.raises(InputError, match=r"is text .*; read it from the extra of memory"):
+    with pytest.raises(InputError, match="is text"):
         memory.extra("word")
     with pytest.raises(InputError, match="'logits', 'word'; give the same extra columns"):
         memory.add_task(x, y)

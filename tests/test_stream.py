@@ -148,7 +148,7 @@ def test_a_prototype_is_the_weighted_mean_of_its_rows():
 
 def test_more_classes_than_prototypes_are_refused_and_nothing_changes():
     buffer = Prototypes(2).update([[0.0], [1.0]], [0, 1])
-    with pytest.raises(InputError, match="capacity=2 is below the 3 classes"):
+    with pytest.raises(InputError, match=r"capacity=2 .* 3"):
         buffer.update([[2.0], [3.0]], [1, 2])
     assert buffer.snapshot().ids.tolist() == [0, 1]
     with pytest.raises(InputError, match="targets"):
@@ -259,7 +259,7 @@ def test_text_labels_need_the_order_of_outputs_and_then_serve():
     coded = GradientSampling(3, compared=10).update(x[:1], [1], context=Context(model=Given()))
     coded.update(x[1:], [0, 1], context=Context(model=Given()))
     np.testing.assert_allclose(named.scores, coded.scores)
-    with pytest.raises(InputError, match="cannot know which output"):
+    with pytest.raises(InputError, match="y is text"):
         GradientSampling(3).update(x[:1], ["yes"], context=context).update(
             x[1:], ["no", "yes"], context=Context(model=Given())
         )
@@ -273,7 +273,7 @@ def test_gradient_sampling_needs_the_module_itself():
         buffer.update([[1.0, 0.0]], [0], context=Context(model=seen))
     with pytest.raises(InputError, match="rule='iqp'"):
         GradientSampling(3, rule="iqp")
-    with pytest.raises(InputError, match="compared=0"):
+    with pytest.raises(InputError, match="compared"):
         GradientSampling(3, compared=0)
     assert torch.is_tensor(seen.outputs)
 
@@ -286,7 +286,5 @@ def test_prototypes_average_extra_columns_as_rows_and_not_in_their_distances():
     assert found == {0.5: 0.0, 9.0: 0.0, 20.0: 7.0}
     one = Prototypes(1).update([[0.0], [1.0]], weight=[1.0, 3.0], extra={"depth": depth[:2]})
     assert one.snapshot().extra["depth"].tolist() == [[-50.0]]
-    with pytest.raises(
-        InputError, match=r"averages rows, and extra\['depth'\] holds int64; give fl"
-    ):
+    with pytest.raises(InputError, match=r"extra\['depth'\] must hold floats"):
         Prototypes(3).update([[0.0]], extra={"depth": [1]})

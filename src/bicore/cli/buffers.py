@@ -8,7 +8,7 @@ from typing import Any
 from bicore.cli.options import read_regulariser
 from bicore.errors import InputError, unknown_name
 from bicore.memory.buffer import Buffer
-from bicore.memory.names import BUFFERS, as_buffer
+from bicore.memory.registry import BUFFERS, as_buffer
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.registry import METHODS, as_selector
@@ -19,7 +19,7 @@ READS = {
     "merge-reduce": ("slots", "method", "kernel", "loss", "inner_reg", "weights"),
 }
 #: Buffers that look at rows and labels only: a command has no model that trains beside it.
-NAMES = [name for name, kind in BUFFERS.items() if not kind.buffer.needs_model]
+NAMES = [name for name, kind in BUFFERS.items() if not kind.needs_model]
 
 
 def make_buffer(name: str, capacity: int, seed: int, given: dict[str, Any]) -> Buffer:
@@ -132,9 +132,9 @@ _LOOKS = {
 
 
 def _of_moments(buffer: Any) -> Story | None:
-    if buffer.settled is None:
+    if buffer.feature_map is None:
         return None
-    found = buffer.settled
+    found = buffer.feature_map
     why = f"the first rows look like {_LOOKS[found.reason]}" if found.reason else "as asked for"
     values = {"features": _shown(found), "reason": found.reason, "width": found.width}
     words = f"rows are compared in: {_shown(found)}, {found.width} numbers a row ({why})"

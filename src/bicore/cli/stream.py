@@ -141,8 +141,8 @@ def stream(
     with starting():
         from bicore.cli import streaming as ours
         from bicore.cli.buffers import make_buffer
-        from bicore.memory.names import load_state
-        from bicore.memory.store import StateFolder
+        from bicore.memory.buffer import StateFolder
+        from bicore.memory.registry import load_state
         from bicore.runtime import Context, Runtime
         from bicore.sources.flow import PipedFlow, WholeFlow
         from bicore.sources.opening import open_source

@@ -18,8 +18,7 @@ from bicore.cli.telling import say, say_json, tell
 from bicore.coreset import Coreset, Provenance
 from bicore.data import Dataset, read_targets
 from bicore.errors import BicoreError, InputError
-from bicore.memory.buffer import Buffer
-from bicore.memory.store import StateFolder
+from bicore.memory.buffer import Buffer, StateFolder
 from bicore.runtime import Clock, Context, Step
 from bicore.sources.flow import Flow
 

@@ -12,7 +12,7 @@ import torch
 from bicore.compat.torch import Sight
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
-from bicore.memory.names import as_buffer
+from bicore.memory.registry import as_buffer
 from bicore.networks.loading import BATCH, opened
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector

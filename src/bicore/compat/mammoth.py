@@ -16,7 +16,7 @@ from torch import Tensor
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, check_integer
 from bicore.memory.buffer import Buffer as Memory
-from bicore.memory.names import as_buffer
+from bicore.memory.registry import as_buffer
 
 __all__ = ["Buffer"]
 

@@ -1,15 +1,12 @@
-"""Memories: buffers in front of a stream, and a replay memory for tasks one after the other."""
+"""Memories: buffers of a stream, and replay memories for tasks one after the other."""
 
-from bicore.memory.buffer import Buffer
-from bicore.memory.gradient import GradientSampling
-from bicore.memory.joint_replay import JointReplay
+from bicore.memory.buffer import Buffer, StateFolder
 from bicore.memory.merge_reduce import MergeReduce
 from bicore.memory.moment_memory import MomentMemory
-from bicore.memory.names import BUFFERS, as_buffer
 from bicore.memory.prototypes import Prototypes
-from bicore.memory.replay import ReplayMemory
-from bicore.memory.reservoir import ClassBalancedReservoir, Reservoir
-from bicore.memory.store import StateFolder
+from bicore.memory.registry import BUFFERS, as_buffer
+from bicore.memory.replay import JointReplay, ReplayMemory
+from bicore.memory.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
 
 __all__ = [
     "BUFFERS",

@@ -1,4 +1,4 @@
-"""Prototypes: when the memory is filled, the two nearest rows of a class become one."""
+"""Prototypes: when the memory is full, the two nearest rows of a class are averaged."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from bicore.data import Array, Dataset, read_targets
+from bicore.data import Array, Dataset
 from bicore.errors import InputError
+from bicore.memory.base import Arrays
 from bicore.memory.buffer import Buffer
 from bicore.runtime import Context
 
 
 class Prototypes(Buffer):
-    """Averages of rows: in a filled memory, the two nearest prototypes of one class become one.
+    """Averages of rows: in a full memory, the two nearest prototypes of one class become one.
 
-    ExStream of Hayes, Cahill and Kanan (2019): each class keeps prototypes; for a new row in a
-    filled memory, the two nearest of one class are replaced by their average, weighted by the rows
-    each stands for.
+    ExStream of Hayes, Cahill and Kanan (2019): each class keeps prototypes; for a new row in a full
+    memory, the two nearest of one class are replaced by their average, weighted by the rows each
+    represents.
 
     The original gives every class a buffer of fixed size. Here the classes share the capacity: the
     class that would hold the most prototypes merges (on a tie the new row's own class, then the one
@@ -32,7 +33,7 @@ class Prototypes(Buffer):
     capacity : int
         The most prototypes that are ever kept.
     seed : int
-        Of no effect: nothing is drawn.
+        Not used: nothing is drawn.
 
     Examples
     --------
@@ -41,174 +42,141 @@ class Prototypes(Buffer):
     [2.0, 4.5]
     """
 
+    needs_classes = True
+    _own_state = ("order",)
+
     def __init__(self, capacity: int, seed: int = 0) -> None:
         super().__init__(capacity, seed)
         self.order: list[Any] = []  # classes in the order they were first seen
-        self._distances: Array | None = None  # between the prototypes kept; made anew after loading
+        # The distances between the prototypes kept are changed in place: an update takes them out
+        # first, so that they are computed again after one that fails.
+        self._distances: list[Array] = []
 
     def _check(self, batch: Dataset, context: Context) -> None:
         super()._check(batch, context)
-        if batch.y is not None and read_targets(batch.y).classes is None:
-            raise InputError(
-                f"{self.name} needs class labels or none, and y holds targets; use Reservoir for "
-                "regression."
-            )
         for name, column in (batch.extra or {}).items():
             if column.dtype.kind != "f":
                 raise InputError(
-                    f"{self.name} averages rows, and extra[{name!r}] holds {column.dtype}; give "
-                    "floats, or use a buffer that keeps rows, such as ClassBalancedReservoir."
+                    f"extra[{name!r}] must hold floats, which {self.name} averages; got "
+                    f"{column.dtype}."
                 )
 
     def _take(self, batch: Dataset, context: Context) -> None:
         labels = _labels(batch)
-        self.order = self._met(labels)
-        held = [] if self.kept is None else [self.order.index(one) for one in _labels(self.kept)]
-        memory = _Memory(self.kept, held, batch, self.capacity, self._distances)
-        self._distances = None  # until this batch is through
-        for row, label in enumerate(labels):
-            if len(memory.ids) >= self.capacity and not self._make_room(memory, label, row):
-                continue
-            memory.append(row, self.order.index(label))
-        self.kept = memory.dataset(self._followed_by(batch))
-        self._distances = memory.squared
-
-    def _met(self, labels: list[Any]) -> list[Any]:
-        """The classes seen so far and those of a batch, which must all find room."""
-        fresh = [label for label in dict.fromkeys(labels) if label not in self.order]
-        classes = self.order + fresh
-        if len(classes) > self.capacity:
+        self.order = list(dict.fromkeys([*self.order, *labels]))
+        if len(self.order) > self.capacity:
             raise InputError(
-                f"capacity={self.capacity} is below the {len(classes)} classes seen; each class "
-                "keeps at least one prototype: raise the capacity."
+                f"capacity={self.capacity} must be at least {len(self.order)}, the number of "
+                "classes; each class keeps a prototype."
             )
-        return classes
-
-    def _make_room(self, memory: _Memory, label: Any, row: int) -> bool:
-        """Merge a pair; False when the new row itself was merged and needs no room."""
-        own = self.order.index(label)
-        counts = np.bincount(memory.codes, minlength=len(self.order))
-        counts[own] += 1
-        largest = np.flatnonzero(counts == counts.max())
-        group = own if own in largest else int(largest[0])
-        members = np.flatnonzero(np.array(memory.codes) == group)
-        if len(members) == 1:  # the new row and the only prototype of its class
-            memory.absorb(int(members[0]), memory.lines, row, memory.batch.weights)
-            return False
-        memory.merge_nearest(members)
-        return True
+        code = {label: number for number, label in enumerate(self.order)}
+        squared = self._distances.pop() if self._distances else None
+        averages = _Averages(self.capacity, batch.x[0].size, _matrix(batch).shape[1], squared)
+        if self.kept is not None:
+            averages.fill(self.kept, [code[label] for label in _labels(self.kept)])
+        for vector, weight, ident, label in zip(
+            _matrix(batch), batch.weights.tolist(), batch.ids.tolist(), labels, strict=True
+        ):
+            averages.add(vector, weight, ident, code[label])
+        self.kept = averages.dataset(self._kept_and(batch))
+        self._distances = [averages.squared]
 
     def _weights(self) -> Array:
         assert self.kept is not None
         return self.kept.weights.copy()
 
-    def _own(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"order": list(self.order)}, {}
-
-    def _load_own(self, values: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.order = list(values["order"])
-        self._distances = None
+    def _load_own(self, values: Mapping[str, Any], arrays: Arrays) -> None:
+        super()._load_own(values, arrays)
+        self._distances = []
 
 
 def _labels(rows: Dataset) -> list[Any]:
-    """One label a row; None for all of them where there are none."""
+    """One label per row; None for all of them if there are none."""
     return [None] * len(rows) if rows.y is None else rows.y.reshape(-1).tolist()
 
 
-def _lines(rows: Dataset) -> dict[str, Array]:
-    """The columns that are averaged, a line a row: the features, and the extra ones."""
-    # The latter in double precision: a weight times a half may be beyond what a half holds.
-    extra = {name: column.astype(np.float64) for name, column in (rows.extra or {}).items()}
-    columns = {"x": rows.x, **extra}
-    return {name: column.reshape(len(rows), -1) for name, column in columns.items()}
+def _matrix(rows: Dataset) -> Array:
+    """The columns that are averaged: the features, then the extra ones by name."""
+    extra = rows.extra or {}
+    columns = [rows.x, *(extra[name] for name in sorted(extra))]
+    # In double precision: a weight times a half may overflow in half precision.
+    return np.hstack([column.reshape(len(rows), -1).astype(np.float64) for column in columns])
 
 
-class _Memory:
-    """Prototypes with the squared distances between them, which change a row at a time.
+class _Averages:
+    """Prototypes with the squared distances between their features, which change row by row."""
 
-    ``averages`` holds every averaged column; the distances are those of the features.
-    """
-
-    def __init__(
-        self,
-        kept: Dataset | None,
-        codes: list[int],
-        batch: Dataset,
-        capacity: int,
-        squared: Array | None,
-    ) -> None:
-        self.batch = batch
-        self.lines = _lines(batch)
-        self.averages = {
-            name: np.zeros((capacity, lines.shape[1])) for name, lines in self.lines.items()
-        }
+    def __init__(self, capacity: int, features: int, width: int, squared: Array | None) -> None:
+        self.rows = np.zeros((capacity, width))
+        self.features = self.rows[:, :features]
         self.weights = np.zeros(capacity)
+        self.known = squared is not None
         self.squared = np.full((capacity, capacity), np.inf) if squared is None else squared
         self.ids: list[int] = []
-        self.codes = codes
-        if kept is not None:
-            self.ids = kept.ids.tolist()
-            for name, lines in _lines(kept).items():
-                self.averages[name][: len(kept)] = lines
-            self.weights[: len(kept)] = kept.weights
-            for place in range(len(kept) if squared is None else 0):
-                self._measure(place)
+        self.codes: list[int] = []
+
+    def fill(self, kept: Dataset, codes: list[int]) -> None:
+        """Begin with the prototypes kept."""
+        self.ids, self.codes = kept.ids.tolist(), codes
+        self.rows[: len(kept)] = _matrix(kept)
+        self.weights[: len(kept)] = kept.weights
+        for place in range(0 if self.known else len(kept)):
+            self._measure(place)
 
     def _measure(self, place: int) -> None:
-        x = self.averages["x"]
-        distances = np.square(x[: len(self.ids)] - x[place]).sum(1)
+        count = len(self.ids)
+        distances = np.square(self.features[:count] - self.features[place]).sum(1)
         distances[place] = np.inf
-        self.squared[place, : len(self.ids)] = distances
-        self.squared[: len(self.ids), place] = distances
+        self.squared[place, :count] = self.squared[:count, place] = distances
 
-    def append(self, row: int, code: int) -> None:
+    def add(self, vector: Array, weight: float, ident: int, code: int) -> None:
+        """Add a row; if there is no room, two prototypes of the largest class merge first."""
+        if len(self.ids) == len(self.weights):
+            counts = np.bincount([*self.codes, code])
+            group = code if counts[code] == counts.max() else int(counts.argmax())
+            members = np.flatnonzero(np.array(self.codes) == group)
+            if len(members) == 1:  # the new row and the only prototype of its class
+                self._absorb(int(members[0]), vector, weight)
+                return
+            self._merge_nearest(members)
         place = len(self.ids)
-        self.ids.append(int(self.batch.ids[row]))
+        self.ids.append(ident)
         self.codes.append(code)
-        for name, lines in self.lines.items():
-            self.averages[name][place] = lines[row]
-        self.weights[place] = self.batch.weights[row]
+        self.rows[place], self.weights[place] = vector, weight
         self._measure(place)
 
-    def absorb(self, place: int, lines: Mapping[str, Array], row: int, weights: Array) -> None:
-        """Move a prototype to its weighted average with a row of some lines."""
+    def _absorb(self, place: int, vector: Array, weight: float) -> None:
+        """Move a prototype to its weighted average with a row."""
         own = self.weights[place]
-        weight = float(weights[row])
-        total = own + weight
-        for name, average in self.averages.items():
-            average[place] = (own * average[place] + weight * lines[name][row]) / total
-        self.weights[place] = total
+        self.rows[place] = (own * self.rows[place] + weight * vector) / (own + weight)
+        self.weights[place] = own + weight
         self._measure(place)
 
-    def merge_nearest(self, members: Array) -> None:
-        """Make one of the two members nearest each other.
-
-        The later place becomes free and the last prototype moves there.
-        """
+    def _merge_nearest(self, members: Array) -> None:
+        """Merge the two nearest members; the last prototype moves to the place that gets free."""
         among = self.squared[np.ix_(members, members)]
         first, second = sorted(int(members[k]) for k in divmod(int(among.argmin()), len(members)))
-        self.absorb(first, self.averages, second, self.weights)
+        self._absorb(first, self.rows[second], float(self.weights[second]))
         self.ids[first] = min(self.ids[first], self.ids[second])
         last = len(self.ids) - 1
-        if second != last:
-            for average in self.averages.values():
-                average[second] = average[last]
-            self.weights[second] = self.weights[last]
-            self.ids[second] = self.ids[last]
-            self.codes[second] = self.codes[last]
+        for column in (self.rows, self.weights, self.ids, self.codes):
+            column[second] = column[last]
         del self.ids[last], self.codes[last]
         if second != last:
             self._measure(second)
 
     def dataset(self, both: Dataset) -> Dataset:
-        """As rows; labels and shapes are those of the rows whose ids the prototypes carry."""
+        """Return the prototypes; labels and shapes are those of the rows with the same ids."""
         place = {int(ident): row for row, ident in enumerate(both.ids)}
         rows = both[[place[ident] for ident in self.ids]]
-        size = len(self.ids)
-        columns = {"x": rows.x, **(rows.extra or {})}
-        averages = {
-            name: self.averages[name][:size].reshape(one.shape).astype(one.dtype)
-            for name, one in columns.items()
-        }
-        x = averages.pop("x")
-        return rows.with_columns(x=x, weight=self.weights[:size].copy(), extra=averages or None)
+        extra = rows.extra or {}
+        columns = {"x": rows.x, **{name: extra[name] for name in sorted(extra)}}
+        start = 0
+        for name, column in columns.items():
+            stop = start + column[0].size
+            part = self.rows[: len(rows), start:stop]
+            columns[name], start = part.reshape(column.shape).astype(column.dtype), stop
+        x = columns.pop("x")
+        return rows.with_columns(
+            x=x, weight=self.weights[: len(rows)].copy(), extra=columns or None
+        )

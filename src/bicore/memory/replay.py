@@ -1,89 +1,42 @@
-"""A replay memory for continual learning: an equal share of the capacity for every task.
-
-Its rehearsal loss is the term that a training adds for the tasks before.
-"""
+"""Replay memories for continual learning: a share of the capacity per task, or a joint choice."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
+import torch
 
 from bicore.data import Array, Dataset, joined
 from bicore.errors import InputError
-from bicore.memory.buffer import read_columns, stored_columns
-from bicore.memory.options import (
+from bicore.memory.base import (
+    Arrays,
+    Memory,
+    PathLike,
+    SelectingMemory,
+    State,
     Weighting,
-    as_chooser,
-    as_weighting,
+    read_columns,
+    store_columns,
 )
-from bicore.memory.rehearsal import Rehearsal
-from bicore.memory.state_dict import no_state, packed, unpacked
+from bicore.memory.moment_memory import MomentMemory
+from bicore.moments.features import FeatureMap
+from bicore.moments.moments import Prior
 from bicore.runtime import Context
-from bicore.selectors.base import Selector, finished, labels_of
-from bicore.state import FORMAT, fingerprint, read_state, write_state
+from bicore.selectors.base import Selector, labels_of
+
+#: The extra column of a joint memory with the number of a row's task.
+TASK = "task"
 
 
-class ReplayMemory(Rehearsal):
-    """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
+class TaskMemory(Memory):
+    """Rows of the tasks seen so far."""
 
-    After a task, :meth:`add_task` chooses its rows and shrinks the earlier summaries: by prefix
-    where the selector's order has a meaning and weights are equal (that is what it would choose
-    again), else by selecting again from what is kept.
-
-    A task with fewer rows than its share keeps all of them, and the rest of its share stays empty.
-    A task whose classes were seen before is a task like any other. More tasks than ``capacity`` are
-    refused: some task would lose its last row.
-
-    Parameters
-    ----------
-    selector : Selector
-        How rows of a task are chosen.
-    capacity : int
-        The most rows kept in all.
-    weights : {"equal", "learnt"}
-        Rows of a task count equally (the paper), or in proportion to the weights the selector
-        learnt.
-    seed : int
-        Of the selections.
-
-    Raises
-    ------
-    InputError
-        Where a parameter is out of its range.
-
-    Examples
-    --------
-    >>> from bicore.selectors import Uniform
-    >>> memory = ReplayMemory(Uniform(), capacity=10)
-    >>> for task in range(3):
-    ...     memory.add_task(np.random.default_rng(task).normal(size=(50, 4)), np.full(50, task))
-    >>> [len(rows) for rows in memory.tasks]
-    [3, 3, 3]
-
-    A training step on a later task adds what the memory still remembers:
-
-    >>> import torch
-    >>> network = torch.nn.Linear(4, 3)
-    >>> memory.loss(network, torch.nn.CrossEntropyLoss(), beta=0.5).shape
-    torch.Size([])
-    """
-
-    def __init__(
-        self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
-    ) -> None:
+    def __init__(self, capacity: int, seed: int = 0) -> None:
         super().__init__(capacity, seed)
-        self.selector = as_chooser(selector)
-        self.weighting = as_weighting(weights)
-
-    def __repr__(self) -> str:
-        return (
-            f"ReplayMemory({len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks, "
-            f"{self.selector.name})"
-        )
+        self.tasks: list[Dataset] = []
 
     def add_task(
         self,
@@ -94,7 +47,7 @@ class ReplayMemory(Rehearsal):
         extra: Mapping[str, Any] | None = None,
         context: Context | None = None,
     ) -> None:
-        """Summarise a task and shrink those before it.
+        """Take in a task, and choose again among all rows.
 
         Parameters
         ----------
@@ -103,175 +56,272 @@ class ReplayMemory(Rehearsal):
         y : array (n,), optional
             Their labels, with every task or with none; :meth:`loss` needs them.
         weight : array (n,), optional
-            How much each row counts when they are chosen; by default 1.
+            Weights of the rows when they are chosen (default: 1).
         extra : mapping of name to array (n, …), optional
-            Further columns of numbers or text to keep with the rows, the same names with every
-            task or with none; :meth:`extra` gives them back.
+            Further columns of numbers or text to keep with the rows, the same names with every task
+            or with none; :meth:`extra` returns them.
         context : Context, optional
-            The current model where the selector needs one, and the runtime.
+            The current model if the selector needs one, and the runtime.
 
         Raises
         ------
         InputError
-            Where the task cannot follow those before it, or there is no row for it; nothing has
+            If the task does not fit those before it, or there is no room for it; nothing has
             changed then.
         """
-        data = Dataset(x, y, weight, extra=extra)
+        self._add(Dataset(x, y, weight, extra=extra), context)
+
+    @abstractmethod
+    def _add(self, data: Dataset, context: Context | None) -> None:
+        """Take in the rows of a task."""
+
+    def _parts(self) -> list[Dataset]:
+        return self.tasks
+
+    def _add_batches(self, batches: Iterator[dict[str, Any]], context: Context | None) -> None:
+        parts = [dict(batch) for batch in batches]
+        if not parts:
+            raise InputError("data gives no batch; a task has at least one row.")
+        extras = [part.pop("extra", None) or {} for part in parts]
+        whole = {name: _concatenate([part[name] for part in parts]) for name in parts[0]}
+        extra = {name: _concatenate([part[name] for part in extras]) for name in extras[0]}
+        self.add_task(**whole, extra=extra or None, context=context)
+
+
+class ReplayMemory(SelectingMemory, TaskMemory):
+    """Summaries of the tasks seen so far, ⌊capacity/t⌋ rows of each of t tasks.
+
+    After a task, :meth:`add_task` chooses its rows and shrinks the earlier summaries: by prefix if
+    the selector's order has a meaning and weights are equal (it would choose the same again), else
+    by selecting again from the rows kept.
+
+    A task with fewer rows than its share keeps all of them, and the rest of its share stays empty.
+    A task whose classes were seen before is a task like any other. More tasks than ``capacity`` are
+    refused: some task would lose its last row.
+
+    Parameters
+    ----------
+    selector : Selector
+        Chooses the rows of a task.
+    capacity : int
+        The most rows kept in all.
+    weights : {"equal", "learnt"}
+        Rows of a task count equally (the paper), or in proportion to the weights the selector
+        learnt.
+    seed : int
+        Seed for the selections.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.selectors import Uniform
+    >>> memory = ReplayMemory(Uniform(), capacity=10)
+    >>> for task in range(3):
+    ...     memory.add_task(np.random.default_rng(task).normal(size=(50, 4)), np.full(50, task))
+    >>> [len(rows) for rows in memory.tasks]
+    [3, 3, 3]
+
+    A training step on a later task adds the rehearsal loss:
+
+    >>> network = torch.nn.Linear(4, 3)
+    >>> memory.loss(network, torch.nn.CrossEntropyLoss(), beta=0.5).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self, selector: Selector, capacity: int, weights: str = "equal", seed: int = 0
+    ) -> None:
+        super().__init__(capacity, seed)
+        self._set_selector(selector, weights)
+
+    def __repr__(self) -> str:
+        words = f"{len(self)} of {self.capacity} rows kept, {len(self.tasks)} tasks"
+        return f"ReplayMemory({words}, {self.selector.name})"
+
+    def _add(self, data: Dataset, context: Context | None) -> None:
         count = len(self.tasks) + 1
         share = self.capacity // count
         if share == 0:
             raise InputError(
-                f"capacity={self.capacity} has no row for each of {count} tasks; raise the "
-                "capacity, or use a stream buffer."
+                f"capacity={self.capacity} must be at least {count}, the number of tasks; raise "
+                "it, or use a buffer of a stream."
             )
         if self.tasks:
             joined(self.tasks[0][:0], data[:0])  # refuses columns of another kind than those kept
-        fresh = self._chosen(data, share, count, context)
-        shrunk = [
-            self._shrunk(rows, share, place, context) for place, rows in enumerate(self.tasks)
-        ]
-        self._renew([*shrunk, fresh])
+        with self._all_or_nothing():
+            fresh = self._summarise(data, share, count, context)
+            shrunk = [self._shrink(rows, share, k, context) for k, rows in enumerate(self.tasks, 1)]
+            self.tasks = [*shrunk, fresh]
 
-    def _chosen(self, data: Dataset, share: int, number: int, context: Context | None) -> Dataset:
-        """The summary of task ``number``, counted from 1."""
-        eligible = int((data.weights > 0).sum())
-        if eligible <= share and not (self.selector.ordered and eligible > 1):
-            return self._weighted(data[np.flatnonzero(data.weights > 0)])
-        # also a task that fits is put in order: a later prefix of it then means something
-        share = min(share, eligible)
-        rng = np.random.default_rng((self.seed, number, share))
-        classes = self._classes(data)
-        selector = self.selector.for_classes(classes) if classes else self.selector
-        # a selector is shown nothing that is to decide nothing
-        seen = data.with_columns(extra=None)
-        coreset = finished(selector.select(seen, share, rng=rng, context=context))
-        return self._weighted(coreset.of(data))
+    def _summarise(
+        self, data: Dataset, share: int, number: int, context: Context | None
+    ) -> Dataset:
+        """Select the rows of task ``number``, counted from 1."""
+        eligible = np.flatnonzero(data.weights > 0)
+        if len(eligible) <= share and not (self.selector.ordered and len(eligible) > 1):
+            rows = data[eligible]
+        else:
+            # also a task that fits is put in order: a later prefix of it then means something
+            share = min(share, len(eligible))
+            parts = (*self.tasks, data)
+            labels = [label for part in parts for label in labels_of(part, self.selector)]
+            classes = list(dict.fromkeys(labels))
+            rows = self._select(data, share, classes, (self.seed, number, share), context)
+        learnt = self.weighting is Weighting.LEARNT
+        return rows.with_columns(weight=rows.weights if learnt else np.ones(len(rows)))
 
-    def _classes(self, data: Dataset) -> list[Any]:
-        """The labels of all tasks, this one last, in order of appearance."""
-        parts = (*self.tasks, data)
-        return list(
-            dict.fromkeys(label for part in parts for label in labels_of(part, self.selector))
-        )
-
-    def _weighted(self, rows: Dataset) -> Dataset:
-        """Rows as they count in the rehearsal loss."""
-        weights = rows.weights if self.weighting is Weighting.LEARNT else np.ones(len(rows))
-        return rows.with_columns(weight=weights)
-
-    def _shrunk(self, rows: Dataset, share: int, place: int, context: Context | None) -> Dataset:
+    def _shrink(self, rows: Dataset, share: int, number: int, context: Context | None) -> Dataset:
         if len(rows) <= share:
             return rows
         if self.selector.ordered and self.weighting is Weighting.EQUAL:
             return rows[:share]
-        return self._chosen(rows, share, place + 1, context)
+        return self._summarise(rows, share, number, context)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the summaries of all tasks to an ``.npz`` without pickle, beside and renamed.
-
-        Parameters
-        ----------
-        path : path
-            Where to.
-
-        Returns
-        -------
-        Path
-            The file.
-        """
-        return write_state(path, *self._stored())
-
-    def _stored(self) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _state(self) -> State:
         arrays: dict[str, Array] = {}
         for number, rows in enumerate(self.tasks):
-            arrays |= stored_columns(rows, str(number))
-        head = {
-            "format": FORMAT,
-            "memory": type(self).__name__,
-            "tasks": len(self.tasks),
-            "passes": self._passes,
-            "options": self._options(),
-            "selector": fingerprint(self.selector),
-        }
-        return head, arrays
+            arrays |= store_columns(rows, str(number))
+        return {"tasks": len(self.tasks), "passes": self._passes}, arrays
 
-    def _options(self) -> dict[str, Any]:
-        return {"capacity": self.capacity, "weights": self.weighting.value, "seed": self.seed}
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        self.tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
+        self._passes = int(head.get("passes", 0))  # which early files do not have
+
+
+class JointReplay(TaskMemory):
+    """The rows of all tasks from which a model learns most about all of them.
+
+    A memory with a share per task shrinks each by choosing again among its rows, and judges a task
+    by itself. Here a row stays for what it says about everything seen, whichever task it came with
+    (:class:`MomentMemory`); a task may end with more rows than another.
+
+    Parameters
+    ----------
+    capacity : int
+        The most rows kept in all.
+    features : str, FeatureMap or torch.nn.Module
+        The features in which rows are compared, as in :class:`MomentMemory`.
+    rule : {"elimination", "gradient", "gain", "exchange"}
+        How rows are chosen.
+    inner_reg : float or "auto"
+        Regulariser of the regression as a share of the mean of ‖φ‖².
+    prior : {"stream", "equal"} or mapping
+        How much each class counts.
+    seed : int
+        Seed for random features, and for the order of :meth:`loader`.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of its range.
+
+    Examples
+    --------
+    >>> from bicore.sources import digits
+    >>> x, y = digits()
+    >>> memory = JointReplay(capacity=20)
+    >>> for task in range(5):
+    ...     own = y // 2 == task
+    ...     memory.add_task(x[own], y[own])
+    >>> memory
+    JointReplay(20 of 20 rows kept, 5 tasks)
+    """
+
+    _file_kind = "MomentMemory"
+
+    def __init__(
+        self,
+        capacity: int,
+        features: str | FeatureMap | torch.nn.Module = "auto",
+        rule: str = "elimination",
+        inner_reg: float | str = "auto",
+        prior: Prior = "stream",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(capacity, seed)
+        self.memory = MomentMemory(capacity, features, rule, inner_reg, prior, seed=seed)
+
+    def __repr__(self) -> str:
+        return f"JointReplay({len(self)} of {self.capacity} rows kept, {self._count} tasks)"
+
+    @property
+    def _count(self) -> int:
+        return int(self.memory.mark.get("tasks", 0))
+
+    def _add(self, data: Dataset, context: Context | None) -> None:
+        columns = dict(data.extra or {})
+        if TASK in columns:
+            raise InputError(f"extra has a column {TASK!r}, a name that is taken; rename it.")
+        columns[TASK] = np.full(len(data), self._count)
+        self.memory.update(data.x, data.y, data.weight, extra=columns, context=context)
+        self.memory.mark = {**self.memory.mark, "tasks": self._count + 1}
+        with self._all_or_nothing():
+            self.tasks = self._split_tasks()
+
+    def _split_tasks(self) -> list[Dataset]:
+        """The rows kept, task by task; a task without rows is left out."""
+        kept = self.memory.snapshot()
+        assert kept.extra is not None
+        numbers = kept.extra[TASK]
+        rest = {name: column for name, column in kept.extra.items() if name != TASK}
+        rows = kept.with_columns(weight=np.ones(len(kept)), extra=rest or None)
+        return [rows[np.flatnonzero(numbers == task)] for task in np.unique(numbers)]
+
+    def _loss_weights(self) -> Array:
+        """All rows count the same, and together as much as there were tasks."""
+        return np.full(len(self), float(self._count))
 
     def _configuration(self) -> dict[str, Any]:
-        return {**self._options(), "selector": fingerprint(self.selector)}
+        return self.memory._configuration()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The whole state for a checkpoint of torch, beside those of model and optimiser.
+    def _state(self) -> State:
+        self.memory.mark = {**self.memory.mark, "passes": self._passes}
+        return self.memory._state()
 
-        Returns
-        -------
-        dict
-            Tensors, text and lists, which ``torch.load(…, weights_only=True)`` reads; copies.
-        """
-        head, arrays = self._stored()
-        return packed({**head, "configuration": self._configuration()}, arrays)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the memory stood whose state this is.
-
-        Parameters
-        ----------
-        state : dict
-            What :meth:`state_dict` returned, of a memory that was built like this one.
-
-        Raises
-        ------
-        InputError
-            Where it is of another memory or configuration, or not whole; nothing has changed then.
-        """
-        head, arrays = unpacked(state, type(self).__name__, self._configuration())
-        try:
-            tasks = [read_columns(arrays, str(number)) for number in range(head["tasks"])]
-            passes = int(head["passes"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise no_state(repr(error)) from error
-        self._renew(tasks)
-        self._passes = passes
+    def _restore(self, head: Mapping[str, Any], arrays: Arrays) -> None:
+        if "x" in arrays and f"extra.{TASK}" not in arrays:
+            raise InputError("this is a memory of a stream, not of tasks; use MomentMemory.")
+        with self.memory._all_or_nothing():
+            self.memory._restore(head, arrays)
+            # Checkpoints of earlier versions hold the passes as an array, and early files none.
+            self._passes = int(arrays.get("passes", self.memory.mark.get("passes", 0)))
+            self.tasks = [] if self.memory.kept is None else self._split_tasks()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], selector: Selector) -> ReplayMemory:
-        """Read what :meth:`save` wrote; never unpickles.
+    def load(
+        cls, path: PathLike, features: str | FeatureMap | torch.nn.Module | None = None
+    ) -> Self:
+        """Read a file that :meth:`save` wrote; never unpickles.
 
         Parameters
         ----------
         path : path
             A file written by :meth:`save`.
-        selector : Selector
-            The one the memory was built with: it may hold what no file restores.
+        features : FeatureMap or torch.nn.Module, optional
+            The map the memory was built with, if it holds a network.
 
         Returns
         -------
-        ReplayMemory
+        JointReplay
             As it was saved.
 
         Raises
         ------
         InputError
-            Where the selector is of another configuration, or the file is of another kind or
-            format, or damaged.
+            If the file is of another kind, or damaged.
         """
-        head, arrays = read_state(path, "ReplayMemory.save")
-        if head.get("format") != FORMAT or head.get("memory") != cls.__name__:
-            found = head.get("memory", head.get("buffer"))
-            raise InputError(
-                f"{path} holds a {found!r} of format {head.get('format')!r}; ReplayMemory.load "
-                f"reads format {FORMAT}."
-            )
-        if head["selector"] != fingerprint(as_chooser(selector)):
-            raise InputError(
-                f"{path} was written with another selector configuration (fingerprint "
-                f"{head['selector']}, yours is {fingerprint(selector)}); give the selector it was "
-                "built with."
-            )
-        memory = cls(selector, **head["options"])
-        for number in range(head["tasks"]):
-            memory.tasks.append(read_columns(arrays, str(number)))
-        # Files from before passes were counted begin their orders anew.
-        memory._passes = int(head.get("passes", 0))
-        return memory
+        return cls._load(path, features)
+
+    @classmethod
+    def _from_configuration(cls, configuration: dict[str, Any], arrays: Arrays, given: Any) -> Self:
+        found = cls(configuration["capacity"], seed=configuration["seed"])
+        found.memory = MomentMemory._from_configuration(configuration, arrays, given)
+        return found
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    return np.concatenate([part.cpu() if torch.is_tensor(part) else part for part in parts])
