@@ -217,6 +217,7 @@ def test_string_labels_are_kept_whole(named):
         (lambda x, y: (np.where(np.arange(4) == 2, np.nan, x), y, None), "nan"),
         (lambda x, y: (x, y.astype(str), None), "one kind of label"),
         (lambda x, y: (x, y, -np.ones(len(x))), "negative"),
+        (lambda x, y: (x, y, None, {"logits": logits(x)}), "no extra columns"),
     ],
 )
 def test_a_batch_that_is_refused_changes_nothing(named, change, words):
@@ -224,8 +225,9 @@ def test_a_batch_that_is_refused_changes_nothing(named, change, words):
     x, y, weight = stream(8)
     buffer = fed(make, x, y, weight)
     other = fed(make, x, y, weight)
+    x_, y_, weight_, *extra = change(x, y)
     with pytest.raises(InputError, match=words):
-        buffer.update(*change(x, y), context=MODEL)
+        buffer.update(x_, y_, weight_, extra=extra[0] if extra else None, context=MODEL)
     assert buffer.position == other.position
     buffer.update(x, y, context=MODEL)
     other.update(x, y, context=MODEL)
@@ -244,26 +246,6 @@ def test_what_is_needed_and_missing_is_named(named):
             buffer.update(x, context=MODEL)
     else:
         assert 1 <= len(buffer.update(x)) <= 3
-
-
-def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
-    _, make = named
-    x, y, weight = stream(10)
-    buffer = fed(make, x, y, weight)
-    other = fed(make, x, y, weight)
-    take = type(buffer)._take
-
-    def broken(self, batch, context):
-        take(self, batch, context)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(type(buffer), "_take", broken)
-    with pytest.raises(KeyboardInterrupt):
-        buffer.update(x + 1, y, context=MODEL)
-    monkeypatch.undo()
-    same(
-        buffer.update(x, y, context=MODEL).snapshot(), other.update(x, y, context=MODEL).snapshot()
-    )
 
 
 def test_capacity_seed_and_foreign_files_are_checked(named, tmp_path):
@@ -436,20 +418,10 @@ def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(extra, words
         together("prototypes", buffer.snapshot())
 
 
-def test_extra_columns_cannot_begin_in_the_middle(named):
-    _, make = named
-    x, y, _ = stream(16)
-    buffer = fed(make, x[:20], y[:20])
-    with pytest.raises(InputError, match="'logits', and those before had no extra columns; give"):
-        buffer.update(x, y, extra={"logits": logits(x)}, context=MODEL)
-    assert buffer.position == 20
-
-
-def test_a_failure_in_the_middle_puts_extra_columns_back(named, monkeypatch):
+def test_a_failure_in_the_middle_puts_everything_back(named, monkeypatch):
     name, make = named
     x, y, weight = stream(17)
-    buffer = fed(make, x, y, weight, extra=extras(name, x))
-    before = buffer.snapshot()
+    buffer, other = (fed(make, x, y, weight, extra=extras(name, x)) for _ in range(2))
     take = type(buffer)._take
 
     def broken(self, batch, context):
@@ -459,5 +431,26 @@ def test_a_failure_in_the_middle_puts_extra_columns_back(named, monkeypatch):
     monkeypatch.setattr(type(buffer), "_take", broken)
     with pytest.raises(KeyboardInterrupt):
         buffer.update(x + 1, y, extra=extras(name, x + 1), context=MODEL)
-    same(before, buffer.snapshot())
+    monkeypatch.undo()
     together(name, buffer.snapshot())
+    for one in (buffer, other):
+        one.update(x, y, extra=extras(name, x), context=MODEL)
+    same(buffer.snapshot(), other.snapshot())
+
+
+def test_the_rehearsal_loss_is_the_weighted_mean_over_the_rows_kept(named):
+    _, make = named
+    x, y, weight = stream(18)
+    model = torch.nn.Linear(4, 3).double()
+    criterion = torch.nn.CrossEntropyLoss()
+    assert make(CAPACITY, 0).loss(model, criterion).item() == 0
+    buffer = fed(make, x, y, weight)
+    for move in (10, 20):  # the loss follows an update
+        kept = buffer.snapshot()
+        losses = torch.nn.functional.cross_entropy(
+            model(torch.from_numpy(kept.x)), torch.from_numpy(kept.y), reduction="none"
+        )
+        expected = np.average(losses.detach().numpy(), weights=kept.weights)
+        assert buffer.loss(model, criterion, beta=0.5).item() == pytest.approx(0.5 * expected)
+        assert sum(len(part[0]) for part in buffer.loader(4)) == len(buffer)
+        buffer.update(move + x, y, weight, context=MODEL)
