@@ -121,27 +121,44 @@ def share(count: int, of: int) -> str:
 
 
 def text() -> str:
-    helpers = (standing_table, of_default, below, share, large_table, wrong_label_table)
-    names = {one.__name__: one for one in (*helpers, first_table)}
+    helpers = (standing_table, of_default, below, share, large_table, large_verdict)
+    names = {one.__name__: one for one in (*helpers, wrong_label_table, first_table)}
     return render("battery.md", SETS=SETS, **names)
 
 
 def large_table() -> str:
-    """Mean and worst scores of large tables, by the rows that a selection sees."""
+    """Show mean and worst scores of large tables, by the rows that a selection sees."""
     rows = read_record("large")["rows"]
     lines = []
-    for name in sorted(unique(rows, "table")):
-        for size in sorted(unique(rows, "size")):
-            own = where(rows, table=name, size=size)
-            cells = [f"{name} ({own[0]['rows']:,} rows)", str(size)]
-            for way in ("uniform", "5,000 rows", "all rows"):
-                scored = np.array([row["scores"] for row in where(own, way=way)])
-                means = " ".join(f"{mean:.3f}" for mean in scored.mean(0))
-                cells.append(f"{means} ({scored.mean(1).min():.3f})")
-            seconds = max(row["seconds"] for row in where(own, way="all rows"))
-            lines.append([*cells, f"{seconds:.1f}"])
+    for name, size in sorted({(row["table"], row["size"]) for row in rows}):
+        own = where(rows, table=name, size=size)
+        cells = [f"{name} ({own[0]['rows']:,} rows)", str(size)]
+        for pool in ("uniform", 5000, 0):
+            scored = np.array([row["scores"] for row in where(own, pool=pool)])
+            means = " ".join(f"{mean:.3f}" for mean in scored.mean(0))
+            cells.append(f"{means} ({scored.mean(1).min():.3f})")
+        seconds = np.median([row["seconds"] for row in where(own, pool=0)])
+        lines.append([*cells, f"{seconds:.0f}"])
     heads = ["table", "points", "uniform", "default, 5,000 rows", "default, all rows", "seconds"]
     return table(heads, lines)
+
+
+def large_verdict(pool: str | int) -> str:
+    """Count the tables and sizes where all rows differ significantly from ``pool``."""
+    scored: dict[Any, dict[tuple[str, int], dict[int, float]]] = {}
+    for row in read_record("large")["rows"]:
+        cell = scored.setdefault(row["pool"], {}).setdefault((row["table"], row["size"]), {})
+        cell[row["seed"]] = float(np.mean(row["scores"]))
+    found = []
+    for cell, own in scored[0].items():
+        seeds = own.keys() & scored[pool][cell].keys()
+        found.append(
+            verdict(*({seed: one[seed] for seed in seeds} for one in (own, scored[pool][cell])))
+        )
+    better, worse = (sum(sign == side for sign, _ in found) for side in (1, -1))
+    lead = float(np.mean([mean for _, mean in found]))
+    counts = f"better in {better} and worse in {worse} of {len(found)} tables and sizes"
+    return f"{counts} (mean lead {lead:.3f})"
 
 
 def below(rows: list[dict[str, Any]]) -> str:

