@@ -15,8 +15,7 @@ import torch
 
 from benchmarks.common import data_folder, mnist_vectors, report
 from bicore import Dataset, PerPoint, Runtime, select
-from bicore.evaluate.model import Judge
-from bicore.evaluate.models import RidgeJudge, as_judge
+from bicore.evaluate.models import Judge, RidgeJudge, as_judge
 from bicore.evaluate.samples import Sample
 from bicore.kernels import fully_connected
 from bicore.sources import digits

@@ -22,8 +22,7 @@ from benchmarks.common import RECORDS, cifar_embedding, data_folder, read_record
 from bicore import Dataset, Linear, Runtime
 from bicore.errors import InputError
 from bicore.evaluate.comparison import WHOLE, Comparison, Grid
-from bicore.evaluate.model import Judge
-from bicore.evaluate.models import LogisticJudge, RidgeJudge
+from bicore.evaluate.models import Judge, LogisticJudge, RidgeJudge
 from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector

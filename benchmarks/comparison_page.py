@@ -12,8 +12,7 @@ from benchmarks import pages
 from benchmarks.comparison_embedding import QUADRATIC
 from benchmarks.pages import DOCS, read_record, render, table, where
 from bicore.evaluate.comparison import WHOLE
-from bicore.evaluate.records import Row
-from bicore.evaluate.statistics import Entry, Summary, paired_difference, scored, summarise
+from bicore.evaluate.records import Entry, Row, Summary, paired_difference, scored, summarise
 from bicore.report.figures import draw_curves
 from bicore.selectors.registry import METHODS
 

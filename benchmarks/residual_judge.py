@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bicore.errors import InputError, NumericalError
-from bicore.evaluate.model import Judge, Trainer, in_parts
+from bicore.evaluate.models import Judge
 from bicore.evaluate.samples import Sample
 from experiments.networks import ResNet18
 from experiments.training import BATCH, RATE, Cohort, Learner, build
@@ -35,6 +35,7 @@ class ResidualJudge(Judge):
     """
 
     name = "resnet18"
+    is_network = True
 
     def __init__(
         self, steps: int, device: str = "cpu", make: Callable[[int], ResNet18] = ResNet18
@@ -54,10 +55,6 @@ class ResidualJudge(Judge):
 
     def at_once(self, size: int, device: torch.device) -> int:
         return AT_ONCE
-
-    @property
-    def trainer(self) -> Trainer:
-        return self
 
     def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
         """One network, trained, in eval mode on the judge's device."""
@@ -144,7 +141,7 @@ class Pupil(Learner):
         """Outputs for test images, in the arithmetic of the training."""
         self.network.eval()
         with torch.no_grad():
-            return torch.cat([self._outputs(part) for part in in_parts(images, TEST_BATCH)])
+            return torch.cat([self._outputs(part) for part in torch.split(images, TEST_BATCH)])
 
 
 def _crops(steps: int, places: int, seed: int) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from benchmarks.common import data_folder, on_cpu, report
 from benchmarks.comparison import mnist_pools
 from bicore import Context, Dataset
-from bicore.evaluate.networks import convolutional, perceptron
+from bicore.evaluate.models import convolutional, perceptron
 from bicore.networks.observe import observe
 from bicore.selectors.baselines.batchbald import BatchBALD
 from bicore.selectors.bilevel import BilevelSelector

@@ -97,13 +97,12 @@ def _serve() -> None:
     import sklearn.datasets  # noqa: F401
 
     from bicore.cli import (  # noqa: F401  what the verbs import when they are called
+        answer,
         app,
-        comparing,
-        kernel_file,
-        select_shards,
-        selecting,
-        streaming,
-        verbs,
+        compare,
+        kernel_matrix,
+        select,
+        stream,
     )
 
     for line in sys.stdin:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from bicore import Context, InputError
-from bicore.cli.buffers import NAMES
-from bicore.cli.streaming import Run
+from bicore.cli.options import BUFFERS as NAMES
+from bicore.cli.stream import Run
 from bicore.memory import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
+from bicore.runtime import Clock
 from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
@@ -155,7 +156,7 @@ def test_interrupting_saves_and_says_how_to_go_on(folder):
     ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANG)
     errors = ended.stderr
     assert ended.returncode == 130, errors
-    assert "the same command goes on from there" in errors
+    assert "the same command continues" in errors
     assert not (folder / "kept.npz").exists()
     subprocess.run(
         [sys.executable, "-m", "bicore", *words[3:]], cwd=folder, check=True, capture_output=True
@@ -217,7 +218,7 @@ def test_other_options_sources_and_formats_are_refused_by_name(bicore, folder):
     changes = {
         "another selector configuration": [*WORDS[:-1], "0.2"],
         "another slots": [*WORDS[:4], "--slots", "2", *WORDS[6:]],
-        "of another batch": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
+        "another batch size": [*WORDS[:6], "--batch", "8", *WORDS[8:]],
     }
     for message, words in changes.items():
         result = bicore("stream", "data.npz", *words, "--state", "state", cwd=folder)
@@ -274,18 +275,18 @@ def test_a_full_disk_leaves_the_last_good_state(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--batch", "0"], "--batch 0 is below 1"),
-        (["--every", "0"], "--every 0 is below 1"),
+        (["--batch", "0"], "--batch must be"),
+        (["--every", "0"], "--every must be"),
         (["--slots", "13"], "slots must be an integer between 1 and 12"),
-        (["--method", "icarl"], "method='icarl' is not known"),
+        (["--method", "icarl"], "--method icarl"),
         (["--weights", "binary"], "weights='binary' is not known"),
-        (["--out", "a.csv"], "it can be .npz"),
-        (["--features", "relu"], "--features relu belongs to --buffer moments"),
-        (["--half-life", "9"], "--half-life 9.0 belongs to --buffer moments"),
+        (["--out", "a.csv"], "must end in .npz"),
+        (["--features", "relu"], "buffer='merge-reduce'='features'"),
+        (["--half-life", "9"], "buffer='merge-reduce'='half_life'"),
         (["--append"], "--append is for standard input"),
         (["--buffer", "gradient-sampling"], "needs the current model"),
         (["--buffer", "reservoirs"], "Did you mean 'reservoir'?"),
-        (["--buffer", "moments"], "--slots 3 belongs to --buffer merge-reduce"),
+        (["--buffer", "moments"], "buffer='moments'='slots'"),
     ],
 )
 def test_bad_requests_end_with_code_2_and_one_line(bicore, folder, words, message):
@@ -343,7 +344,7 @@ def test_every_buffer_stops_and_goes_on_to_the_same_state(bicore, folder, name):
 def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bicore, folder):
     words = ["stream", "data.npz", "--capacity", "12", "--state"]
     result = bicore(*words, "auto", "--json", cwd=folder)
-    (line,) = (line for line in result.stderr.splitlines() if "compared in" in line)
+    (line,) = (line for line in result.stderr.splitlines() if "features: Standardised" in line)
     assert (
         "Standardised of RandomReLU, 1024 numbers a row (the first rows look like a table)" in line
     )
@@ -353,7 +354,7 @@ def test_moments_are_the_default_and_say_which_features_were_chosen_and_why(bico
     options += ["--half-life", "60", "--inner-reg", "0.2"]
     asked = bicore(*words, "rows", *options, cwd=folder)
     assert asked.returncode == 0, asked.stderr
-    assert "compared in: Rows, 4 numbers a row (as asked for)" in asked.stderr
+    assert "features: Rows, 4 numbers a row (as requested)" in asked.stderr
     assert "rows/s in update" in asked.stdout
     other = bicore(*words, "rows", "--features", "rows", cwd=folder)
     assert other.returncode == 2
@@ -477,8 +478,8 @@ def test_an_interrupt_beside_an_update_leaves_a_state_that_goes_on(folder, done)
     def run(store):
         flow = WholeFlow(open_source(str(folder / "data.npz")))
         held = store.load(Reservoir.load) or Reservoir(5)
-        made = Run("reservoir", held, flow, 10, store, Context())
-        made.recognise(Reservoir(5), append=False)
+        made = Run("reservoir", held, flow, 10, store, Context(), Clock())
+        made.check_state(Reservoir(5), append=False)
         return made
 
     with StateFolder(folder / "stopped") as store:

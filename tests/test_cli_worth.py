@@ -133,7 +133,7 @@ def test_random_is_enough_in_those_words(bicore, place):
         (["worth", "data.npz", "--size", "8", "--method", "icarl"], "the command has none"),
         (
             ["select", "data.npz", "--size", "8", "--worth", "--initial", "picks.npz"],
-            "leave one of them out",
+            "omit one of them",
         ),
         (["select", "data.npz", "--size", "8", "--judge", "ridge"], "goes with --worth"),
         (["select", "data.npz", "--size", "80", "--worth"], "80 rows are chosen"),

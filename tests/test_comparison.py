@@ -13,13 +13,24 @@ import torch
 from bicore import RBF, InputError, NumericalError, Runtime
 from bicore.evaluate.comparison import MAJORITY, WHOLE, Comparison, Grid, Stage
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.metrics import measure_by, measured
-from bicore.evaluate.models import NearestJudge, RidgeJudge, as_judge
-from bicore.evaluate.networks import NetworkJudge, convolutional, perceptron
+from bicore.evaluate.models import (
+    NearestJudge,
+    NetworkJudge,
+    RidgeJudge,
+    as_judge,
+    convolutional,
+    perceptron,
+)
 from bicore.evaluate.pools import make_pools
-from bicore.evaluate.records import Records, Row, digest
-from bicore.evaluate.samples import FeatureScaling, Sample, as_table, fit_scaling
-from bicore.evaluate.statistics import scored, smallest_detectable, summarise
+from bicore.evaluate.records import Records, Row, digest, scored, smallest_detectable, summarise
+from bicore.evaluate.samples import (
+    FeatureScaling,
+    Sample,
+    as_table,
+    fit_scaling,
+    measure_by,
+    measured,
+)
 from bicore.kernels import fully_connected
 from bicore.networks.observe import as_module
 from bicore.selectors import NetworkSelector, as_selector

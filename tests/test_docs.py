@@ -28,8 +28,7 @@ NAMED = {page.name: page for page in PAGES}
 
 #: Examples that train networks or repeat selections for seconds.
 TRAINING = {
-    "bicore.evaluate.networks",
-    "bicore.evaluate.equivalence",
+    "bicore.evaluate.models",
     "bicore.evaluate.worth",
     "bicore.memory.replay",
 }

@@ -90,12 +90,12 @@ def test_the_paper_and_the_targets_of_a_regression_have_no_quotas():
 
 
 def test_the_command_leaves_open_what_nobody_named():
-    from bicore.cli.buffers import _selector
+    from bicore.cli.stream import make_buffer
     from bicore.kernels.tangent import fully_connected
 
-    kept = MergeReduce(_selector({}), 10).selector
+    kept = make_buffer("merge-reduce", 10, 0).selector
     assert kept.kernel.in_part
-    named = MergeReduce(_selector({"kernel": "rbf"}), 10).selector
+    named = make_buffer("merge-reduce", 10, 0, kernel="rbf").selector
     assert named.kernel == RBF()
-    paper = MergeReduce(_selector({"method": "paper"}), 10).selector
+    paper = make_buffer("merge-reduce", 10, 0, method="paper").selector
     assert paper.kernel == fully_connected()

@@ -16,8 +16,7 @@ from PIL import Image
 
 from bicore import Coreset, Dataset, InputError
 from bicore.data import read_targets
-from bicore.evaluate.equivalence import Equivalent, Worth
-from bicore.evaluate.worth import Appraisal
+from bicore.evaluate.worth import Appraisal, Equivalent, Worth
 from bicore.report import page, rows
 from bicore.report.document import document
 from bicore.report.evaluation import (
@@ -315,7 +314,7 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
     words = ["select", "data.npz", "--size", "80", "--method", "uniform", "--report", "page.html"]
     result = bicore(*words, cwd=place)
     assert result.returncode == 0, result.stderr
-    assert "cannot say what the rows are worth: 80 rows are chosen" in result.stderr
+    assert "the page does not show what the rows are worth: 80 rows are chosen" in result.stderr
     assert facts_of(place / "page.html")["answer"] is None
     assert bicore(*words, "--worth", "--force", cwd=place).returncode == 2
 
@@ -323,8 +322,8 @@ def test_a_page_does_without_a_worth_that_cannot_be_had(bicore, place):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["select", "data.npz", "--size", "8", "--report", "page.pdf"], "it can be .html, .htm"),
-        (["compare", "data.npz", "--report", "no/page.html"], "create it first"),
+        (["select", "data.npz", "--size", "8", "--report", "page.pdf"], "must end in .html"),
+        (["compare", "data.npz", "--report", "no/page.html"], "does not exist"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused_first(bicore, place, words, message):

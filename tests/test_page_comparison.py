@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from bicore import Dataset, Runtime
-from bicore.evaluate.comparison import Comparison, Grid
+from bicore.evaluate.comparison import Comparison, Grid, StreamComparison
 from bicore.evaluate.findings import findings_of
-from bicore.evaluate.metrics import measure_by
 from bicore.evaluate.models import RidgeJudge
 from bicore.evaluate.pools import make_pools
 from bicore.evaluate.records import Records
-from bicore.evaluate.streams import StreamComparison
+from bicore.evaluate.samples import measure_by
 from bicore.memory import Reservoir
 from bicore.report.page_of_comparison import comparison_page
 from bicore.report.rows import main_directions

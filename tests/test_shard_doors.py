@@ -14,7 +14,7 @@ import pytest
 
 import bicore as library
 from bicore import InputError, LargeDataWarning, Runtime
-from bicore.cli.select_shards import reason_for_parts
+from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
 from bicore.moments.features import RandomReLU, Rows
 from bicore.runtime.progress import ProgressLine
@@ -51,6 +51,7 @@ def select(bicore, folder, source="npy", *words):
     return bicore("select", source, "--size", "9", *words, cwd=folder)
 
 
+SIZED = ("--size", "9")
 PARQUET = ("part-*.parquet", "--features", "embedding", "--target", "label")
 
 
@@ -262,21 +263,27 @@ class TestCommand:
         assert answer["indices"] == own.indices.tolist()
         assert answer["passes"] == own.details["passes"]
         assert answer["certain"] == own.details["certain"]
-        assert "never loaded whole (a pattern)" in found.stderr
         kept = library.Coreset.load(folder / "picks.npz")
         assert kept.indices.tolist() == answer["indices"]
         assert "To make it again" in kept.provenance.notes[-1]
         words = select(bicore, folder)
-        assert "a folder of shards" in words.stderr
         assert "passes" not in words.stdout
+
+    def test_quotas_of_a_folder(self, bicore, folder):
+        found = select(bicore, folder, "npy", "--quotas", "0=1,2=3", "--json")
+        assert found.returncode == 0, found.stderr
+        y = np.concatenate([rows(seed=number)[1] for number in range(3)])
+        counts = np.bincount(y[json.loads(found.stdout)["indices"]])
+        assert counts.tolist() == [1, 5, 3]
 
     def test_rows_beyond_the_limit_are_read_when_needed(self, bicore, folder):
         plain = select(bicore, folder, "npy", "--json")
         never = {"bicore.shards.rows.COPIES": 10**9}
         small = bicore("select", "npy", "--size", "9", "--json", cwd=folder, patch=never)
         assert small.returncode == 0, small.stderr
-        assert len([line for line in small.stderr.splitlines() if "when needed" in line]) == 1
-        assert "when needed" not in plain.stderr
+        notes = {one: json.loads(one.stdout)["notes"] for one in (plain, small)}
+        assert any("when needed" in note for note in notes[small])
+        assert not any("when needed" in note for note in notes[plain])
         assert json.loads(small.stdout)["indices"] == json.loads(plain.stdout)["indices"]
         one = ("npy/x-0.npy", "--labels", "npy/y-0.npy", "--kernel", "linear")
         asked = select(bicore, folder, *one, "--passes", "exact", "--quiet", "--json")
@@ -284,9 +291,9 @@ class TestCommand:
 
     def test_a_folder_of_images_stays_one(self, folder):
         (folder / "npy" / "cat").mkdir()
-        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) == "a folder of shards"
+        assert CommandRows(str(folder / "npy")).in_parts({}, Runtime())
         (folder / "npy" / "cat" / "one.png").touch()
-        assert reason_for_parts(str(folder / "npy"), {}, Runtime()) is None
+        assert not CommandRows(str(folder / "npy")).in_parts({}, Runtime())
 
     def test_options_reach_the_selection(self, bicore, folder):
         exact = ("--rule", "gradient", "--passes", "exact", "--prior", "equal", "--json")
@@ -300,12 +307,12 @@ class TestCommand:
         assert "landmarks" in select(bicore, folder, "npy", *kernel).stderr
 
     def test_estimates(self, bicore, folder):
-        found = bicore("estimate", *PARQUET, "--size", "9", "--json", cwd=folder)
+        found = bicore("estimate", *PARQUET, *SIZED, "--passes", "auto", "--json", cwd=folder)
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)
         assert answer["rows"] == 600
         assert answer["taken"] in answer["ways"]
-        assert "(taken)" in bicore("estimate", "npy", "--size", "9", cwd=folder).stdout
+        assert "(taken)" in bicore("estimate", "npy", *SIZED, "--passes", "auto", cwd=folder).stdout
         dry = ("npy", "--dry-run", "--json", "--quiet")
         passes = select(bicore, folder, *dry, "--passes", "auto")
         assert json.loads(passes.stdout)["passes"] == answer["passes"]
@@ -314,6 +321,8 @@ class TestCommand:
             json.loads(select(bicore, folder, *dry, *more).stdout) for more in ((), outer)
         )
         assert plain["operator"] == "gram"
+        same = json.loads(bicore("estimate", "npy", *SIZED, "--json", cwd=folder).stdout)
+        assert (same["operator"], same["bytes"]) == (plain["operator"], plain["bytes"])
         assert judged["bytes"] != plain["bytes"]
         sized = ("--dry-run", "--size", "auto", "--tolerance", "0.1")
         assert bicore("select", "npy", *sized, cwd=folder).returncode == 0
@@ -324,7 +333,7 @@ class TestCommand:
             (("npy", "--worth"), "--worth needs all rows"),
             (("npy", "--picture", "p.png"), "--picture p.png needs all rows"),
             (("npy", "--limit", "5"), "--limit 5 needs all rows"),
-            (("npy", "--out", "rows.csv"), "use .npz"),
+            (("npy", "--out", "rows.csv"), "--out rows.csv"),
             (("npy", "--passes", "auto", "--loss", "cross-entropy"), "squared error"),
             (("npy", "--passes", "auto", "--weights", "learnt"), "reweight"),
             (("npy", "--passes", "all"), "passes='all'"),
@@ -332,9 +341,9 @@ class TestCommand:
             (("npy", "--memory", "1KB", "--passes", "auto"), "raise the limit"),
             (("npy", "--initial", "none.npz"), "does not exist"),
             (("npy", "--device", "cuda:9"), "cuda:9"),
-            (("digits", "--dask", "tcp://127.0.0.1:1"), "--dask goes with rows that are read in"),
+            (("digits", "--dask", "tcp://127.0.0.1:1"), "--dask tcp"),
             (("npy", "--features", "embedding"), "features= means nothing"),
-            (("digits", "--passes", "exact"), "--passes goes with rows that are read in parts"),
+            (("digits", "--passes", "exact"), "--passes exact"),
             (("no-*.npy",), "no file matches"),
             (("npy/x-0.npy", "--skip-bad"), "has no labels"),
         ],

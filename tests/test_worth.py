@@ -10,7 +10,10 @@ import torch
 
 import bicore
 from bicore import BilevelSelector, Coreset, Dataset, InputError, Selector
-from bicore.evaluate.equivalence import (
+from bicore.evaluate.models import Judge, RidgeJudge
+from bicore.evaluate.records import Row
+from bicore.evaluate.worth import (
+    Appraisal,
     Curve,
     Equivalent,
     Verdict,
@@ -18,10 +21,6 @@ from bicore.evaluate.equivalence import (
     search,
     worth_of_rows,
 )
-from bicore.evaluate.model import Judge
-from bicore.evaluate.models import RidgeJudge
-from bicore.evaluate.records import Row
-from bicore.evaluate.worth import Appraisal
 from bicore.sources import digits
 from tests.helpers import blobs, line
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         NumericalWarning,
         TimeLimitError,
     )
-    from bicore.evaluate.equivalence import Worth
-    from bicore.evaluate.worth import worth
+    from bicore.evaluate.worth import Worth, worth
     from bicore.kernels.base import Kernel
     from bicore.kernels.classical import RBF, Laplace, Linear, Nystrom, Polynomial
     from bicore.kernels.scaling import Normalised
@@ -88,8 +87,7 @@ __all__ = [
 _HOMES = {
     "api": ("estimate", "influence", "reweight", "select"),
     "bilevel.problem": ("PerPoint",),
-    "evaluate.equivalence": ("Worth",),
-    "evaluate.worth": ("worth",),
+    "evaluate.worth": ("Worth", "worth"),
     "coreset": ("Coreset",),
     "data": ("Dataset",),
     "errors": (

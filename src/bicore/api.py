@@ -395,9 +395,12 @@ class _Parts:
                 "do not fit the limit; raise Runtime(memory=…), or give passes='exact' to select "
                 "by passes over the rows in linear features."
             )
+        notes = tuple(getattr(source, "notes", ()))
+        if not fits(source, self.runtime):
+            notes += (f"{source.name} does not fit the memory limit: rows are read when needed",)
         data = rows_of(source, self.runtime)
         judge = None if outer is None else rows_of(outer, self.runtime)
-        return data, judge, options, tuple(getattr(source, "notes", ()))
+        return data, judge, options, notes
 
     def select(
         self,
@@ -437,7 +440,7 @@ class _Parts:
             source, self.size, features=asked.features, runtime=self.runtime, **options
         )
         words = asked.notes[0] if asked.notes else None
-        return Estimate(found.taken.seconds, found.taken.bytes, "moments", words)
+        return Estimate(found.taken.seconds, found.taken.bytes, "moments", words, found)
 
     def _opened(
         self, method: str | Selector, model: Any = None, tolerance: float | None = None

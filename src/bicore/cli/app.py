@@ -1,47 +1,91 @@
-"""The entry point of ``bicore``: what each kind of failure becomes.
+"""The entry point of ``bicore``: its verbs, and the exit code of each kind of failure.
 
-Exit codes: 0 done, 1 a failure while working, 2 a request that cannot be right, 130 interrupted.
+Exit codes: 0 done, 1 failure while working, 2 invalid request, 130 interrupted. Verbs import the
+library when they are called, so that help texts do not wait for torch.
 """
 
 from __future__ import annotations
 
-from bicore.cli.starting import starting
+from typing import Any
+
+from bicore.cli.terminal import EXIT_INTERRUPTED, close_output, prepare_streams, starting, tell
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command and exit."""
     with starting():
         import warnings
-
-        from bicore.cli.telling import close_output, prepare_streams, tell
 
         prepare_streams()
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *more, **named: tell(f"bicore: {message}")
-            code, message = _outcome()
+            code, message = _run()
         if message is not None:
             tell(f"bicore: {message}")
         close_output()
     raise SystemExit(code)
 
 
-def _outcome() -> tuple[int, object]:
-    """Do what is asked for; the exit code, and words where it did not go well."""
-    from bicore.cli.verbs import run
+def _run() -> tuple[int, object]:
+    """Run the verb that the arguments name; its exit code, and an error message."""
+    import typer
+
     from bicore.errors import BicoreError, InputError, MemoryLimitError
 
+    # the base class of all errors of the parser; its place differs between versions of typer
+    parents = typer.BadParameter.__mro__
+    usage_error: type[Exception] = parents[parents.index(Exception) - 1]
     try:
-        return run()
+        return _make_app()(standalone_mode=False) or 0, None
+    except usage_error as error:
+        return _explain_usage(error)
+    except typer.Abort:
+        return EXIT_INTERRUPTED, "interrupted; there is nothing to keep."
     except (InputError, MemoryLimitError) as error:
         return 2, error
     except BicoreError as error:
         return 1, error
     except PermissionError as error:
         return 2, f"no permission for {error.filename}; change its mode, or choose another place."
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         return 1, None
     except OSError as error:
         name = f" ({error.filename})" if error.filename else ""
         return 1, f"{error.strerror or error}{name}; what was there before is unchanged."
     except MemoryError:
-        return 1, "there is not enough memory; give --limit, or --memory to see it before."
+        return 1, "there is not enough memory; give --limit, or --memory to be told beforehand."
+
+
+def _explain_usage(error: Any) -> tuple[int, str | None]:
+    words = error.format_message()
+    if "\n" in words:  # the help of a command without arguments
+        tell(*words.splitlines())
+        return error.exit_code, None
+    where = getattr(error, "ctx", None)
+    return error.exit_code, words if where is None else f"{words} See {where.command_path} --help."
+
+
+def _make_app() -> Any:
+    """Build the parser of all verbs."""
+    import typer
+
+    from bicore.cli.compare import compare
+    from bicore.cli.kernel import kernel
+    from bicore.cli.options import as_command, print_version
+    from bicore.cli.select import estimate, select
+    from bicore.cli.show import doctor, show
+    from bicore.cli.stream import stream
+    from bicore.cli.worth import worth
+
+    app = typer.Typer(
+        name="bicore",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Select the few points of a data set that train a model almost as well as all of it.",
+        epilog="Example: bicore select digits --size 50 --out picks.npz",
+    )
+    for verb in (select, estimate, worth, compare, stream, kernel, show, doctor):
+        as_command(app, verb)
+    app.callback()(print_version)
+    return app

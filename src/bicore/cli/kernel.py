@@ -1,100 +1,58 @@
-"""``bicore kernel``: what may be asked for, and the order of the work."""
+"""``bicore kernel``."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from bicore.cli.options import (
-    Decimal,
-    Device,
-    Drop,
-    DropMissingTarget,
-    Features,
-    Folder,
-    Force,
-    KernelName,
-    Labels,
-    Limit,
-    Precision,
-    Quiet,
-    Scale,
-    SourceWord,
-    Target,
-    Threads,
-    check_output,
-)
-from bicore.cli.progress import bar, watched
-from bicore.cli.starting import EXIT_INTERRUPTED, starting
-from bicore.cli.telling import say, tell
+from bicore.cli.options import Data, Files, Precision, check_output, option
+from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, starting, tell
 from bicore.errors import InputError
 
 
-def kernel(
-    source: SourceWord,
-    out: Annotated[Path, typer.Option(metavar="K.npy", help="Where the matrix goes.")],
-    kernel: KernelName = "ntk",
-    target: Target = None,
-    labels: Labels = None,
-    features: Features = None,
-    drop: Drop = None,
-    drop_missing_target: DropMissingTarget = False,
-    decimal: Decimal = None,
-    data: Folder = None,
-    limit: Limit = None,
-    scale: Scale = None,
-    device: Device = "auto",
-    dtype: Precision = "float64",
-    threads: Threads = None,
-    force: Force = False,
-    quiet: Quiet = False,
-) -> None:
-    """Compute the kernel matrix of a source; run it again to go on where it stopped.
+@dataclass(frozen=True, kw_only=True)
+class MatrixFile(Files):
+    """Where the matrix goes, and its kernel."""
+
+    out: Path = option("File of the matrix.", "K.npy", default=MISSING)
+    kernel: str = option(
+        "auto, ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
+        "NAME",
+        default="ntk",
+    )
+
+
+def kernel(data: Data, limits: Precision, output: MatrixFile) -> None:
+    """Compute the kernel matrix of a source; run it again to continue after an interrupt.
 
     Example: bicore kernel digits --kernel rbf --out K.npy
     """
     with starting():
-        from bicore.cli.kernel_file import compute, held, part_of
-        from bicore.runtime import Runtime
+        from bicore.cli.kernel_matrix import compute, lock, part_of
         from bicore.selectors.names import as_kernel
-        from bicore.sources.opening import open_source
-    check_output(out, force, (".npy",), "--out")
-    opened = watched(open_source, quiet)(
-        source,
-        target=target,
-        labels=labels,
-        folder=data,
-        scale=scale,
-        limit=limit,
-        features=features,
-        drop=drop,
-        drop_missing_target=drop_missing_target,
-        decimal=decimal,
-    )
-    runtime = Runtime(device, dtype, None, threads)
-    fitted = as_kernel(kernel).fitted(opened.data.x)
+    out = output.out
+    check_output(out, output.force, (".npy",), "--out")
+    source = data.open(output.quiet, memory=limits.memory)
+    rows = source.data
+    fitted = as_kernel(output.kernel).fitted(rows.x)
     if fitted.precomputed:
         raise InputError("--kernel precomputed has nothing to compute; name a kernel.")
     job = {
-        "fingerprint": opened.data.fingerprint(),
+        "fingerprint": rows.fingerprint(),
         "kernel": fitted.name,
-        "dtype": dtype,
-        "n": len(opened.data),
+        "dtype": limits.dtype,
+        "n": len(rows),
     }
+    runtime = limits.runtime()
     try:
-        with held(out), bar("kernel", quiet) as progress, runtime.applied():
+        with lock(out), bar("kernel", output.quiet) as progress, runtime.applied():
             # another process may have finished it since
-            check_output(out, force, (".npy",), "--out")
-            seconds = compute(fitted, opened.data.x, out, job, runtime, progress)
+            check_output(out, output.force, (".npy",), "--out")
+            seconds = compute(fitted, rows.x, out, job, runtime, progress)
     except KeyboardInterrupt:
-        tell(
-            f"bicore: interrupted; run the same command again to go on ({part_of(out)} holds what "
-            "is done)."
-        )
+        tell(f"bicore: interrupted; the same command continues ({part_of(out)} holds the rest).")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    say(
-        f"written: {out} ({len(opened.data)} × {len(opened.data)} {dtype}, {fitted.name}, "
-        f"{seconds:.1f} s)"
-    )
+    shape = f"{len(rows)} × {len(rows)} {limits.dtype}"
+    say(f"written: {out} ({shape}, {fitted.name}, {seconds:.1f} s)")

@@ -1,89 +1,228 @@
-"""Options that several verbs share, and how their words are read."""
+"""Options that verbs share, in groups; every group is a panel of the help.
+
+A verb takes groups as arguments. :func:`as_command` gives the parser one option for each of their
+fields. Names and defaults that the help shows are repeated here, because it must not wait for
+torch; a test compares them with those of the library.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
+from bicore._version import __version__
+from bicore.cli.terminal import EXIT_INTERRUPTED, reading, say, tell
 from bicore.errors import InputError
 
-SourceWord = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.jsonl|.parquet|.feather|.arrow "
-        "(text also .gz|.bz2|.zst), an image folder, or - (CSV); "
-        "for select and estimate also a folder or 'pattern' of .npy|.npz|.parquet shards.",
-    ),
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="The column to predict (tables); several of numbers with commas."
-    ),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMNS", help="Columns that serve as features, with commas (tables)."),
-]
-Drop = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMNS", help="Columns that are no features, with commas (tables)."),
-]
-DropMissingTarget = Annotated[
-    bool,
-    typer.Option("--drop-missing-target", help="Leave out rows without a target (tables)."),
-]
-Decimal = Annotated[
-    str | None,
-    typer.Option(
-        metavar="comma|point", help="What stands before a fraction, where a table cannot tell."
-    ),
-]
-Labels = Annotated[
-    str | None, typer.Option(metavar="FILE.npy", help="Labels of a .npy, or of a sparse .npz.")
-]
-Folder = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Folder of mnist or cifar10 in torchvision's layout [$BICORE_DATA].",
-    ),
-]
-Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N rows only.")]
-Scale = Annotated[
-    str | None,
-    typer.Option(
-        metavar="standard|none", help="Feature scaling; by default what suits the source."
-    ),
-]
-KernelName = Annotated[
-    str,
-    typer.Option(
-        "--kernel",
-        metavar="NAME",
-        help="auto, ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
-    ),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Precision = Annotated[str, typer.Option("--dtype", help="float64 or float32.")]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", help="Memory limit, for example 4GB; default: half of what is free."
-    ),
-]
-Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
-ReportPage = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.html", help="Write a page that shows it: one file, no network."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notes.")]
+if TYPE_CHECKING:
+    from bicore.runtime import Runtime
+    from bicore.sources.base import Source
+
+#: ``bicore.evaluate.JUDGES``.
+JUDGES = ("ridge", "logistic", "forest", "boosting", "knn", "mlp", "cnn")
+#: Those of ``bicore.memory.BUFFERS`` that need no model.
+BUFFERS = ("moments", "merge-reduce", "reservoir", "class-balanced", "prototypes")
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def option(words: str, metavar: str | None = None, *, default: Any = None, name: str = "") -> Any:
+    """A field of a group: an option with its help and default."""
+    info = typer.Option(*filter(None, [name]), help=words, metavar=metavar)
+    return field(default=default, metadata={"info": info})
+
+
+def switch(words: str, name: str) -> Any:
+    """A field of a group: an option without a value."""
+    return option(words, default=False, name=name)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source, and how it is read."""
+
+    panel: ClassVar[str] = "Data"
+    source: str = field(
+        metadata={
+            "info": typer.Argument(
+                metavar="SOURCE",
+                help="digits, mnist, cifar10, FILE.npz|.npy|.csv|.tsv|.txt|.jsonl|.parquet|"
+                ".feather|.arrow (text also .gz|.bz2|.zst), a folder of images, or - (CSV on "
+                "standard input); for select and estimate also a folder or 'pattern' of "
+                ".npy|.npz|.parquet shards.",
+            )
+        }
+    )
+    target: str | None = option(
+        "Target column of a table; several numeric ones with commas.", "COLUMN"
+    )
+    labels: str | None = option("Labels of a .npy, or of a sparse .npz.", "FILE.npy")
+    drop: str | None = option("Comma-separated columns to exclude.", "COLUMNS")
+    drop_missing_target: bool = switch(
+        "Leave out rows of a table without a target.", "--drop-missing-target"
+    )
+    decimal: str | None = option("Decimal separator, if it cannot be inferred.", "comma|point")
+    data: str | None = option(
+        "Folder of mnist or cifar10 as torchvision has it [$BICORE_DATA].", "DIR"
+    )
+    limit: int | None = option("Use only the first N rows.", "N")
+    scale: str | None = option("Feature scaling (default: depends on the source).", "standard|none")
+
+    def options(self) -> dict[str, Any]:
+        """The options of :func:`bicore.sources.open_source`."""
+        renamed = {"data": "folder", "data_weights": "weight"}
+        given = {renamed.get(name, name): value for name, value in vars(self).items()}
+        del given["source"]
+        return given
+
+    def open(self, quiet: bool, **more: Any) -> Source:
+        """Read the source, with progress on standard error."""
+        from bicore.sources.opening import open_source
+
+        with reading(self.source, quiet):
+            return open_source(self.source, **self.options(), **more)
+
+    def open_test(self) -> Source | None:
+        """Read the test set that belongs to a built-in source."""
+        from bicore.sources.opening import open_test
+
+        return open_test(self.source, self.data, self.scale)
+
+
+@dataclass(frozen=True)
+class Data(Table):
+    """A source whose feature columns can be named."""
+
+    features: str | None = option("Comma-separated columns to use as features.", "COLUMNS")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The device and the limits of the work."""
+
+    panel: ClassVar[str] = "Limits"
+    device: str = option("auto, cpu or cuda.", default="auto")
+    memory: str | None = option(
+        "Memory limit, e.g. 4GB (default: half of the free memory).", "SIZE"
+    )
+    threads: int | None = option("Number of CPU threads.")
+
+    def runtime(self, **more: Any) -> Runtime:
+        """The same as a runtime."""
+        from bicore.runtime import Runtime
+
+        return Runtime(**vars(self), **more)
+
+
+@dataclass(frozen=True)
+class Precision(Limits):
+    """Limits, and the precision of numbers."""
+
+    dtype: str = option("float64 or float32.", default="float64")
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the answer is printed."""
+
+    panel: ClassVar[str] = "Output"
+    json: bool = switch("Print one JSON object and nothing else.", "--json")
+    quiet: bool = switch("No progress and no notes.", "--quiet")
+
+
+@dataclass(frozen=True)
+class Files(Output):
+    """How the answer is printed and written."""
+
+    force: bool = switch("Overwrite existing files.", "--force")
+
+
+def as_command(app: typer.Typer, verb: Callable[..., None]) -> None:
+    """Add a verb to the parser: a group of options becomes one option for each field."""
+    groups: dict[str, Any] = {}
+    flat: list[inspect.Parameter] = []
+    for name, kind in get_type_hints(verb, include_extras=True).items():
+        if is_dataclass(kind):
+            groups[name] = kind
+            flat += _parameters(kind)
+        elif name != "return":
+            own = inspect.signature(verb).parameters[name]
+            flat.append(own.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        made = {
+            name: kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+            for name, kind in groups.items()
+        }
+        try:
+            verb(**made, **given)
+        except KeyboardInterrupt:
+            tell("bicore: interrupted; there is nothing to keep.")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in flat}
+    app.command(cls=PanelCommand)(run)
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """The options of a group as parameters of a function."""
+    hints = get_type_hints(group)
+    found = []
+    for one in fields(group):
+        info = one.metadata["info"]
+        info.rich_help_panel = group.panel
+        default = inspect.Parameter.empty if one.default is MISSING else one.default
+        found.append(
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[hints[one.name], info],
+            )
+        )
+    return found
+
+
+class PanelCommand(TyperCommand):
+    """A command whose help lists options by panel, without loading rich."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is not None:
+                panel = getattr(one, "rich_help_panel", None) or "Other"
+                panels.setdefault(panel, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"bicore {__version__}")
+        raise typer.Exit
+
+
+def print_version(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """The options of the command without a verb."""
 
 
 def read_size(text: str) -> int | float | str:
@@ -93,19 +232,15 @@ def read_size(text: str) -> int | float | str:
     try:
         if text.endswith("%"):
             share = float(text[:-1])
-            if not 0 < share <= 100:
-                raise InputError(
-                    f"--size {text} is outside 0 … 100%; give a share of the points, or a count."
-                )
-            return share / 100
-        return float(text) if "." in text or "e" in text.lower() else int(text)
-    except InputError:
-        raise
+            if 0 < share <= 100:
+                return share / 100
+        else:
+            return float(text) if "." in text or "e" in text.lower() else int(text)
     except ValueError:
-        raise InputError(
-            f"--size {text!r} is neither a count, a fraction nor a percentage; for example 100, "
-            "0.05, 5% or auto."
-        ) from None
+        pass
+    raise InputError(
+        f"--size must be a count, a fraction, a percentage up to 100% or auto; got {text!r}."
+    )
 
 
 def read_regulariser(text: str) -> Any:
@@ -114,35 +249,69 @@ def read_regulariser(text: str) -> Any:
         return text
     from bicore.bilevel.problem import PerPoint
 
+    number = text.removeprefix("per-point:")
     try:
-        if text.startswith("per-point:"):
-            return PerPoint(float(text.removeprefix("per-point:")))
-        return float(text)
-    except InputError:
-        raise
+        value = float(number)
     except ValueError:
         raise InputError(
-            f"--inner-reg {text!r} is no number > 0, relative:SHARE, per-point:NUMBER or auto."
+            "--inner-reg must be auto, a number > 0, relative:SHARE or per-point:NUMBER; got "
+            f"{text!r}."
         ) from None
+    return value if number == text else PerPoint(value)
 
 
-def check_output(path: Path | None, force: bool, endings: tuple[str, ...], option: str) -> None:
-    """Before any work: the ending is known, the folder can be written to, nothing would be lost."""
+def read_shares(name: str, text: str, kind: type[int] | type[float]) -> Any:
+    """A word as it is; LABEL=NUMBER,… as numbers by label, where digits are integer labels."""
+    if "=" not in text:
+        return text
+    numbers: dict[Any, float] = {}
+    for part in text.split(","):
+        label, _, number = part.rpartition("=")
+        try:
+            numbers[int(label) if label.lstrip("-").isdigit() else label] = kind(number)
+        except ValueError:
+            raise InputError(
+                f"{name} must be a word or LABEL=NUMBER,…, for example cat=20,dog=5; got {part!r}."
+            ) from None
+    return numbers
+
+
+def read_names(name: str, text: str, every: Sequence[str] = ()) -> list[str]:
+    """Comma-separated names, each once; ``every`` for the word all."""
+    names = list(every) if text == "all" and every else [word.strip() for word in text.split(",")]
+    for one in names:
+        if names.count(one) > 1:
+            raise InputError(f"{name} holds {one} twice; name each once.")
+    return names
+
+
+def as_words(name: str, value: Any) -> str:
+    """An option as it is written in a command."""
+    return f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+
+
+def check_method(name: str) -> None:
+    """Refuse a method that is unknown or needs a network, before anything is read."""
+    from bicore.selectors.registry import as_selector
+
+    if as_selector(name).needs_model:
+        raise InputError(
+            f"--method {name} needs a trained network, and the command has none; call "
+            f"bicore.select(…, method={name!r}, model=…) from Python, or use bicore compare."
+        )
+
+
+def check_output(path: Path | None, force: bool, endings: tuple[str, ...], name: str) -> None:
+    """Before any work: the file type is known, the folder is writable, nothing would be lost."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
-        raise InputError(
-            f"{option} {path} ends in {path.suffix!r}; it can be {', '.join(endings)}."
-        )
+        raise InputError(f"{name} {path} must end in {', '.join(endings)}.")
     if not path.parent.is_dir():
-        raise InputError(
-            f"{option} {path}: the folder {path.parent} does not exist; create it first."
-        )
+        raise InputError(f"{name} {path}: the folder {path.parent} does not exist; create it.")
     if path.is_dir():
-        raise InputError(f"{option} {path} is a folder; give a file name.")
+        raise InputError(f"{name} {path} is a folder; give a file name.")
     if path.exists() and not force:
-        raise InputError(
-            f"{option} {path} exists; choose another name, or --force to overwrite it."
-        )
+        raise InputError(f"{name} {path} exists; choose another name, or --force to overwrite it.")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option} {path}: no permission to write into {path.parent}.")
+        raise InputError(f"{name} {path}: no permission to write into {path.parent}.")

@@ -1,310 +1,369 @@
-"""``bicore select``: what may be asked for, and the order of the work."""
+"""``bicore select`` and ``bicore estimate``."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import glob
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from bicore.cli.names import JUDGES
 from bicore.cli.options import (
-    Decimal,
-    Device,
-    Drop,
-    DropMissingTarget,
-    Features,
-    Folder,
-    Force,
-    Labels,
-    Limit,
-    Memory,
+    JUDGES,
+    PICTURES,
+    Data,
+    Files,
+    Output,
     Precision,
-    Quiet,
-    ReportPage,
-    Scale,
-    SourceWord,
-    Target,
-    Threads,
+    as_words,
+    check_method,
+    check_output,
+    option,
     read_regulariser,
+    read_shares,
     read_size,
+    switch,
 )
-from bicore.cli.progress import bar, watched
-from bicore.cli.starting import starting
-from bicore.cli.telling import say
-from bicore.errors import InputError, as_option
+from bicore.cli.terminal import bar, say, say_json, starting, tell
+from bicore.cli.worth import appraise
+from bicore.errors import InputError
+
+if TYPE_CHECKING:
+    from bicore.evaluate.worth import Appraisal
+    from bicore.runtime import Runtime
+    from bicore.selectors.large import Estimate
+    from bicore.sources.base import Source
+
+#: Files that can be read in parts, and the options that only such files have.
+ENDINGS = (".npy", ".npz", ".parquet", ".pq")
+OF_PARTS = ("outer", "passes", "state", "dask", "skip_bad")
+#: Arguments of :func:`bicore.select` that are no options of a method.
+OF_SELECT = ("size", "method", "seed", "large", "initial", "tolerance", *OF_PARTS)
 
 
-def select(
-    source: SourceWord,
-    size: Annotated[
-        str,
-        typer.Option(
-            metavar="M",
-            help="How many points: a count, a fraction (0.05), a percentage (5%) or auto.",
-        ),
-    ],
-    target: Target = None,
-    labels: Labels = None,
-    data_weights: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column (or npz array) of row weights.")
-    ] = None,
-    features: Features = None,
-    drop: Drop = None,
-    drop_missing_target: DropMissingTarget = False,
-    decimal: Decimal = None,
-    data: Folder = None,
-    limit: Limit = None,
-    scale: Scale = None,
-    task: Annotated[str | None, typer.Option(help="auto, classification or regression.")] = None,
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")
-    ] = "bilevel",
-    kernel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="auto (the default), ntk, nngp, cntk, resnet18, rbf, laplace, linear, polynomial.",
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="squared (the default), cross-entropy or logistic.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="binary (the default), learnt or final.")
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(help="auto (the default), gradient, gain, first-order or reducible."),
-    ] = None,
-    inner_reg: Annotated[
-        str | None, typer.Option(metavar="REG", help="auto, a number, or per-point:NUMBER.")
-    ] = None,
-    candidates: Annotated[
-        int | None, typer.Option(metavar="N", help="Score N random points a step instead of all.")
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="auto (the default), greedy, batches, exchange, elimination or simplex."),
-    ] = None,
-    targets: Annotated[
-        str | None,
-        typer.Option(help="What is aimed at: auto (the default), given or smoothed labels."),
-    ] = None,
-    prior: Annotated[
-        str | None, typer.Option(help="How much classes count: data (the default) or equal.")
-    ] = None,
-    quotas: Annotated[
-        str | None,
-        typer.Option(
-            metavar="QUOTAS",
-            help="The most points a class may have: LABEL=COUNT,…; or balanced: one of each in "
-            "turn.",
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="With --size auto: how far above the full model's loss (0.02)."
-        ),
-    ] = None,
-    initial: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="A coreset of the same data to continue."),
-    ] = None,
-    large: Annotated[
-        str,
-        typer.Option(
-            metavar="WORD",
-            help="approximate (default: a sample of large data), or exact (all rows).",
-        ),
-    ] = "approximate",
-    exact: Annotated[bool, typer.Option("--exact", help="The same as --large exact.")] = False,
-    outer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Files: rows that measure the objective; X.npy,Y.npy for two."
-        ),
-    ] = None,
-    passes: Annotated[
-        str | None,
-        typer.Option(
-            help="Files: select by passes over all rows; auto, or exact (one point a pass)."
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Passes: folder from which a stopped selection continues."
-        ),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Passes: address of a Dask scheduler, tcp://…"),
-    ] = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Passes: leave out and count rows that are not finite."),
-    ] = False,
-    worth: Annotated[
-        bool | None,
-        typer.Option(
-            "--worth/--no-worth",
-            help="Then say how many random rows score as much, for a price; --report does so too.",
-        ),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help=f"With --worth, the model that is trained: {', '.join(JUDGES)}."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would take, and select nothing.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help=".npz, or .csv/.parquet with the chosen rows."),
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw what was picked.")
-    ] = None,
-    report: ReportPage = None,
-    seed: Annotated[int, typer.Option(help="Seed of whatever is drawn at random.")] = 0,
-    device: Device = "auto",
-    dtype: Precision = "float64",
-    memory: Memory = None,
-    threads: Threads = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="Return what is selected after S seconds.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
-    ] = False,
-    force: Force = False,
-    quiet: Quiet = False,
-) -> None:
-    """Choose the points that train a model almost as well as all of them.
+@dataclass(frozen=True)
+class Rows(Data):
+    """A source to select from."""
+
+    data_weights: str | None = option("Column (or .npz array) of row weights.", "COLUMN")
+
+    def in_parts(self, options: dict[str, Any], runtime: Runtime) -> bool:
+        """Whether the source is a set of shards, or a file that is read like one."""
+        path = Path(self.source)
+        asked = [name for name in OF_PARTS if name in options]
+        if path.is_dir():
+            found = _holds_shards(path)
+        elif path.suffix.lower() in ENDINGS and path.is_file():
+            found = bool(asked) or path.stat().st_size > runtime.memory_bytes()
+        else:
+            found = glob.has_magic(self.source) and not path.exists()
+        if asked and not found:
+            raise InputError(
+                f"{as_words(asked[0], options[asked[0]])} is for .npy, .npz and .parquet files, "
+                f"folders and patterns of them, and {self.source} is none; leave it out."
+            )
+        return found
+
+    def arguments(self) -> dict[str, Any]:
+        """The rows in parts as :func:`bicore.select` opens them."""
+        features: Any = self.features
+        if features is not None and "," in features:
+            features = [name.strip() for name in features.split(",")]
+        given = {"features": features, "target": self.target, "labels": self.labels}
+        return {"x": self.source, "weight": self.data_weights, **given}
+
+
+@dataclass(frozen=True)
+class Method:
+    """The size of the coreset, and the problem it solves."""
+
+    panel: ClassVar[str] = "Method"
+    size: str = option(
+        "Number of points: a count, a fraction (0.05), 5% or auto.", "M", default=MISSING
+    )
+    method: str = option(
+        "Method that needs no network; see bicore compare --list.",
+        "NAME",
+        default="bilevel",
+    )
+    kernel: str | None = option(
+        "auto (default), ntk, nngp, cntk, resnet18, pooled-cntk, rbf, laplace, linear, polynomial.",
+        "NAME",
+    )
+    loss: str | None = option("squared (default), cross-entropy or logistic.")
+    weights: str | None = option("binary (default), learnt or final.")
+    inner_reg: str | None = option(
+        "Regularisation ρ: auto (default), a number, relative:SHARE or per-point:NUMBER.", "REG"
+    )
+    task: str | None = option("auto (default), classification or regression.")
+    prior: str | None = option("Weight of classes: data (default) or equal.")
+    quotas: str | None = option(
+        "Most points of each class, LABEL=COUNT,…; or balanced: classes take turns.",
+        "QUOTAS",
+    )
+    seed: int = option("Seed for all random draws.", default=0)
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The search, and rows in parts."""
+
+    panel: ClassVar[str] = "Advanced"
+    large: str = option(
+        "approximate (default: a sample of large data), or exact.",
+        "WORD",
+        default="approximate",
+    )
+    exact: bool = switch("Use all rows; the same as --large exact.", "--exact")
+    rule: str | None = option("auto (default), gradient, gain, first-order or reducible.")
+    strategy: str | None = option(
+        "auto (default), greedy, batches, exchange, elimination or simplex."
+    )
+    targets: str | None = option("Targets of the fit: auto (default), given or smoothed.")
+    candidates: int | None = option("Score N random points per step instead of all.", "N")
+    tolerance: float | None = option(
+        "With --size auto: excess over the full model's loss (0.02).", "SHARE"
+    )
+    initial: Path | None = option("A coreset of the same data to continue.", "FILE.npz")
+    outer: str | None = option(
+        "Files: rows that measure the objective; X.npy,Y.npy for two files.", "FILE"
+    )
+    passes: str | None = option(
+        "Files: select by passes over all rows; auto, or exact (one point a pass)."
+    )
+    state: Path | None = option("Passes: folder from which a stopped selection continues.", "DIR")
+    dask: str | None = option("Passes: address of a Dask scheduler, tcp://…", "ADDRESS")
+    skip_bad: bool = switch("Passes: leave out and count rows that are not finite.", "--skip-bad")
+
+
+@dataclass(frozen=True)
+class Limits(Precision):
+    """The limits of a selection."""
+
+    max_seconds: float | None = option("Return the points selected after S seconds.", "S")
+
+
+@dataclass(frozen=True)
+class Answer(Files):
+    """How the selection is printed, written and evaluated."""
+
+    out: Path | None = option(".npz, or .csv/.parquet with the chosen rows.", "FILE")
+    picture: Path | None = option("Draw the selected points.", "FILE.png")
+    report: Path | None = option("Write a page about it: one file, no network.", "FILE.html")
+    worth: bool | None = option(
+        "Also estimate how many random rows match the score (extra fits; default with --report).",
+        name="--worth/--no-worth",
+    )
+    judge: str | None = option(f"With --worth, the evaluation model: {', '.join(JUDGES)}.", "NAME")
+    dry_run: bool = switch("Estimate time and memory, and select nothing.", "--dry-run")
+
+    def check(self, initial: Path | None) -> None:
+        """Refuse files and combinations that cannot be right, before any work."""
+        check_output(self.out, self.force, (".npz", ".csv", ".parquet"), "--out")
+        check_output(self.picture, self.force, PICTURES, "--picture")
+        check_output(self.report, self.force, (".html", ".htm"), "--report")
+        if self.judge is not None and not self.evaluates(initial):
+            raise InputError(f"--judge {self.judge} goes with --worth; add it, or omit --judge.")
+        if self.worth and initial is not None:
+            raise InputError(
+                "--worth repeats the selection on a part of the rows, where --initial "
+                f"{initial} does not apply; omit one of them."
+            )
+
+    def evaluates(self, initial: Path | None) -> bool:
+        """Whether the selection is evaluated: if asked, or for a page that can be."""
+        page = self.report is not None and initial is None
+        return page if self.worth is None else self.worth
+
+
+def select(rows: Rows, method: Method, limits: Limits, output: Answer, advanced: Advanced) -> None:
+    """Select the points that train a model almost as well as all of them.
 
     Example: bicore select table.csv --target label --size 5% --out picks.csv
     """
     with starting():
-        from bicore.cli import selecting as ours
-        from bicore.cli.answering import Outputs, expected
-        from bicore.cli.report import if_it_can_be, worth_wanted
-        from bicore.cli.select_shards import InParts, Opening, reason_for_parts
-        from bicore.runtime import Context, Runtime
-        from bicore.selectors.from_shards import Asked
-        from bicore.selectors.large import Large, estimate_selection
-        from bicore.selectors.quality_curve import check_tolerance
-        from bicore.selectors.registry import as_selector
-        from bicore.sources.opening import open_source, open_test
-    ours.check_method(method)
-    given = ours.given(
-        inner_reg=inner_reg,
-        weights=weights,
-        rule=rule,
-        loss=loss,
-        candidates=candidates,
-        strategy=strategy,
-        targets=targets,
-        prior=prior,
-        quotas=quotas,
-        tolerance=tolerance,
-        kernel=kernel,
-        task=task,
-    )
-    wanted = Large.EXACT if exact else as_option("--large", large, Large)
-    ours.check_options(method, given)
-    judging = worth_wanted(worth, report, initial)
-    ours.check_worth(judging, judge, initial)
-    outputs = Outputs(out, picture, as_json, quiet, report, force)
-    outputs.check()
-    count = read_size(size)
-    if tolerance is not None and count != "auto":
-        raise InputError(
-            f"--tolerance {tolerance} goes with --size auto, and the size is {size}; leave one of "
-            "them out."
-        )
-    share = ours.TOLERANCE if tolerance is None else tolerance
-    check_tolerance(share)
-    regulariser = read_regulariser(inner_reg or "auto")
-    runtime = Runtime(device, dtype, memory, threads, None, max_seconds)
-    alone = ours.given(
-        outer=outer, passes=passes, state=state, dask=dask, skip_bad=skip_bad or None
-    )
-    reason = reason_for_parts(source, alone, runtime)
-    if reason is not None:
-        in_parts = InParts(
-            Opening(source, features, target, labels, data_weights, outer),
-            reason,
-            count,
-            ours.asked_of_parts(given | alone, regulariser, method, count, wanted, seed)
-            if set(alone) - {"outer"}
-            else Asked(None, {}),
-            initial,
-            runtime,
-            outputs,
-            None
-            if set(alone) - {"outer"}
-            else {
-                **{name: value for name, value in given.items() if name != "inner_reg"},
-                **({} if inner_reg is None else {"inner_reg": regulariser}),
-                "method": method,
-                "large": wanted.value,
-                "seed": seed,
-            },
-        )
-        in_parts.check(
-            ours.given(
-                data=data,
-                limit=limit,
-                scale=scale,
-                drop=drop,
-                drop_missing_target=drop_missing_target or None,
-                decimal=decimal,
-                worth=worth or None,
-                judge=judge,
-                picture=picture,
-                report=report,
-            )
-        )
-        in_parts.expect() if dry_run else in_parts.run()
+        from bicore import api
+        from bicore.cli.answer import finish
+    options = _options(method, advanced)
+    output.check(advanced.initial)
+    if output.dry_run:
+        _estimate(rows, options, limits.runtime(), output)
         return
-    opened = watched(open_source, quiet)(
-        source,
-        target=target,
-        labels=labels,
-        weight=data_weights,
-        folder=data,
-        scale=scale,
-        limit=limit,
-        memory=memory,
-        features=features,
-        drop=drop,
-        drop_missing_target=drop_missing_target,
-        decimal=decimal,
-    )
-    outputs.check_rows(opened)
-    plain = as_selector(method, **ours.options(method, given, regulariser, opened))
-    begun = ours.initial(initial, opened)
-    decision = ours.decision_for(plain, opened, wanted)
-    selector = decision.selector
-    notes = [*opened.notes, *decision.notes]
-    if not quiet:
-        ours.introduce(opened, notes)
-    if dry_run:
-        context = Context(runtime=runtime)
-        found = estimate_selection(plain, opened.data, count, None, context, wanted)
-        say(expected(found, as_json))
-        return
+    runtime = limits.runtime()
+    source, arguments = _open(rows, options, runtime, output)
     appraiser = None
-    if judging:
-        tested = open_test(source, data, scale)
-        appraiser = ours.Appraiser(opened, tested, runtime, plain, task, wanted, judge)
-        appraiser = if_it_can_be(appraiser, count, worth)
-    with bar("selecting", quiet) as progress:
-        context = Context(runtime=replace(runtime, progress=progress))
-        coreset = ours.selected(selector, opened.data, count, share, begun, seed, context)
-    ours.finish(opened, coreset, notes, outputs, appraiser)
+    if source is not None and output.evaluates(advanced.initial):
+        appraiser = _make_appraiser(rows, source, arguments, runtime, output)
+    with bar("selecting", output.quiet) as progress:
+        try:
+            coreset = api.select(**arguments, runtime=replace(runtime, progress=progress))
+        except KeyboardInterrupt:
+            if advanced.state is not None:
+                tell(f"bicore: what was counted is kept in {advanced.state}.")
+            raise
+    name = rows.source if source is None else source.name
+    finish(name, source, coreset, output, appraiser, advanced.state)
+
+
+def estimate(
+    rows: Rows, method: Method, limits: Limits, output: Output, advanced: Advanced
+) -> None:
+    """Estimate the time and memory of a selection; options mean the same as in select.
+
+    Example: bicore estimate 'part-*.parquet' --features embedding --target label --size 10000
+    """
+    with starting():
+        import bicore.api  # noqa: F401
+    _estimate(rows, _options(method, advanced), limits.runtime(), output)
+
+
+def _options(method: Method, advanced: Advanced) -> dict[str, Any]:
+    """The arguments of :func:`bicore.select` that the command gives; wrong ones are refused."""
+    from bicore.coreset import Coreset
+    from bicore.selectors.registry import METHODS, as_selector, parameters_of
+
+    check_method(method.method)
+    given = {**vars(method), **vars(advanced)}
+    options = {
+        name: value for name, value in given.items() if value is not None and value is not False
+    }
+    options["size"] = read_size(method.size)
+    if options.pop("exact", False):
+        options["large"] = "exact"
+    if method.quotas is not None:
+        options["quotas"] = read_shares("--quotas", method.quotas, int)
+    if method.inner_reg is not None:
+        options["inner_reg"] = read_regulariser(method.inner_reg)
+    if advanced.outer is not None and "," in advanced.outer:
+        options["outer"] = tuple(advanced.outer.split(","))
+    if advanced.initial is not None:
+        if not advanced.initial.exists():
+            raise InputError(f"--initial {advanced.initial} does not exist; check the name.")
+        options["initial"] = Coreset.load(advanced.initial)
+    own = {name: value for name, value in options.items() if name not in OF_SELECT}
+    for name in own:
+        if name not in parameters_of(method.method):
+            words = as_words(name, given[name])
+            raise InputError(f"{words} means nothing for --method {method.method}; omit it.")
+    as_selector(method.method, **own)  # refuses unknown values before anything is read
+    for name, fixed in METHODS[method.method][1].items():
+        if fixed not in ("auto", own.get(name, fixed)):
+            raise InputError(
+                f"{as_words(name, own[name])} contradicts --method {method.method} "
+                f"({name} {fixed}); omit one of them."
+            )
+    return options
+
+
+def _open(
+    rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output
+) -> tuple[Source | None, dict[str, Any]]:
+    """The source, or None for rows in parts; and the arguments of :func:`bicore.select`."""
+    if rows.in_parts(options, runtime):
+        _refuse_for_parts(rows, output)
+        return None, {**options, **rows.arguments()}
+    source = rows.open(output.quiet, memory=runtime.memory)
+    out = getattr(output, "out", None)
+    if out is not None and out.suffix.lower() != ".npz" and source.table is None:
+        raise InputError(f"--out {out}: {source.name} is no table; use .npz.")
+    if isinstance(options.get("quotas"), dict) and source.data.y is not None:
+        labels = {str(one): one for one in source.data.y.ravel().tolist()}
+        options["quotas"] = {labels.get(str(k), k): v for k, v in options["quotas"].items()}
+    if not output.quiet:
+        shape = "×".join(map(str, source.data.x.shape[1:]))
+        tell(f"{source.name}: {len(source.data)} points of {shape} features")
+        tell(*(f"  {note}" for note in source.notes))
+    return source, {**options, "x": source.data}
+
+
+def _make_appraiser(
+    rows: Rows, source: Source, arguments: dict[str, Any], runtime: Runtime, output: Answer
+) -> Callable[[Any], Appraisal] | None:
+    """A function from chosen rows to their appraisal; None if a page must do without it."""
+    from bicore.selectors.registry import as_selector
+
+    own = {name: value for name, value in arguments.items() if name not in (*OF_SELECT, "x")}
+    make = partial(
+        appraise,
+        source,
+        None if source.scale == "standard" else rows.open_test(),
+        runtime=runtime,
+        judge=output.judge,
+        method=as_selector(arguments["method"], **own),
+        task=own.get("task", "auto"),
+        large=arguments["large"],
+    )
+    size = arguments["size"]
+    try:
+        make(1 if size == "auto" else size)
+    except InputError as error:
+        if output.worth:
+            raise
+        tell(f"bicore: the page does not show what the rows are worth: {error}")
+        return None
+    return make
+
+
+def _refuse_for_parts(rows: Rows, output: Output) -> None:
+    """Refuse options that need all rows in memory."""
+    own = ("source", "features", "target", "labels", "data_weights")
+    given = {name: value for name, value in vars(rows).items() if name not in own}
+    given |= {name: getattr(output, name, None) for name in ("worth", "judge", "picture", "report")}
+    out = getattr(output, "out", None)
+    if out is not None and out.suffix.lower() != ".npz":
+        given["out"] = out
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise InputError(
+                f"{as_words(name, value)} needs all rows in memory, and {rows.source} is read in "
+                "parts; omit it, or select from a sample of the rows."
+            )
+
+
+def _estimate(rows: Rows, options: dict[str, Any], runtime: Runtime, output: Output) -> None:
+    """Print the expected time and memory of a selection."""
+    from bicore import api
+
+    _, arguments = _open(rows, options, runtime, output)
+    for name in ("seed", "initial", "tolerance", "state", "dask"):
+        arguments.pop(name, None)
+    found = api.estimate(**arguments, runtime=runtime)
+    if output.json:
+        say_json(asdict(found) if found.passes is None else found.passes.as_dict())
+    else:
+        say(*_describe(found))
+
+
+def _describe(found: Estimate) -> list[str]:
+    from bicore.runtime import human_bytes
+    from bicore.selectors.large import human_seconds
+
+    if found.seconds is None:
+        return ["no estimate for this method: its time does not grow with the square of the rows"]
+    plan = found.passes
+    if plan is None:
+        memory = f", {human_bytes(found.bytes)} in addition to the data" if found.bytes else ""
+        held = "" if found.operator is None else f" ({found.operator})"
+        return [f"about {human_seconds(found.seconds)}{memory}{held}"]
+    lines = [
+        f"{plan.size} of {plan.rows} points of {plan.width} features, {plan.parts} parts",
+        f"{plan.passes} passes, {human_bytes(plan.bytes_read)} read, "
+        f"{plan.operations:.3g} multiply-adds",
+    ]
+    for way in plan.ways:
+        over = "" if way.fits else f", beyond the limit of {human_bytes(plan.limit)}"
+        lines.append(
+            f"{way.workers} {way.name}: about {human_seconds(way.seconds)}, "
+            f"{human_bytes(way.bytes)} of memory{over}{' (taken)' if way == plan.taken else ''}"
+        )
+    return lines
+
+
+def _holds_shards(folder: Path) -> bool:
+    """Whether a folder holds shards and no images; a folder of images may hold an array too."""
+    from bicore.shards.sources.files import files_below
+    from bicore.sources import images
+
+    endings = {path.suffix.lower() for path in files_below(folder)}
+    return not endings.isdisjoint(ENDINGS) and endings.isdisjoint(images.ENDINGS)

@@ -1,24 +1,32 @@
-"""``bicore show``."""
+"""``bicore show`` and ``bicore doctor``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+import os
+import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bicore.cli.starting import starting
-from bicore.cli.telling import say
+from bicore._version import __version__
+from bicore.cli.terminal import say, starting
 from bicore.errors import InputError
 
 if TYPE_CHECKING:
-    from bicore.coreset import Coreset, Provenance
+    from bicore.coreset import Provenance
 
-#: How many rows and weights are listed, and how many characters of anything else.
-MOST_ROWS = 15
+#: Characters of a field that are shown.
 MOST_CHARACTERS = 300
+#: Required packages, and the use of optional ones; those of pyproject.toml.
+NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "threadpoolctl", "typer")
+OPTIONAL = {
+    "pyarrow": "tables",
+    "pillow": "image folders",
+    "matplotlib": "pictures",
+    "dask": "shards on a cluster",
+}
 
 
 def show(
@@ -26,59 +34,88 @@ def show(
         Path, typer.Argument(metavar="CORESET.npz", help="A file written by bicore select --out.")
     ],
 ) -> None:
-    """Say what is in a coreset file and how to make it again.
+    """Show a coreset file: its points, what made it, and the command that makes it again.
 
     Example: bicore show picks.npz
     """
     if not file.exists():
         raise InputError(f"{file} does not exist; check the name.")
     with starting():
+        from bicore.cli.answer import shorten
         from bicore.coreset import Coreset
     coreset = Coreset.load(file)
     say(f"{file}: {coreset!r}")
-    if coreset.message:
-        _line("message", coreset.message)
-    for name, value in {**_origin(coreset.provenance), **coreset.details}.items():
+    facts = {"message": coreset.message or None, **_origin(coreset.provenance), **coreset.details}
+    for name, value in facts.items():
         if value is not None:
-            _line(name, _words(value))
+            _print_field(name, _as_text(value))
     for note in coreset.provenance.notes:
-        _line("note", note)
-    _line("rows", _first(coreset, map(str, coreset.indices.tolist())))
+        _print_field("note", note)
+    _print_field("rows", shorten(coreset.indices))
     if not coreset.binary:
-        _line("weights", _first(coreset, (f"{weight:.3g}" for weight in coreset.weights)))
+        _print_field("weights", shorten([f"{weight:.3g}" for weight in coreset.weights]))
 
 
-def _line(name: str, words: str) -> None:
+def _print_field(name: str, words: str) -> None:
     say(f"  {name[:MOST_CHARACTERS]:15s} {words}")
 
 
 def _origin(known: Provenance) -> dict[str, Any]:
-    """What made the coreset, by the names people know it by."""
+    """The problem that was solved."""
     inner_reg = None
     if known.inner_reg is not None:
         form = " a point" if known.per_point else ""
         inner_reg = f"{known.inner_reg}{form}{' (auto)' if known.automatic else ''}"
-    return {
-        "n": known.rows,
-        "method": known.method,
-        "task": known.task,
-        "kernel": known.kernel,
-        "loss": known.loss,
-        "inner_reg": inner_reg,
-        "seed": known.seed,
-        "seconds": known.seconds,
-        "fingerprint": known.fingerprint,
-    }
+    names = ("method", "task", "kernel", "loss", "inner_reg", "seed", "seconds", "fingerprint")
+    fields = {name: getattr(known, name) for name in names}
+    return {"n": known.rows, **fields, "inner_reg": inner_reg}
 
 
-def _words(value: Any) -> str:
-    """One line of anything a file may hold."""
+def _as_text(value: Any) -> str:
     text = str(value)
     if isinstance(value, Mapping):
         text = ", ".join(f"{name} {part}" for name, part in value.items())
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
 
 
-def _first(coreset: Coreset, words: Iterable[str]) -> str:
-    listed = ", ".join(islice(words, MOST_ROWS))
-    return f"{listed} …" if len(coreset) > MOST_ROWS else listed
+def doctor() -> None:
+    """Show versions, devices, memory, and missing packages.
+
+    Example: bicore doctor
+    """
+    with starting():
+        import torch
+
+        from bicore.runtime import free_bytes, human_bytes
+    say(
+        f"bicore {__version__}, Python {platform.python_version()} on {platform.system()} "
+        f"{platform.machine()}"
+    )
+    for name in NEEDED:
+        say(f"  {name:13s} {_version(name) or f'MISSING: pip install {name}'}")
+    for name, use in OPTIONAL.items():
+        say(f"  {name:13s} {_version(name) or f'not installed (for {use}): pip install {name}'}")
+    memory = human_bytes(free_bytes(torch.device("cpu")))
+    cores = f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()}"
+    say(f"  processor     {cores}; {memory} of memory free")
+    for index in range(torch.cuda.device_count()):
+        place = torch.device("cuda", index)
+        free = human_bytes(free_bytes(place))
+        say(f"  GPU {index}         {torch.cuda.get_device_name(place)}, {free} free")
+    if not torch.cuda.is_available():
+        say("  GPU           none that torch can use; all work runs on the processor")
+    unset = {
+        "BICORE_DATA": "not set (only mnist and cifar10 need it)",
+        "BICORE_CACHE": "not set (records of compare go to the user cache)",
+    }
+    for name, words in unset.items():
+        say(f"  {name:13s} {os.environ.get(name) or words}")
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,200 +1,413 @@
-"""``bicore stream``: what may be asked for, and the order of the work."""
+"""``bicore stream``: a buffer fed in order, whose state on disk survives crashes."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from bicore.cli.names import BUFFERS
+from bicore._version import __version__
 from bicore.cli.options import (
-    Decimal,
-    Device,
-    Drop,
-    DropMissingTarget,
-    Folder,
-    Force,
-    Labels,
-    Limit,
-    Memory,
-    Quiet,
-    Scale,
-    SourceWord,
-    Target,
-    Threads,
+    BUFFERS,
+    Files,
+    Limits,
+    Table,
+    check_method,
     check_output,
+    option,
+    read_regulariser,
+    read_shares,
+    switch,
 )
-from bicore.cli.progress import watched
-from bicore.cli.starting import EXIT_INTERRUPTED, starting
-from bicore.cli.telling import tell
-from bicore.errors import InputError
+from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
+from bicore.errors import BicoreError, InputError, check_integer, unknown_name
 
 if TYPE_CHECKING:
+    from bicore.coreset import Coreset
+    from bicore.data import Dataset
+    from bicore.memory.buffer import Buffer, StateFolder
+    from bicore.runtime import Clock, Context, Step
     from bicore.sources.flow import Flow
+
+#: The digest of no rows.
+NOTHING = ""
+#: The reasons of a feature map that was chosen automatically.
+KINDS = {"image": "images", "embedding": "an embedding", "pixels": "pixels", "table": "a table"}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory that keeps rows."""
+
+    panel: ClassVar[str] = "Memory"
+    capacity: int = option("Largest number of rows kept.", "M", default=MISSING)
+    state: Path = option(
+        "Folder of the state; a later run continues from it.", "DIR", default=MISSING
+    )
+    buffer: str = option(f"Kind of memory: {', '.join(BUFFERS)}.", "NAME", default="moments")
+    batch: int = option("Rows per update.", "B", default=125)
+    every: int = option("Save the state every K batches.", "K", default=10)
+    append: bool = switch(
+        "Standard input has new rows only; without it, rows of the state come again and are "
+        "skipped.",
+        "--append",
+    )
+    seed: int = option("Seed for all random draws.", default=0)
+
+
+@dataclass(frozen=True)
+class BufferOptions:
+    """The options of single buffers."""
+
+    panel: ClassVar[str] = "Options of a memory"
+    features: str | None = option(
+        "moments: feature map, with relu:512 for 512 features: auto (default), rows, relu, "
+        "convolutions, pooled, fourier, laplace, nystrom.",
+        "NAME",
+    )
+    rule: str | None = option("moments: auto (default), elimination, gradient, gain or exchange.")
+    prior: str | None = option(
+        "moments: weight of classes: stream (default), equal, or LABEL=SHARE,…", "PRIOR"
+    )
+    half_life: float | None = option("moments: half-life of a row's weight, in rows.", "ROWS")
+    inner_reg: str | None = option(
+        "moments: auto (default), or a share of the mean squared norm of features; "
+        "merge-reduce: auto (default), a number, or per-point:NUMBER.",
+        "REG",
+    )
+    slots: int | None = option("merge-reduce: number of slots (default: 10).", "S")
+    method: str | None = option("merge-reduce: bilevel (default), or another method.", "NAME")
+    kernel: str | None = option("merge-reduce: the kernel (default: auto).", "NAME")
+    loss: str | None = option("merge-reduce: squared (default) or cross-entropy.")
+    weights: str | None = option("merge-reduce: weights in a slot, equal (default) or learnt.")
+
+
+@dataclass(frozen=True)
+class Answer(Files):
+    """How the kept rows are printed and written."""
+
+    out: Path | None = option("Write the kept rows as a coreset of the source.", "FILE.npz")
 
 
 def stream(
-    source: SourceWord,
-    capacity: Annotated[int, typer.Option(metavar="M", help="The most rows kept.")],
-    state: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder of the state; a run goes on from what is there."),
-    ],
-    buffer: Annotated[
-        str, typer.Option(metavar="NAME", help=f"What keeps rows: {', '.join(BUFFERS)}.")
-    ] = "moments",
-    batch: Annotated[int, typer.Option(metavar="B", help="Rows a batch.")] = 125,
-    every: Annotated[int, typer.Option(metavar="K", help="Save the state every K batches.")] = 10,
-    append: Annotated[
-        bool,
-        typer.Option(
-            "--append",
-            help="Standard input brings new rows only; without it those of the state come again "
-            "and are passed over.",
-        ),
-    ] = False,
-    target: Target = None,
-    labels: Labels = None,
-    drop: Drop = None,
-    drop_missing_target: DropMissingTarget = False,
-    decimal: Decimal = None,
-    data: Folder = None,
-    limit: Limit = None,
-    scale: Scale = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="moments: what rows are compared in, with relu:512 in so many features: auto "
-            "(default), rows, relu, convolutions, pooled, fourier, laplace, nystrom.",
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(help="moments: auto (default), elimination, gradient, gain or exchange."),
-    ] = None,
-    prior: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PRIOR",
-            help="moments: how much a class counts: stream (default), equal, or LABEL=SHARE,…",
-        ),
-    ] = None,
-    half_life: Annotated[
-        float | None,
-        typer.Option(metavar="ROWS", help="moments: after so many rows a row counts half."),
-    ] = None,
-    inner_reg: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REG",
-            help="moments: auto (default), or a share of the mean squared length of features; "
-            "merge-reduce: auto (default), a number, or per-point:NUMBER.",
-        ),
-    ] = None,
-    slots: Annotated[
-        int | None, typer.Option(metavar="S", help="merge-reduce: slots; by default 10.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="merge-reduce: how rows are chosen; bilevel (default) or any method without a "
-            "network.",
-        ),
-    ] = None,
-    kernel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="merge-reduce: the kernel; by default what serves memories."
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="merge-reduce: squared (default) or cross-entropy.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="merge-reduce: equal (default) or learnt, inside a slot.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="Write what is kept as a coreset of the source."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of whatever is drawn.")] = 0,
-    device: Device = "auto",
-    memory: Memory = None,
-    threads: Threads = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
-    ] = False,
-    force: Force = False,
-    quiet: Quiet = False,
+    data: Table, memory: Memory, options: BufferOptions, limits: Limits, output: Answer
 ) -> None:
-    """Consume a source in order into a fixed memory that survives crashes; every row counts once.
+    """Feed a source in order into a fixed memory that survives crashes; every row counts once.
 
-    Standard input (-) is read as it comes, CSV with a header or a JSON object a line, and may
+    Standard input (-) is read as it comes, CSV with a header or a JSON object per line, and may
     never end.
 
     Example: bicore stream digits --capacity 100 --state digits-stream
     """
     with starting():
-        from bicore.cli import streaming as ours
-        from bicore.cli.buffers import make_buffer
         from bicore.memory.buffer import StateFolder
         from bicore.memory.registry import load_state
-        from bicore.runtime import Context, Runtime
-        from bicore.sources.flow import PipedFlow, WholeFlow
-        from bicore.sources.opening import open_source
-    check_output(out, force, (".npz",), "--out")
-    for word, value in (("--batch", batch), ("--every", every)):
-        if value < 1:
-            raise InputError(f"{word} {value} is below 1; give a whole number.")
-    given = {
-        "features": features,
-        "rule": rule,
-        "prior": prior,
-        "half_life": half_life,
-        "inner_reg": inner_reg,
-        "slots": slots,
-        "method": method,
-        "kernel": kernel,
-        "loss": loss,
-        "weights": weights,
-    }
-    fresh = make_buffer(buffer, capacity, seed, given)
-    context = Context(runtime=Runtime(device, memory=memory, threads=threads, progress=False))
-    if append and source != "-":
-        raise InputError(f"--append is for standard input, and the source is {source}; leave it.")
-    columns: dict[str, Any] = {
-        "drop": drop,
-        "drop_missing_target": drop_missing_target,
-        "decimal": decimal,
-    }
-    if source == "-":
-        ours.refuse_for_pipes(labels, data)
-        flow: Flow = PipedFlow(sys.stdin.buffer, target, scale, limit, batch, **columns)
-    else:
-        whole = watched(open_source, quiet)(
-            source,
-            target=target,
-            labels=labels,
-            folder=data,
-            scale=scale,
-            limit=limit,
-            memory=memory,
-            **columns,
-        )
-        flow = WholeFlow(whole)
-    with StateFolder(state) as store:
-        held = store.load(lambda path: load_state(path, buffer, fresh)) or fresh
-        run = ours.Run(buffer, held, flow, batch, store, context)
-        run.recognise(fresh, append)
-        ours.tell_of_damage(run)
-        stopped = run.consume(every, quiet)
-        ours.finish(run, None if stopped else out, force, as_json, quiet)
+        from bicore.runtime import Clock, Context
+    check_output(output.out, output.force, (".npz",), "--out")
+    check_integer("--batch", memory.batch)
+    check_integer("--every", memory.every)
+    fresh = make_buffer(memory.buffer, memory.capacity, memory.seed, **vars(options))
+    context = Context(runtime=limits.runtime(progress=False))
+    flow = _open(data, memory, limits, output.quiet)
+    with StateFolder(memory.state) as store:
+        held = store.load(lambda path: load_state(path, memory.buffer, fresh)) or fresh
+        run = Run(memory.buffer, held, flow, memory.batch, store, context, Clock())
+        run.check_state(fresh, memory.append)
+        run.report_damage()
+        stopped = run.consume(memory.every, output.quiet)
+        if len(held):
+            _finish(run, None if stopped else output.out, output)
     if stopped:
-        tell(
-            f"bicore: interrupted after {held.position} rows; the same command goes on from there."
-        )
+        tell(f"bicore: interrupted after {held.position} rows; the same command continues.")
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _open(data: Table, memory: Memory, limits: Limits, quiet: bool) -> Flow:
+    """The rows in order."""
+    from bicore.sources.flow import PipedFlow, WholeFlow
+
+    if data.source != "-":
+        if memory.append:
+            raise InputError(f"--append is for standard input; got {data.source}. Omit it.")
+        return WholeFlow(data.open(quiet, memory=limits.memory))
+    options = data.options()
+    for name in ("labels", "folder"):
+        if options.pop(name) is not None:
+            raise InputError(f"--{name} means nothing for standard input; omit it.")
+    return PipedFlow(sys.stdin.buffer, batch=memory.batch, **options)
+
+
+def check_buffer(name: str) -> None:
+    """Refuse a buffer that is unknown, or that needs a model."""
+    from bicore.memory.registry import BUFFERS as KNOWN
+
+    if name in KNOWN and name not in BUFFERS:
+        raise InputError(
+            f"--buffer {name} needs the current model, and the command has none; use it from "
+            f"Python, or one of {', '.join(BUFFERS)}."
+        )
+    if name not in BUFFERS:
+        raise unknown_name("buffer", name, BUFFERS)
+
+
+def make_buffer(name: str, capacity: int, seed: int, **given: Any) -> Buffer:
+    """A buffer by its name with the options given; those that are None were not."""
+    from bicore.memory.registry import as_buffer
+    from bicore.selectors.registry import as_selector
+
+    check_buffer(name)
+    options = {option: value for option, value in given.items() if value is not None}
+    if "inner_reg" in options:
+        options["inner_reg"] = read_regulariser(options["inner_reg"])
+    if "prior" in options:
+        options["prior"] = read_shares("--prior", options["prior"], float)
+    if name == "merge-reduce":
+        method = options.pop("method", "bilevel")
+        check_method(method)
+        of_method = ("kernel", "loss", "inner_reg")
+        own = {option: options.pop(option) for option in of_method if option in options}
+        if options.get("weights") == "learnt":
+            own["weights"] = "final"
+        options["selector"] = as_selector(method, **own)
+    return as_buffer(name, capacity, seed, **options)
+
+
+def _describe(name: str, buffer: Any) -> tuple[str, dict[str, Any]]:
+    """The state of a buffer in words and for JSON; empty if there is nothing to say."""
+    if name == "merge-reduce":
+        return f"slots stand for {buffer.levels} chunks", {"levels": buffer.levels}
+    if name != "moments" or buffer.feature_map is None:
+        return "", {}
+    found = inner = buffer.feature_map
+    names = [type(found).__name__]
+    while (inner := getattr(inner, "map", None)) is not None:
+        names.append(type(inner).__name__)
+    features = " of ".join(names)
+    why = f"the first rows look like {KINDS[found.reason]}" if found.reason else "as requested"
+    words = f"features: {features}, {found.width} numbers a row ({why})"
+    return words, {"features": features, "reason": found.reason, "width": found.width}
+
+
+@dataclass
+class Run:
+    """One call: a buffer, the rows it is fed, and the folder of its state."""
+
+    name: str
+    buffer: Buffer
+    flow: Flow
+    batch: int
+    store: StateFolder
+    context: Context
+    clock: Clock
+    #: Rows fed by this call, and the seconds of their updates.
+    fed: int = 0
+    update_seconds: float = 0.0
+    #: The mark of the rows being fed, and the position at which it holds.
+    _coming: tuple[int, dict[str, Any]] = (-1, {})
+    _told: set[str] = field(default_factory=set)
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second of updates; None before the first."""
+        return self.fed / self.update_seconds if self.update_seconds > 0 else None
+
+    def check_state(self, fresh: Buffer, append: bool) -> None:
+        """Refuse a state of another configuration or another source, and skip its rows."""
+        mark, place = self.buffer.mark, self.store.path
+        changed = fresh.unlike(self.buffer)
+        if self.buffer.position and mark.get("batch") != self.batch:
+            changed.append(f"batch size ({mark.get('batch')})")
+        if changed:
+            raise InputError(
+                f"{place} holds a stream with another {', '.join(changed)}; use the same options, "
+                "or another --state folder."
+            )
+        trail = NOTHING
+        if self.buffer.position:
+            self.flow.resume(mark.get("table", {}), self.buffer.position, append)
+            trail = mark.get("rows", NOTHING) if append else self._skip_rows()
+            if trail != mark.get("rows", NOTHING):
+                raise InputError(
+                    f"{place} holds a stream of another source: the first {self.buffer.position} "
+                    "rows differ; use the same, or another --state folder (a source may grow at "
+                    "its end, if it is read with --scale none or comes by standard input)."
+                )
+        self.buffer.mark = self._mark(trail)
+
+    def report_damage(self) -> None:
+        """Name damaged state files, and move them out of the way."""
+        for note in self.store.notes:
+            tell(f"bicore: {note}: the state before it is used.")
+        if self.store.notes:
+            self.store.set_aside(self.buffer.position)
+
+    def _skip_rows(self) -> str:
+        """The digest of the rows that count already, read from the source again."""
+        trail, left = NOTHING, self.buffer.position
+        while left:
+            rows = self.flow.take(min(left, self.batch))
+            if rows is None:
+                return "the source ended before"
+            trail = _extend_digest(trail, rows)
+            left -= len(rows)
+        return trail
+
+    def _mark(self, trail: str) -> dict[str, Any]:
+        """Stored with the state: how to recognise rows, and how to read further ones."""
+        table = self.flow.stored()
+        return {"batch": self.batch, "rows": trail, **({"table": table} if table else {})}
+
+    def consume(self, every: int, quiet: bool) -> bool:
+        """Feed the rest of the source; whether it was interrupted.
+
+        The saved state is always that after a whole batch.
+        """
+        if not quiet:
+            self._introduce()
+        unsaved = 0
+        try:
+            with bar("streaming", quiet, lambda _: self.speed()) as progress:
+                while (rows := self.flow.take(self.batch)) is not None:
+                    self._feed(rows)
+                    if not quiet:
+                        self._announce()
+                    unsaved += 1
+                    if unsaved == every:
+                        self.store.save(self.buffer)
+                        unsaved = 0
+                    if callable(progress):
+                        progress(self._step())
+        except BicoreError:
+            if unsaved:  # rows of a pipe may never come again
+                self.store.save(self.buffer)
+            if self.buffer.position and not quiet:
+                tell(f"  {self.buffer.position} rows count and are saved; a run continues there")
+            raise
+        except KeyboardInterrupt:
+            position, mark = self._coming
+            if self.buffer.position == position:  # between an update and its mark
+                self.buffer.mark = mark
+            self.store.save(self.buffer)
+            return True
+        if unsaved or not self.store.files():
+            self.store.save(self.buffer)
+        return False
+
+    def _feed(self, rows: Dataset) -> None:
+        """Feed one batch, and store the mark of the rows seen with it."""
+        from bicore.runtime import Clock
+
+        mark = self._mark(_extend_digest(self.buffer.mark["rows"], rows))
+        self._coming = (self.buffer.position + len(rows), mark)
+        clock = Clock()
+        self.buffer.update(rows.x, rows.y, context=self.context)
+        self.buffer.mark = mark
+        self.update_seconds += clock.seconds
+        self.fed += len(rows)
+
+    def _introduce(self) -> None:
+        rows = "unknown length" if self.flow.rows is None else f"{self.flow.rows} rows"
+        tell(f"{self.flow.name}: a stream of {rows}")
+        if self.buffer.position:
+            tell(f"  going on after {self.buffer.position} rows")
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tell once how rows are read, and which features were chosen."""
+        chosen = [] if self.name == "merge-reduce" else [_describe(self.name, self.buffer)[0]]
+        for words in [*self.flow.notes, *filter(None, chosen)]:
+            if words not in self._told:
+                tell(f"  {words}")
+                self._told.add(words)
+
+    def speed(self) -> str:
+        """Rows per second, in words."""
+        return "" if self.rate is None else f"{self.rate:,.0f} rows/s"
+
+    def _step(self) -> Step:
+        from bicore.runtime import Step
+
+        return Step(self.buffer.position, self.flow.rows or 0, float("nan"), self.clock.seconds)
+
+
+def _extend_digest(before: str, rows: Dataset) -> str:
+    """The digest of all rows so far; one row at a time, so that it does not depend on batches."""
+    import numpy as np
+
+    labels = np.zeros(len(rows)) if rows.y is None else rows.y
+    for point, label in zip(np.ascontiguousarray(rows.x), labels, strict=True):
+        before = hashlib.sha256(before.encode() + point.tobytes() + str(label).encode()).hexdigest()
+    return before
+
+
+def _finish(run: Run, out: Path | None, output: Answer) -> None:
+    """Write the kept rows, then print them."""
+    from bicore.cli.answer import Written, count_classes
+    from bicore.data import read_targets
+
+    kept, seconds = run.buffer.snapshot(), run.clock.seconds
+    coreset = _as_coreset(run, kept, seconds)
+    written = Written(coreset, output.force)
+    written.write(out, coreset.save, holds=True)
+    if not output.quiet:
+        tell(*(f"  {note}" for note in run.flow.later))
+    labels: list[str] = []
+    if kept.y is not None and read_targets(kept.y).classes is not None:
+        labels = [str(label) for label in kept.y.ravel().tolist()]
+    classes = sorted(set(labels))
+    words, values = _describe(run.name, run.buffer)
+    if output.json:
+        counts = {one: labels.count(one) for one in classes}
+        say_json(_answer(run, coreset, counts, values, seconds))
+    else:
+        more = f", {words}" if words and run.name == "merge-reduce" else ""
+        speed = f", {run.speed()} in update" if run.rate is not None else ""
+        count = f"{len(kept)} of {run.buffer.position}"
+        say(f"{count} rows kept by {run.name}{more}, {seconds:.2f} s{speed}")
+        if classes:
+            say(f"by class: {count_classes(labels, classes)}")
+        say(f"state: {run.store.path}", *(f"written: {path}" for path in written.paths))
+    written.finish(output.json)
+
+
+def _as_coreset(run: Run, kept: Dataset, seconds: float) -> Coreset:
+    """The kept rows as a coreset of the source, by their positions in the stream."""
+    from bicore.cli.answer import command
+    from bicore.coreset import Coreset, Provenance
+
+    provenance = Provenance(
+        method=run.buffer.name,
+        rows=run.flow.rows if run.flow.rows is not None else run.buffer.position,
+        seed=run.buffer.seed,
+        seconds=seconds,
+        fingerprint=run.flow.fingerprint(),
+        notes=(*run.flow.notes, *run.flow.later, f"To make it again: {command()}"),
+    )
+    details = {"weights": "learnt", "source": run.flow.name, "state": str(run.store.path)}
+    return Coreset(kept.ids, kept.weights, kept.ids, provenance=provenance, details=details)
+
+
+def _answer(
+    run: Run, coreset: Coreset, counts: dict[str, int], values: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    return {
+        "buffer": run.name,
+        "position": run.buffer.position,
+        "rows": coreset.provenance.rows,
+        "kept": len(coreset),
+        "capacity": run.buffer.capacity,
+        **values,
+        "classes": counts,
+        "ids": coreset.indices.tolist(),
+        "weights": coreset.weights.tolist(),
+        "notes": [*run.flow.notes, *run.flow.later],
+        "state": str(run.store.path),
+        "seconds": seconds,
+        "update_seconds": run.update_seconds,
+        "rows_per_second": run.rate,
+        "version": __version__,
+    }

@@ -1,165 +1,181 @@
-"""``bicore worth``: what may be asked for, and the order of the work."""
+"""``bicore worth``: the number of random rows that score as much as the chosen ones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from bicore._version import __version__
-from bicore.cli.names import JUDGES, MOST, SEEDS
 from bicore.cli.options import (
-    Decimal,
-    Device,
-    Drop,
-    DropMissingTarget,
-    Features,
-    Folder,
-    Force,
-    KernelName,
-    Labels,
-    Limit,
-    Memory,
-    Quiet,
-    Scale,
-    SourceWord,
-    Target,
-    Threads,
+    JUDGES,
+    PICTURES,
+    Data,
+    Files,
+    Limits,
+    check_method,
     check_output,
+    option,
+    read_size,
 )
-from bicore.cli.progress import watched
-from bicore.cli.starting import EXIT_INTERRUPTED, starting
-from bicore.cli.telling import say, say_json, tell
+from bicore.cli.terminal import EXIT_INTERRUPTED, bar, say, say_json, starting, tell
 from bicore.errors import InputError
 
+if TYPE_CHECKING:
+    from bicore.evaluate.worth import Appraisal, Worth
+    from bicore.sources.base import Source
 
-def worth(
-    source: SourceWord,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M", help="How many points to select: a count, a fraction or a percentage."
-        ),
-    ] = None,
-    picks: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.npz", help="A coreset of this data instead; it needs a test set."
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Rows to test on; by default the own test set, or a quarter held out each time.",
-        ),
-    ] = None,
-    target: Target = None,
-    labels: Labels = None,
-    features: Features = None,
-    drop: Drop = None,
-    drop_missing_target: DropMissingTarget = False,
-    decimal: Decimal = None,
-    data: Folder = None,
-    limit: Limit = None,
-    scale: Scale = None,
-    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="Any without a network; see bicore compare --list.")
-    ] = "bilevel",
-    kernel: KernelName = "auto",
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"The model that is trained: {', '.join(JUDGES)}."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="Repetitions, at least 2.")] = SEEDS,
-    seed: Annotated[int, typer.Option(help="The number of the first repetition.")] = 0,
-    most: Annotated[
-        int, typer.Option(metavar="N", help="The largest random sample that is judged.")
-    ] = MOST,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw random scores against size.")
-    ] = None,
-    device: Device = "auto",
-    memory: Memory = None,
-    threads: Threads = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
-    ] = False,
-    force: Force = False,
-    quiet: Quiet = False,
-) -> None:
-    """Say how many random rows score as much as the chosen ones.
+#: ``bicore.evaluate.worth.SEEDS`` and ``MOST``.
+SEEDS, MOST = 10, 10_000
 
-    A judge is trained on the chosen rows and on random samples of several sizes, and tested on rows
-    that were not to be chosen.
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The rows to evaluate, and how."""
+
+    panel: ClassVar[str] = "Evaluation"
+    size: str | None = option("Number of points to select: a count, a fraction or 5%.", "M")
+    picks: Path | None = option("A coreset of this data instead; it needs a test set.", "FILE.npz")
+    test: str | None = option(
+        "Test rows (default: the source's own, or a quarter held out).", "FILE"
+    )
+    task: str = option("auto, classification or regression.", default="auto")
+    method: str = option(
+        "Method that needs no network; see bicore compare --list.",
+        "NAME",
+        default="bilevel",
+    )
+    kernel: str = option("Kernel of a bilevel method, as in select.", "NAME", default="auto")
+    judge: str | None = option(f"Evaluation model: {', '.join(JUDGES)}.", "NAME")
+    seeds: int = option("Number of repetitions, at least 2.", "N", default=SEEDS)
+    seed: int = option("Seed of the first repetition.", default=0)
+    most: int = option("Size of the largest random sample.", "N", default=MOST)
+
+
+@dataclass(frozen=True)
+class Answer(Files):
+    """How the worth is printed and drawn."""
+
+    picture: Path | None = option("Draw random scores against size.", "FILE.png")
+
+
+def worth(data: Data, evaluation: Evaluation, limits: Limits, output: Answer) -> None:
+    """Estimate how many random rows score as much as the chosen ones.
+
+    A model is trained on the chosen rows and on random samples of several sizes, and tested on rows
+    that could not be chosen.
 
     Example: bicore worth digits --size 50
     """
     with starting():
-        from bicore.cli import appraising as ours
+        from bicore.coreset import Coreset
         from bicore.report.figures import draw_worth
-        from bicore.runtime import Runtime
-        from bicore.sources.opening import open_source, open_test
-    check_output(picture, force, (".png", ".pdf", ".svg"), "--picture")
+        from bicore.selectors.registry import parameters_of
+    check_output(output.picture, output.force, PICTURES, "--picture")
+    size, picks = evaluation.size, evaluation.picks
     if (size is None) == (picks is None):
-        raise InputError(
-            "give --size M, or --picks FILE.npz for a coreset that is there; not both."
-        )
-    chosen = ours.chosen(size, picks)
-    selector = ours.selector(method, kernel)
-    runtime = Runtime(device, memory=memory, threads=threads)
-    columns: dict[str, Any] = {
-        "target": target,
-        "features": features,
-        "drop": drop,
-        "drop_missing_target": drop_missing_target,
-        "decimal": decimal,
-    }
-    opened = watched(open_source, quiet)(
-        source,
-        labels=labels,
-        folder=data,
-        scale=scale,
-        limit=limit,
-        later=True,
-        memory=memory,
-        **columns,
-    )
-    tested = open_test(source, data, scale)
-    if test is not None:
-        opened, tested = ours.beside(opened, test, columns, scale)
-    if picks is not None and tested is None:
+        raise InputError("give --size M, or --picks FILE.npz for an existing coreset; not both.")
+    if picks is not None and not picks.exists():
+        raise InputError(f"--picks {picks} does not exist; give a file written by select --out.")
+    chosen = read_size(str(size)) if picks is None else Coreset.load(picks)
+    check_method(evaluation.method)
+    source = data.open(output.quiet, later=True, memory=limits.memory)
+    test = data.open_test()
+    if evaluation.test is not None:
+        source, test = _read_test(source, evaluation.test, data)
+    if picks is not None and test is None:
         raise InputError(
             f"--picks {picks} may have been chosen from any of these rows; give --test FILE, or "
             "--size M to select again from a part of them."
         )
-    if not quiet:
-        tell(f"{opened.name}: {len(opened.data)} points")
-    if tested is not None:
-        opened, tested = ours.scaled(opened, tested)
-    appraisal = ours.appraise(
-        opened,
-        tested,
-        chosen,
-        runtime,
-        selector,
-        judge=judge,
-        seeds=seeds,
-        seed=seed,
-        most=most,
-        task=task,
+    if not output.quiet:
+        tell(f"{source.name}: {len(source.data)} points")
+    if test is not None:
+        source, test = _scale(source, test)
+    named = ("method", "judge", "seeds", "seed", "most", "task")
+    options = {name: getattr(evaluation, name) for name in named}
+    if evaluation.kernel != "auto" and "kernel" in parameters_of(evaluation.method):
+        options["kernel"] = evaluation.kernel
+    found = find_worth(
+        appraise(source, test, chosen, runtime=limits.runtime(), **options), output.quiet
     )
-    found = ours.told(appraisal, quiet)
     if found is None:
         tell("bicore: interrupted; there is nothing to keep.")
         raise typer.Exit(EXIT_INTERRUPTED)
-    if as_json:
-        say_json({"source": opened.name, **found.as_dict(), "version": __version__})
+    if output.json:
+        say_json({"source": source.name, **found.as_dict(), "version": __version__})
     else:
-        say(*ours.report(found))
-    if picture is not None:
-        draw_worth(found, f"{opened.name}, judge {found.judge}", picture)
-        if not as_json:
-            say(f"written: {picture}")
+        say(str(found), found.how())
+    if output.picture is not None:
+        draw_worth(found, f"{source.name}, judge {found.judge}", output.picture)
+        if not output.json:
+            say(f"written: {output.picture}")
+
+
+def appraise(source: Source, test: Source | None, chosen: Any, **options: Any) -> Appraisal:
+    """The appraisal of a source; splits standardise features by their own rows."""
+    from bicore.evaluate.worth import Appraisal
+
+    return Appraisal(
+        source.data,
+        chosen,
+        test=None if test is None else test.data,
+        standardise=test is None and source.scale == "standard",
+        keep=source.keep,
+        **options,
+    )
+
+
+def find_worth(appraisal: Appraisal, quiet: bool) -> Worth | None:
+    """Print the cost, then find the worth with a progress bar; None if it was interrupted."""
+    runtime = appraisal.runtime
+    try:
+        with bar("selecting", quiet) as progress:
+            appraisal.runtime = replace(runtime, progress=progress)
+            cost = appraisal.cost()
+        if not quiet:
+            tell(f"worth: {cost}")
+        with bar("judging", quiet) as progress:
+            appraisal.runtime = replace(runtime, progress=progress)
+            return appraisal.worth()
+    except KeyboardInterrupt:
+        return None
+
+
+def _read_test(source: Source, word: str, data: Data) -> tuple[Source, Source]:
+    """The source, and a test set from a file.
+
+    Two tables are encoded together, so that a category of either has its column in both.
+    """
+    from bicore.sources.opening import open_source
+    from bicore.sources.reading import Reading
+    from bicore.sources.tables import table_source
+
+    rows = len(source.data)
+    names = ("target", "features", "drop", "drop_missing_target", "decimal")
+    columns: dict[str, Any] = {name: getattr(data, name) for name in names}
+    test = open_source(word, scale=data.scale, later=True, **columns)
+    if data.target is None or source.table is None or test.table is None:
+        return source, test
+    missing = [name for name in source.table.names if name not in test.table.names]
+    if missing:
+        raise InputError(f"--test {word} has no column {missing[0]!r}, and {source.name} has one.")
+    both = table_source(source.name, source.table.joined(test.table), Reading(**columns))
+    both = both.scaled(data.scale, later=True)
+    own, other = replace(both, data=both.data[:rows]), replace(both, data=both.data[rows:])
+    return own, replace(other, name=test.name)
+
+
+def _scale(source: Source, test: Source) -> tuple[Source, Source]:
+    """Standardise both by the rows of the source, if it is to be standardised."""
+    from bicore.sources.base import scaling
+
+    if source.scale != "standard":
+        return source, test
+    scale = scaling(source.data.x, source.keep)
+    own, other = (
+        replace(one, data=replace(one.data, x=scale(one.data.x))) for one in (source, test)
+    )
+    return own, other

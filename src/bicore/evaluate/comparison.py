@@ -1,4 +1,4 @@
-"""Comparisons of methods: the same pools, the same evaluation models, test data no method saw.
+"""Comparisons of methods and of stream memories: the same pools, test data no method saw.
 
 The selections of a seed and size are evaluated together, and their rows written as they come.
 """
@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
 from bicore.coreset import Coreset, Status
-from bicore.data import Dataset
+from bicore.data import Array, Dataset
 from bicore.errors import BicoreError
-from bicore.evaluate.metrics import Measures
-from bicore.evaluate.model import Judge, Trainer
-from bicore.evaluate.models import MajorityJudge
-from bicore.evaluate.networks import NetworkJudge, perceptron
-from bicore.evaluate.pools import Pools
+from bicore.evaluate.models import Judge, MajorityJudge, NetworkJudge, perceptron
+from bicore.evaluate.pools import Pools, labels_of
 from bicore.evaluate.records import Records, Row
-from bicore.evaluate.samples import Sample, draw_tuning_rows
+from bicore.evaluate.samples import Measures, Sample, draw_tuning_rows
+from bicore.memory.buffer import Buffer
 from bicore.networks.observe import Observed, observe
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
@@ -34,14 +34,6 @@ MAJORITY = "majority"
 Found = dict[str, Measures]
 #: What is compared: selectors, or makers of buffers.
 Method = TypeVar("Method")
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Selected rows of the source, in order, and their weights; no weights if all are 1."""
-
-    rows: list[int]
-    weights: list[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +99,53 @@ class BaseComparison(Generic[Method]):
     majority: bool = False
     #: Whether rows hold the picks; what a buffer keeps changes along its stream.
     keeps_picks: ClassVar[bool] = False
+    #: The unit of the sizes, and the meaning of the seconds, in tables.
+    unit: ClassVar[str] = "points"
+    seconds_of: ClassVar[str] = "one selection, largest size"
+
+    def facts(self) -> dict[str, Any]:
+        """The settings of this kind of comparison.
+
+        Returns
+        -------
+        dict
+            By name, for JSON.
+        """
+        return {"pool": self.pools.size}
+
+    def row_to_json(self, row: Row) -> dict[str, Any]:
+        """A row for JSON.
+
+        Parameters
+        ----------
+        row : Row
+            One of :meth:`rows`.
+
+        Returns
+        -------
+        dict
+            By name, without recalls and picks.
+        """
+        skipped = ("classes", "picks", "weights")
+        return {name: value for name, value in vars(row).items() if name not in skipped}
 
     def run(self) -> None:
         """Fill every empty cell; a method that fails is left out from there on."""
+        for seed in self.grid.seeds:
+            wanted = [size for size in self.grid.sizes if self._missing(size, seed)]
+            references = self._missing_references(seed)
+            if wanted or references:
+                stage = self._stage(seed)
+                self._fill(stage, wanted)
+                for name in references:
+                    self._refer(stage, name)
+
+    def _stage(self, seed: int) -> Any:
+        """The data of one seed."""
+        raise NotImplementedError
+
+    def _fill(self, stage: Any, sizes: list[int]) -> None:
+        """Fill the empty cells of one seed, which are at these sizes."""
         raise NotImplementedError
 
     @property
@@ -195,14 +231,12 @@ class BaseComparison(Generic[Method]):
         found: Found,
         seconds: float,
         model: float,
-        chosen: Chosen | None = None,
+        chosen: dict[str, list[Any]] | None = None,
     ) -> None:
         measures = {judge: dict(own.values) for judge, own in found.items()}
         classes = {judge: list(own.by_class) for judge, own in found.items() if own.by_class}
         score = found[self.judge.name].main
-        row = Row(method, size, seed, score, seconds, model, measures, classes)
-        if chosen is not None:
-            row = replace(row, picks=chosen.rows, weights=chosen.weights)
+        row = Row(method, size, seed, score, seconds, model, measures, classes, **(chosen or {}))
         self.records.add(row)
 
 
@@ -281,37 +315,26 @@ class Comparison(BaseComparison[Selector]):
     keeps_picks: ClassVar[bool] = True
 
     @property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> Judge:
         """Trains the model that some methods need: the first network among the models."""
-        own = [judge.trainer for judge in self.judges if judge.trainer is not None]
-        return own[0] if own else NetworkJudge("mlp", perceptron, self.model_steps)
+        own = (judge for judge in self.judges if judge.is_network)
+        return next(own, NetworkJudge("mlp", perceptron, self.model_steps))
 
-    def run(self) -> None:
-        """Fill every empty cell; a method that fails is left out from there on."""
-        for seed in self.grid.seeds:
-            wanted = [size for size in self.grid.sizes if self._missing(size, seed)]
-            references = self._missing_references(seed)
-            if not wanted and not references:
-                continue
-            stage = Stage(self, seed)
-            for size in wanted:
-                self._fill(stage, size)
-            for name in references:
-                self._refer(stage, name)
+    def _stage(self, seed: int) -> Stage:
+        return Stage(self, seed)
 
-    def _fill(self, stage: Stage, size: int) -> None:
+    def _fill(self, stage: Stage, sizes: list[int]) -> None:
         """Select with each method, and evaluate as soon as a stack is complete."""
-        most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
-        waiting: list[Picked] = []
-        for name in self._missing(size, stage.seed):
-            self.say(f"{name}, {size} points, seed {stage.seed}")
-            picked = self._selected(stage, name, size)
-            if picked is not None:
-                waiting.append(picked)
-            if len(waiting) == most:
-                self._record_all(stage, size, waiting)
-                waiting = []
-        if waiting:
+        for size in sizes:
+            most = max(judge.at_once(size, self.runtime.torch_device) for judge in self.judges)
+            waiting: list[Picked] = []
+            for name in self._missing(size, stage.seed):
+                self.say(f"{name}, {size} points, seed {stage.seed}")
+                picked = self._selected(stage, name, size)
+                waiting += [] if picked is None else [picked]
+                if len(waiting) == most:
+                    self._record_all(stage, size, waiting)
+                    waiting = []
             self._record_all(stage, size, waiting)
 
     def _selected(self, stage: Stage, name: str, size: int) -> Picked | None:
@@ -378,8 +401,8 @@ class Stage(SeedData):
         self.module: nn.Module | None = None
         self.observed: Observed | None = None
 
-    def chosen(self, coreset: Coreset) -> Chosen | None:
-        """The part of a selection that its row keeps.
+    def chosen(self, coreset: Coreset) -> dict[str, list[Any]]:
+        """The picks and weights of a selection that its row keeps.
 
         Parameters
         ----------
@@ -388,15 +411,15 @@ class Stage(SeedData):
 
         Returns
         -------
-        Chosen or None
-            In rows of the source; only for the first seed, which pages show. The picks of all seeds
-            would make the records several times as long.
+        dict
+            In rows of the source; empty after the first seed, the one that pages show. The picks of
+            all seeds would make the records several times as long.
         """
         run = self.comparison
         if self.seed != run.grid.seeds[0]:
-            return None
+            return {}
         rows = run.pools.rows(self.seed)[coreset.indices].tolist()
-        return Chosen(rows, [] if coreset.binary else coreset.weights.tolist())
+        return {"picks": rows, "weights": [] if coreset.binary else coreset.weights.tolist()}
 
     def context(self, selector: Selector) -> Context:
         """The context of a selection.
@@ -433,3 +456,178 @@ class Stage(SeedData):
 def _needs_model(selector: Selector) -> bool:
     """Whether a method needs the model in any form."""
     return selector.needs_model or selector.fits_model
+
+
+#: Makes a buffer from a seed.
+Maker = Callable[[int], Buffer]
+
+
+class Order(StrEnum):
+    """The order of a stream's rows.
+
+    Examples
+    --------
+    >>> Order("sorted") is Order.SORTED
+    True
+    """
+
+    #: The order of the source.
+    GIVEN = "given"
+    #: A random order for each seed.
+    RANDOM = "random"
+    #: By label or target, the hardest order for a memory.
+    SORTED = "sorted"
+
+
+def positions_of(rows: int, points: int, batch: int) -> list[int]:
+    """The numbers of rows after which buffers are evaluated: ends of batches, evenly spaced.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the whole stream, the last position.
+    points : int
+        The number of positions.
+    batch : int
+        Rows per batch.
+
+    Returns
+    -------
+    list of int
+        Ascending; fewer than ``points`` if there are fewer batches.
+
+    Examples
+    --------
+    >>> positions_of(1000, 5, 125)
+    [250, 500, 625, 875, 1000]
+    """
+    wanted = [rows * number / points for number in range(1, points + 1)]
+    return sorted({min(rows, int(-(-place // batch)) * batch) for place in wanted})
+
+
+@dataclass
+class StreamComparison(BaseComparison[Maker]):
+    """One comparison of buffers on streams.
+
+    A seed's stream is its pool in a given order. After each of ``grid.sizes`` rows the evaluation
+    models are trained on the snapshot of a buffer, with its weights. The test data stay the same,
+    so classes that have not come yet are tested too.
+
+    Parameters
+    ----------
+    pools : Pools
+        The rows of the streams, and test data.
+    grid : Grid
+        Makers of buffers by name, and the numbers of rows after which they are evaluated.
+    judge : Judge
+        The evaluation model trained on each snapshot; its main metric is a row's score.
+    records : Records
+        The rows; those that are there already are kept. The size of a row is the number of stream
+        rows seen, its seconds are those of all updates until then.
+    runtime : Runtime
+        Device and limits of the updates.
+    whole : bool
+        Whether the models are also trained on each whole stream.
+    tell : callable, optional
+        Receives the number of finished rows and the current step.
+    failed : dict
+        Why a buffer was left out, by buffer; buffers in it from the start are left out.
+    others : sequence of Judge
+        Further evaluation models of the same snapshots; their metrics are in the rows too.
+    majority : bool
+        Whether the majority class or the mean of each stream is tested too.
+    order : {"given", "random", "sorted"}
+        The order of the rows.
+    batch : int
+        Rows per update.
+    capacity : int, optional
+        Rows that the buffers keep, for reports.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from bicore import Runtime
+    >>> from bicore.evaluate.comparison import Grid
+    >>> from bicore.evaluate.records import Records
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> from bicore.evaluate.pools import make_pools
+    >>> from bicore.memory import Reservoir
+    >>> from bicore.sources.opening import open_source
+    >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)
+    >>> grid = Grid({"reservoir": lambda seed: Reservoir(10, seed)}, [50, 100], seeds=range(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     records = Records(Path(folder) / "rows.jsonl", {})
+    ...     run = StreamComparison(
+    ...         pools, grid, RidgeJudge(), records, Runtime(device="cpu"), batch=25
+    ...     )
+    ...     run.run()
+    >>> run.done(), run.failed
+    (4, {})
+    """
+
+    order: str = "given"
+    batch: int = 125
+    capacity: int | None = None
+    unit: ClassVar[str] = "rows"
+    seconds_of: ClassVar[str] = "all updates; a column is evaluated after that many rows"
+
+    def facts(self) -> dict[str, Any]:
+        positions = list(self.grid.sizes)
+        own = {name: getattr(self, name) for name in ("capacity", "order", "batch")}
+        return {"stream": self.pools.size, **own, "positions": positions}
+
+    def row_to_json(self, row: Row) -> dict[str, Any]:
+        seconds = row.selection_seconds
+        return {
+            "buffer": row.method,
+            "position": row.size,
+            "seed": row.seed,
+            "accuracy": row.accuracy,
+            "update_seconds": seconds,
+            "rows_per_second": row.size / seconds if seconds else None,
+            "measures": row.measures,
+        }
+
+    def _stage(self, seed: int) -> SeedData:
+        return SeedData(self, seed, in_order=True)
+
+    def _fill(self, stage: SeedData, sizes: list[int]) -> None:
+        """Feed each buffer that lacks a row."""
+        rows = stage.pool[self._ordered(stage.pool, stage.seed)]
+        stream = Dataset(rows.x, rows.y)
+        for name in self.grid.methods:
+            missing = [size for size in sizes if name in self._missing(size, stage.seed)]
+            try:
+                if missing:
+                    self._follow(stage, stream, name, missing)
+            except BicoreError as error:
+                self.failed[name] = f"seed {stage.seed}: {error}"
+
+    def _ordered(self, pool: Dataset, seed: int) -> Array:
+        """The rows of a pool in the order of the stream."""
+        order = Order(self.order)
+        if order is Order.GIVEN:
+            return np.arange(len(pool))
+        if order is Order.RANDOM:
+            # the draw of the pool has 0 in this place
+            return np.random.default_rng((seed, 1)).permutation(len(pool))
+        labels = labels_of(pool, self.pools.classification)
+        # several targets are sorted by the first
+        return np.argsort(labels.reshape(len(pool), -1)[:, 0], kind="stable")
+
+    def _follow(self, data: SeedData, stream: Dataset, name: str, missing: list[int]) -> None:
+        """Feed a buffer, and evaluate it at the positions that have no row yet."""
+        buffer = self.grid.methods[name](data.seed)
+        context = Context(runtime=replace(self.runtime, progress=False))
+        seconds = 0.0
+        for start in range(0, missing[-1], self.batch):
+            rows = stream[start : start + self.batch]
+            clock = Clock()
+            buffer.update(rows.x, rows.y, context=context)
+            seconds += clock.seconds
+            if buffer.position in missing:
+                self.say(f"{name}, {buffer.position} rows, seed {data.seed}")
+                found = self._evaluate(data, [data.sample(buffer.snapshot())], self.judges)[0]
+                self._record(name, buffer.position, data.seed, found, seconds, 0.0)
+        self.say("")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,24 +12,440 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from bicore.data import Array
-from bicore.errors import InputError, unknown_name
-from bicore.evaluate.model import Judge, in_parts
-from bicore.evaluate.networks import NetworkJudge, convolutional, perceptron
+from bicore.errors import InputError, NumericalError, unknown_name
 from bicore.evaluate.samples import (
     FeatureScaling,
+    Measures,
     Sample,
     as_table,
     choose_setting,
     fit_scaling,
+    measured,
     separate,
     targets_of,
 )
 from bicore.kernels.base import Kernel
 from bicore.kernels.classical import RBF, squared_distances
 from bicore.runtime.threads import narrow
+
+
+class Judge(ABC):
+    """An evaluation model: it scores selections by accuracy for classes and R² for targets.
+
+    The model is trained on the selection alone. Its regularisation and the scaling of columns are
+    chosen on other rows of the pool (:meth:`tuned_by`), the same for all selections.
+
+    Examples
+    --------
+    >>> from bicore.evaluate.models import RidgeJudge
+    >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
+    >>> RidgeJudge().scores([points], points, outputs=2, seed=0)
+    [1.0]
+    """
+
+    name: str
+    #: Whether ``module`` trains a network, which some selection methods need.
+    is_network: ClassVar[bool] = False
+
+    def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
+        """Train one network.
+
+        Parameters
+        ----------
+        sample : Sample
+            The training points.
+        outputs : int
+            The number of classes or targets.
+        seed : int
+            Seed of its initial weights and its training.
+
+        Returns
+        -------
+        torch.nn.Module
+            In eval mode, on the sample's device.
+
+        Raises
+        ------
+        NumericalError
+            If the training diverges.
+        """
+        raise NotImplementedError
+
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:  # noqa: B027 (most models accept any points)
+        """Refuse points that this model cannot read, before any work.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape of one point.
+        outputs : int
+            The number of classes or targets.
+
+        Raises
+        ------
+        InputError
+            If the model cannot read them.
+        """
+
+    def at_once(self, size: int, device: torch.device) -> int:
+        """The number of selections to train together.
+
+        Parameters
+        ----------
+        size : int
+            Points of each selection.
+        device : torch.device
+            Their device.
+
+        Returns
+        -------
+        int
+            1, unless the model is faster with more.
+        """
+        return 1
+
+    def title(self, classification: bool) -> str:
+        """Its name in tables.
+
+        Parameters
+        ----------
+        classification : bool
+            Whether labels are classes.
+
+        Returns
+        -------
+        str
+            ``name``, unless the model differs for targets.
+        """
+        return self.name
+
+    def tuned_by(self, rows: Sample) -> Judge:
+        """The same model, with rows of the pool that choose its settings.
+
+        Parameters
+        ----------
+        rows : Sample
+            The same for all selections that are compared.
+
+        Returns
+        -------
+        Judge
+            Itself if it has no settings to choose.
+        """
+        return self
+
+    @abstractmethod
+    def predictions(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[Tensor]:
+        """Train on each selection from scratch and predict.
+
+        Parameters
+        ----------
+        selections : sequence of Sample
+            All of the same size.
+        test : Sample
+            The test points.
+        outputs : int
+            The number of classes or targets.
+        seed : int
+            Seed of the training.
+
+        Returns
+        -------
+        list of Tensor
+            For each selection (n, outputs): a number per class, of which the largest counts, or
+            targets.
+
+        Raises
+        ------
+        NumericalError
+            If training ends in numbers that are not finite.
+        """
+
+    def measures(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[Measures]:
+        """Train on each selection from scratch and compute every metric of the task.
+
+        Parameters
+        ----------
+        selections : sequence of Sample
+            All of the same size.
+        test : Sample
+            The test points.
+        outputs : int
+            The number of classes or targets.
+        seed : int
+            Seed of the training.
+
+        Returns
+        -------
+        list of Measures
+            Those of each selection.
+
+        Raises
+        ------
+        NumericalError
+            If training or test ends in numbers that are not finite.
+        """
+        found = self.predictions(selections, test, outputs, seed)
+        return [measured(one, test) for one in found]
+
+    def scores(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[float]:
+        """Train on each selection from scratch and compute the main metric.
+
+        Parameters
+        ----------
+        selections : sequence of Sample
+            All of the same size.
+        test : Sample
+            The test points.
+        outputs : int
+            The number of classes or targets.
+        seed : int
+            Seed of the training.
+
+        Returns
+        -------
+        list of float
+            One score per selection: accuracy, or R².
+
+        Raises
+        ------
+        NumericalError
+            If training or test ends in numbers that are not finite.
+        """
+        return [one.main for one in self.measures(selections, test, outputs, seed)]
+
+
+BATCH = 256
+TEST_BATCH = 500
+#: On a GPU small stacks use other algorithms than large ones, and a single network is not even
+#: deterministic. From nine on, scores did not depend on the rest of the stack (H200), so smaller
+#: stacks are filled up to this.
+SMALLEST_STACK = 9
+#: Limit of networks times points in a stack, so that it fits the memory of a small machine.
+STACKED_POINTS = {"cpu": 2000, "cuda": 20000}
+
+
+def perceptron(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The paper's fully connected network: two hidden layers of 100, dropout 0.2.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of one point.
+    outputs : int
+        The number of classes or targets.
+
+    Returns
+    -------
+    torch.nn.Module
+        With new weights from torch's global generator.
+
+    Examples
+    --------
+    >>> import torch
+    >>> perceptron((1, 8, 8), 10)(torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 10])
+    """
+    first = [nn.Linear(int(np.prod(shape)), 100), nn.ReLU(), nn.Dropout(0.2)]
+    second = [nn.Linear(100, 100), nn.ReLU(), nn.Dropout(0.2)]
+    return nn.Sequential(nn.Flatten(), *first, *second, nn.Linear(100, outputs))
+
+
+def convolutional(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The paper's CNN: two blocks of 5×5 convolution, dropout, ReLU and pooling, then 128 units.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, height and width of one image.
+    outputs : int
+        The number of classes or targets.
+
+    Returns
+    -------
+    torch.nn.Module
+        With new weights from torch's global generator.
+
+    Raises
+    ------
+    InputError
+        If points are not images of at least 16×16.
+
+    Examples
+    --------
+    >>> import torch
+    >>> convolutional((1, 28, 28), 10)(torch.zeros(3, 1, 28, 28)).shape
+    torch.Size([3, 10])
+    """
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        raise InputError(
+            "judge='cnn' needs images (channels, height, width) of at least 16×16; got points of "
+            f"shape {shape}. Use judge='mlp'."
+        )
+    channels, *sides = shape
+    first = [nn.Conv2d(channels, 32, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(32, 64, 5), nn.Dropout(0.5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+    third = [nn.Linear(64 * height * width, 128), nn.Dropout(0.5), nn.ReLU()]
+    return nn.Sequential(*first, *second, *third, nn.Linear(128, outputs))
+
+
+@dataclass(frozen=True)
+class NetworkJudge(Judge):
+    """A network trained with Adam, in batches of 256 if there are more points.
+
+    Parameters
+    ----------
+    name : str
+        Its name in tables and messages.
+    build : callable
+        Makes a network from the shape of a point and the number of outputs.
+    steps : int
+        Training steps.
+    rate : float
+        Adam's step size.
+
+    Examples
+    --------
+    >>> from bicore.evaluate.models import perceptron
+    >>> points = Sample(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), torch.ones(2))
+    >>> judge = NetworkJudge("mlp", perceptron, steps=200)
+    >>> judge.scores([points, points], points, outputs=2, seed=0)
+    [1.0, 1.0]
+    """
+
+    name: str
+    build: Callable[[tuple[int, ...], int], nn.Module]
+    steps: int = 1000
+    rate: float = 5e-4
+    is_network = True
+
+    def check(self, shape: tuple[int, ...], outputs: int) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self.build(shape, outputs)
+
+    def at_once(self, size: int, device: torch.device) -> int:
+        return max(1, STACKED_POINTS[device.type] // size)
+
+    def predictions(
+        self, selections: Sequence[Sample], test: Sample, outputs: int, seed: int
+    ) -> list[Tensor]:
+        template, parameters = self.trained(selections, outputs, seed)
+        return _stacked_predictions(template, parameters, test)
+
+    def module(self, sample: Sample, outputs: int, seed: int) -> nn.Module:
+        template, parameters = self.trained([sample], outputs, seed)
+        with torch.no_grad():
+            for name, value in template.named_parameters():
+                value.copy_(parameters[name][0])
+        return template.eval()
+
+    def trained(
+        self, selections: Sequence[Sample], outputs: int, seed: int
+    ) -> tuple[nn.Module, dict[str, Tensor]]:
+        """Train networks together, one per selection.
+
+        Parameters
+        ----------
+        selections : sequence of Sample
+            All of the same size.
+        outputs : int
+            The number of classes or targets.
+        seed : int
+            Seed of the initial weights and the training, which the networks share.
+
+        Returns
+        -------
+        template : torch.nn.Module
+            The architecture.
+        parameters : dict of Tensor
+            The trained parameters by name, stacked along the first axis.
+
+        Raises
+        ------
+        NumericalError
+            If a training diverges.
+        """
+        wanted = len(selections)
+        if selections[0].x.device.type == "cuda":
+            selections = [*selections, *[selections[-1]] * (SMALLEST_STACK - wanted)]
+        x = torch.stack([sample.x for sample in selections])
+        y = torch.stack([sample.y for sample in selections])
+        weight = torch.stack([sample.weight for sample in selections])
+        forked = [x.device] if x.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=forked), torch.enable_grad():
+            torch.manual_seed(seed)
+            template = self.build(tuple(x.shape[2:]), outputs).to(x.device, x.dtype)
+            parameters = {
+                name: value.detach().expand(len(x), *value.shape).clone()
+                for name, value in template.named_parameters()
+            }
+            self._train(template.train(), parameters, x, y, weight, seed)
+        for value in parameters.values():
+            if not torch.isfinite(value).all():
+                raise NumericalError(
+                    f"training of the evaluation model {self.name} diverged; scale the features, "
+                    "or use another model."
+                )
+        return template, {name: value[:wanted] for name, value in parameters.items()}
+
+    def _train(
+        self,
+        template: nn.Module,
+        parameters: dict[str, Tensor],
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        seed: int,
+    ) -> None:
+        from torch.func import functional_call, grad, vmap  # here: importing bicore stays light
+
+        def loss(
+            values: dict[str, Tensor], inputs: Tensor, labels: Tensor, weights: Tensor
+        ) -> Tensor:
+            predicted: Tensor = functional_call(template, (values, {}), (inputs,))
+            if labels.dim() == 1:
+                return (weights * F.cross_entropy(predicted, labels, reduction="none")).mean()
+            return (weights * (predicted - labels).square().sum(1)).mean()
+
+        gradients = vmap(grad(loss), randomness="same")
+        optimiser = torch.optim.Adam(list(parameters.values()), lr=self.rate)
+        rng = np.random.default_rng(seed)
+        count = x.shape[1]
+        for _ in range(self.steps):
+            part: Any = slice(None)
+            if count > BATCH:
+                part = torch.from_numpy(rng.choice(count, BATCH, replace=False)).to(x.device)
+            found = gradients(parameters, x[:, part], y[:, part], weight[:, part])
+            for name, value in parameters.items():
+                value.grad = found[name].detach()
+            optimiser.step()
+
+
+def _stacked_predictions(
+    template: nn.Module, parameters: dict[str, Tensor], test: Sample
+) -> list[Tensor]:
+    from torch.func import functional_call, vmap
+
+    template.eval()
+    predict = vmap(
+        lambda values, inputs: functional_call(template, (values, {}), (inputs,)), in_dims=(0, None)
+    )
+    plain = {name: value.detach() for name, value in parameters.items()}
+    with torch.no_grad():
+        parts = [predict(plain, part) for part in torch.split(test.x, TEST_BATCH)]
+    return list(torch.cat(parts, 1))
+
 
 #: Penalties of kernel ridge regression, relative to the mean of the kernel's diagonal: the default
 #: without tuning rows first, then half decades from a strong penalty to almost none.
@@ -210,7 +626,7 @@ class RidgeJudge(TunedJudge):
         def predict(ridge: float) -> Tensor:
             shift = torch.diag(ridge * gram.diagonal().mean() / weight)
             alpha = torch.linalg.solve(gram + shift, targets - mean)
-            parts = [kernel.evaluate(part.double(), own) @ alpha for part in in_parts(x, ROWS)]
+            parts = [kernel.evaluate(part.double(), own) @ alpha for part in torch.split(x, ROWS)]
             return torch.cat(parts) + mean
 
         return predict
@@ -253,7 +669,7 @@ class NearestJudge(TunedJudge):
             """For each point the sample's rows, nearest first; one order serves every count."""
             scale = fit_scaling(self.rows or sample, how)
             own = scale(sample.x)
-            parts = in_parts(scale(x), ROWS)
+            parts = torch.split(scale(x), ROWS)
             distances = (squared_distances(part, own, DISTANCE_ERROR) for part in parts)
             return [one.argsort(stable=True, dim=1) for one in distances]
 

@@ -9,11 +9,10 @@ import torch
 
 from bicore.bilevel.aims import DENIAL, MOST_DENIED
 from bicore.data import Array, Dataset, Targets
-from bicore.evaluate.equivalence import Curve, Verdict, Worth
 from bicore.evaluate.models import RidgeJudge
+from bicore.evaluate.records import finite, half_width
 from bicore.evaluate.samples import Sample, as_sample, draw_tuning_rows
-from bicore.evaluate.statistics import finite, half_width
-from bicore.evaluate.worth import Appraisal
+from bicore.evaluate.worth import Appraisal, Curve, Verdict, Worth
 
 #: Headlines of verdicts; a worth above random is given in numbers.
 HEADLINES = {Verdict.ENOUGH: "Random is enough here", Verdict.LESS: "Random is better here"}

@@ -12,8 +12,8 @@ import numpy as np
 from bicore.coreset import Coreset
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.evaluate.equivalence import Equivalent, Worth
-from bicore.evaluate.statistics import Entry, Summary
+from bicore.evaluate.records import Entry, Summary
+from bicore.evaluate.worth import Equivalent, Worth
 from bicore.files import replacing
 from bicore.report.rows import main_directions
 from bicore.sources.base import Source
@@ -194,7 +194,7 @@ def draw_curves(
     --------
     >>> import tempfile
     >>> from bicore.evaluate.records import Row
-    >>> from bicore.evaluate.statistics import summarise
+    >>> from bicore.evaluate.records import summarise
     >>> rows = [Row("uniform", size, seed, 0.8, 0.1) for size in (5, 10) for seed in range(3)]
     >>> summary = summarise(rows, ["uniform"], [5, 10])
     >>> with tempfile.TemporaryDirectory() as folder:

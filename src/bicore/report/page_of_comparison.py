@@ -19,8 +19,7 @@ from bicore._version import __version__
 from bicore.data import Array
 from bicore.evaluate.comparison import BaseComparison
 from bicore.evaluate.findings import Findings
-from bicore.evaluate.records import Row
-from bicore.evaluate.statistics import Entry, finite
+from bicore.evaluate.records import Entry, Row, finite
 from bicore.report.document import write_document
 from bicore.report.evaluation import compare_recalls
 from bicore.report.rows import RowView
@@ -76,7 +75,7 @@ def comparison_page(
     >>> from bicore.evaluate.models import RidgeJudge
     >>> from bicore.evaluate.pools import make_pools
     >>> from bicore.evaluate.findings import findings_of
-    >>> from bicore.evaluate.metrics import measure_by
+    >>> from bicore.evaluate.samples import measure_by
     >>> from bicore.selectors import Uniform
     >>> from bicore.sources.opening import open_source
     >>> pools = make_pools(open_source("digits", limit=200), None, "auto", 100, 2000, 50)

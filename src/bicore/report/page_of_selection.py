@@ -11,7 +11,7 @@ from bicore._version import __version__
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, Targets, Task, read_targets
 from bicore.errors import InputError
-from bicore.evaluate.statistics import finite
+from bicore.evaluate.records import finite
 from bicore.evaluate.worth import Appraisal
 from bicore.report.document import write_document
 from bicore.report.evaluation import evaluate_picks, find_suspect_labels

@@ -81,6 +81,8 @@ class Estimate:
         How the kernel matrix is held: "gram", "features" or "blocked".
     approximation : str or None
         What replaces the exact computation, as a sentence; None if nothing does.
+    passes : ShardEstimate or None
+        The details of a selection by passes over files; None for others.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class Estimate:
     bytes: int | None = None
     operator: str | None = None
     approximation: str | None = None
+    passes: Any = None
 
 
 @dataclass(frozen=True, eq=False)

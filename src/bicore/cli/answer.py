@@ -1,0 +1,298 @@
+"""The answer of a selection: its words, its JSON, and files that never lose the points."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from bicore._version import __version__
+from bicore.cli.terminal import EXIT_INTERRUPTED, say, say_json, tell
+from bicore.cli.worth import find_worth
+from bicore.coreset import Coreset, Status
+from bicore.errors import BicoreError, LargeDataWarning
+from bicore.evaluate.worth import Appraisal
+from bicore.files import replacing
+from bicore.report import figures
+from bicore.report.evaluation import further_fits
+from bicore.report.page_of_selection import page
+from bicore.sources import tables
+from bicore.sources.base import Source
+
+#: Rows and classes that a report lists.
+MOST_ROWS, MOST_CLASSES = 15, 20
+#: The files of points that could not be written where they should go, and of interrupted runs.
+RESCUE, PARTIAL = "bicore-selection.npz", "bicore-partial.npz"
+#: The part of an answer whose evaluation was interrupted or failed.
+UNKNOWN_WORTH: dict[str, Any] = {"worth": None}
+
+
+def command() -> str:
+    """The command as it was given."""
+    return shlex.join(["bicore", *sys.argv[1:]])
+
+
+def to_json(coreset: Coreset) -> dict[str, Any]:
+    """The answer as ``--json`` prints it."""
+    known = coreset.provenance
+    return {
+        "indices": coreset.indices.tolist(),
+        "weights": coreset.weights.tolist(),
+        "objective": coreset.objective,
+        "seconds": known.seconds,
+        "size": len(coreset),
+        "n": known.rows,
+        "method": known.method,
+        "kernel": known.kernel,
+        "loss": known.loss,
+        "inner_reg": known.inner_reg,
+        "seed": known.seed,
+        "classes": known.classes,
+        "status": coreset.status.value,
+        "message": coreset.message,
+        "notes": list(known.notes),
+        "version": __version__,
+    }
+
+
+def describe(coreset: Coreset) -> list[str]:
+    """The number of points, the problem they solve, its objective and the time; then the notes."""
+    known = coreset.provenance
+    task = "" if known.task is None else f", {known.task}"
+    line = f"{len(coreset)} of {known.rows} points ({known.method}{task})"
+    if known.loss is not None and known.inner_reg is not None:
+        automatic = " (auto)" if known.automatic else ""
+        line += f" by {known.loss}, {known.kernel}, inner_reg {known.inner_reg:.3g}{automatic}"
+    if coreset.objective is not None:
+        line += f", objective {coreset.objective:.5g}"
+    ending = [] if coreset.status is Status.COMPLETE else [f"status: {coreset.message}"]
+    return [f"{line}, {known.seconds:.2f} s", *ending, *known.notes]
+
+
+def shorten(values: Any) -> str:
+    """The first of many values, separated by commas."""
+    words = [str(value) for value in values[: MOST_ROWS + 1]]
+    return ", ".join(words[:MOST_ROWS]) + (" …" if len(words) > MOST_ROWS else "")
+
+
+def free_name(path: Path) -> Path:
+    """The path, or the first numbered one that does not exist."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
+@dataclass
+class Written:
+    """The files of an answer; if one cannot be written, the points are kept elsewhere."""
+
+    coreset: Coreset
+    #: Whether existing files are overwritten, also those that another process has just written.
+    force: bool
+    paths: list[Path] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    #: Whether a file holds the points.
+    held: bool = False
+
+    def write(self, path: Path | None, how: Callable[[Path], object], holds: bool = False) -> None:
+        """Write a file; if one that ``holds`` the points fails, they are kept elsewhere."""
+        if path is None:
+            return
+        try:
+            with replacing(path, overwrite=self.force) as temporary:
+                how(temporary)
+        except (Exception, KeyboardInterrupt) as error:  # the points may have taken hours
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            place = f" The points are printed, and {self._rescue()}." if holds else ""
+            self.failures.append(f"{path} could not be written ({reason}).{place}")
+        else:
+            self.paths.append(path)
+            self.held = self.held or holds
+
+    @contextmanager
+    def or_rescue(self) -> Iterator[None]:
+        """Keep the points in a file if standard output cannot be written."""
+        try:
+            yield
+        except BrokenPipeError:  # the reader of the output has closed it
+            raise
+        except OSError:
+            if not self.held:
+                tell(f"bicore: standard output cannot be written; the points {self._rescue()}.")
+            raise
+
+    def _rescue(self) -> str:
+        """Write the points to the first folder that accepts them; where they are, in words."""
+        for folder in (Path(), Path(tempfile.gettempdir()), Path.home()):
+            with suppress(Exception):
+                kept = free_name(folder / RESCUE)
+                with replacing(kept, overwrite=False) as temporary:
+                    self.coreset.save(temporary)
+                self.held = True
+                return f"are kept in {kept}"
+        return "could not be kept in any file"
+
+    def finish(self, printed: bool) -> None:
+        """If a file failed, print all points unless they are ``printed``, and exit with code 1."""
+        if not self.failures:
+            return
+        if not printed:
+            say(f"all rows: {','.join(map(str, self.coreset.indices.tolist()))}")
+            if not self.coreset.binary:
+                say(f"all weights: {','.join(map(repr, self.coreset.weights.tolist()))}")
+        tell(*(f"bicore: {words}" for words in self.failures))
+        raise typer.Exit(1)
+
+
+def exit_interrupted(coreset: Coreset, kept: Path | None, state: Path | None) -> None:
+    """Say where an interrupted selection is kept and how to continue it."""
+    way = command()
+    if state is None and kept is not None:
+        way = "start again (only .npz files can be continued)"
+        if kept.suffix.lower() == ".npz":
+            way = f"{command()} --initial {kept} (with another --out, or --force)"
+    tell(f"bicore: {coreset.message}; kept in {state or kept}. To go on: {way}")
+    raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def finish(
+    name: str,
+    source: Source | None,
+    coreset: Coreset,
+    output: Any,
+    appraiser: Callable[[Coreset], Appraisal] | None,
+    state: Path | None,
+) -> None:
+    """Write files first, print then, and evaluate last; an interrupted run keeps its points.
+
+    ``source`` is None for rows in parts.
+    """
+    stopped = coreset.status is Status.INTERRUPTED
+    kept = output.out
+    if kept is None and stopped and state is None:
+        kept = free_name(Path(PARTIAL))
+    story = _with_origin(name, source, coreset)
+    written = Written(story, output.force)
+    written.write(kept, lambda path: _save(source, story, path), holds=True)
+    if source is not None:
+        written.write(output.picture, lambda path: figures.draw(source, coreset, path))
+    worth: dict[str, Any] = {}
+    with written.or_rescue():
+        if not output.json and (not output.quiet or output.out is None):
+            say(*_report(source, coreset, written.paths))
+        appraisal = None if appraiser is None or stopped else appraiser(coreset)
+        if appraisal is not None:
+            worth = _evaluate(appraisal, coreset, output)
+        if output.report is not None and source is not None and worth != UNKNOWN_WORTH:
+            _write_page(source, coreset, appraisal, output, written)
+        if output.json:
+            counts = coreset.details if "passes" in coreset.details else {}
+            say_json({**to_json(coreset), **counts, **_rows_in_file(source, coreset), **worth})
+    written.finish(output.json)
+    if worth == UNKNOWN_WORTH:
+        tell("bicore: interrupted while evaluating; the selection is complete.")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if stopped:
+        exit_interrupted(coreset, kept, state)
+
+
+def _with_origin(name: str, source: Source | None, coreset: Coreset) -> Coreset:
+    """The coreset with its source, what was done to it, and the command."""
+    notes = () if source is None else source.notes
+    details = {} if source is None else {"scale": source.scale}
+    every = (*notes, *coreset.provenance.notes, f"To make it again: {command()}")
+    in_file = _rows_in_file(source, coreset)
+    return coreset.annotated({"notes": every}, source=name, **details, **in_file)
+
+
+def _rows_in_file(source: Source | None, coreset: Coreset) -> dict[str, list[int]]:
+    """The chosen rows as the file counts them, if rows of it were left out."""
+    if source is None or (source.data.ids == np.arange(len(source.data))).all():
+        return {}
+    return {"rows": source.data.ids[coreset.indices].tolist()}
+
+
+def _evaluate(appraisal: Appraisal, coreset: Coreset, output: Any) -> dict[str, Any]:
+    """The worth of the rows, printed unless it is part of JSON; None if it was interrupted."""
+    if output.report is not None and not output.quiet:
+        tell(
+            f"page: {further_fits(appraisal)} more fits of at most {appraisal.size} rows in "
+            "addition to those of the worth; --no-worth omits both"
+        )
+    try:
+        with warnings.catch_warnings():  # told during the selection
+            warnings.simplefilter("ignore", LargeDataWarning)
+            found = find_worth(appraisal, output.quiet)
+    except BicoreError:
+        if output.json:  # the points are printed even if their evaluation fails
+            say_json({**to_json(coreset), **UNKNOWN_WORTH})
+        raise
+    if found is None:
+        return UNKNOWN_WORTH
+    if not output.json:
+        say(str(found), found.how())
+    return {"worth": found.as_dict()}
+
+
+def _write_page(
+    source: Source, coreset: Coreset, appraisal: Appraisal | None, output: Any, written: Written
+) -> None:
+    def write(path: Path) -> None:
+        page(
+            source.data,
+            coreset,
+            path,
+            appraisal=appraisal,
+            name=source.name,
+            images=source.images,
+            columns=None if source.table is None else source.table.cells(),
+            command=command(),
+            notes=source.notes,
+        )
+
+    written.write(output.report, write)
+    if output.report in written.paths and not output.json and not output.quiet:
+        say(f"written: {output.report}")
+
+
+def _save(source: Source | None, coreset: Coreset, path: Path) -> None:
+    """Write a coreset file, or the chosen rows of a table."""
+    if path.suffix.lower() == ".npz" or source is None:
+        coreset.save(path)
+    else:
+        tables.write_rows(path, source.table, coreset.indices, coreset.weights)
+
+
+def _report(source: Source | None, coreset: Coreset, paths: list[Path]) -> list[str]:
+    """The answer in words."""
+    lines = describe(coreset)
+    if "passes" in coreset.details:
+        counts = coreset.details.items()
+        lines.append(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts))
+    classes = coreset.provenance.classes
+    if classes and source is not None and source.data.y is not None:
+        lines.append(
+            f"by class: {count_classes(source.data.y[coreset.indices].ravel().tolist(), classes)}"
+        )
+    lines.append(f"rows, best first: {shorten(coreset.indices)}")
+    lines += [f"in the file: {shorten(rows)}" for rows in _rows_in_file(source, coreset).values()]
+    return [*lines, *(f"written: {path}" for path in paths)]
+
+
+def count_classes(labels: Sequence[Any], classes: Sequence[Any]) -> str:
+    """The number of rows of each class, in words."""
+    counts = Counter(map(str, labels))
+    parts = [f"{label}: {counts[str(label)]}" for label in classes[:MOST_CLASSES]]
+    return ", ".join(parts) + (" …" if len(classes) > MOST_CLASSES else "")
