@@ -1,11 +1,4 @@
-"""How far to go along a direction: the first length that lowers an objective enough.
-
-Searches that can be left after every step, when their time is over.
-
-The nearest point of a simplex with bounded coordinates.
-
-Projected gradients with Barzilai–Borwein steps: weights on a convex set, any objective.
-"""
+"""Line searches, searches that a clock may end, and projected gradients for weights."""
 
 from __future__ import annotations
 
@@ -24,8 +17,12 @@ T = TypeVar("T")
 #: Share of the promised decrease that a step must achieve (Armijo's rule): small, so that any real
 #: decrease is accepted, and not zero, so that a step that only creeps is not.
 ARMIJO = 1e-4
-#: So many units of rounding in an objective are no rise.
+#: A rise of an objective by this many units of rounding does not count.
 NOISE = 10
+#: Weights below this many units of rounding in the total are set to zero.
+DUST = 16
+#: Halvings of the interval in which the shift of a projection lies.
+BISECTIONS = 60
 
 
 class Trial(NamedTuple, Generic[T]):
@@ -42,30 +39,27 @@ def enough(objective: Any, before: Any, promised: Any, noise: Any = 0.0) -> Any:
 
 
 def first_enough(trials: Iterable[Trial[T]], before: float, noise: float = 0.0) -> Trial[T] | None:
-    """The first trial that lowers the objective enough; None where none does.
+    """Return the first trial that lowers the objective enough; None if none does.
 
-    ``trials`` is best a generator: it evaluates a length only when the ones before it failed.
+    ``trials`` is best a generator: it evaluates a length only if the ones before it failed.
     """
-    for trial in trials:
-        if enough(trial.objective, before, trial.promised, noise):
-            return trial
-    return None
+    trying = (trial for trial in trials if enough(trial.objective, before, trial.promised, noise))
+    return next(trying, None)
 
 
 def lengths(first: float, count: int, factor: float = 2.0) -> Iterator[float]:
-    """``first`` and ever shorter ones, ``count`` in all."""
-    length = first
+    """Yield ``count`` lengths, each shorter than the one before by ``factor``."""
     for _ in range(count):
-        yield length
-        length /= factor
+        yield first
+        first /= factor
 
 
-Step = TypeVar("Step")
+def until_over(path: Iterator[T], clock: Clock | None) -> Iterator[T]:
+    """Yield the steps of a path while there is time.
 
-
-def until_over(path: Iterator[Step], clock: Clock | None) -> Iterator[Step]:
-    """The steps of a path while there is time: to its end, to the first look at ``clock`` after a
-    step that finds the time over, or to a step that is interrupted for that."""
+    The path ends at the first look at ``clock`` after a step that finds the time over, or at a step
+    that is interrupted for that.
+    """
     try:
         for step in path:
             yield step
@@ -75,40 +69,32 @@ def until_over(path: Iterator[Step], clock: Clock | None) -> Iterator[Step]:
         return
 
 
-#: Weights below this many units of rounding in the total are none.
-DUST = 16
-#: Halvings of the interval in which the shift lies.
-BISECTIONS = 60
-
-
 def capped(weights: Tensor, total: float, largest: float = 1.0) -> Tensor:
-    """The nearest point of {0 ≤ w ≤ largest, Σw = total}: one number is taken off all, found by
-    halving."""
+    """Return the nearest point of {0 ≤ w ≤ largest, Σw = total}: a constant is taken off all."""
     low = float(weights.max()) - total if math.isinf(largest) else float(weights.min()) - largest
     high = float(weights.max())
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high)
-            if float((weights - middle).clamp(0, largest).sum()) > total
-            else (low, middle)
-        )
+        if float((weights - middle).clamp(0, largest).sum()) > total:
+            low = middle
+        else:
+            high = middle
     found = (weights - high).clamp(0, largest)
-    # what rounding alone has left
     return torch.where(found > DUST * torch.finfo(found.dtype).eps * total, found, 0)
 
 
-class Weighed(Protocol):
+class Reweighable(Protocol):
     """An objective of weights that remembers where it was evaluated last."""
+
+    @property
+    def objective(self) -> float: ...
 
     @property
     def weights(self) -> Tensor: ...
 
-    def value(self) -> float: ...
+    def weight_gradient(self) -> Tensor: ...
 
-    def gradient(self) -> Tensor: ...
-
-    def move(self, weights: Tensor) -> None: ...
+    def reweigh(self, weights: Tensor) -> None: ...
 
 
 def spectral_length(
@@ -119,19 +105,22 @@ def spectral_length(
     along = float(change @ difference)
     if not along > 0:
         return longer
-    if metric is None:
-        return float(change @ change) / along
-    return float((change.square() / metric).sum()) / along
+    return float((change.square() / (1.0 if metric is None else metric)).sum()) / along
 
 
 def rounded(length: float) -> float:
-    """The nearest power of two.
+    """Return the nearest power of two.
 
     A spectral step is a quotient of small differences. Taken as it is it carries their last digits
     into the next step, and a long search ends elsewhere when the problem changes by 1e-14. Nothing
     is lost between powers of two: the step is a guess.
     """
     return float(2.0 ** round(math.log2(length))) if 0 < length < math.inf else length
+
+
+def steepest(gradient: Tensor) -> float:
+    """Return the largest entry, never zero: what a first step is measured by."""
+    return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -145,13 +134,13 @@ class ProjectedDescent:
 
     project: Callable[[Tensor], Tensor]
     attempts: int
-    metric: Callable[[Tensor], Tensor] | None = None
+    metric: Callable[[Tensor], Tensor] = torch.ones_like
     factor: float = 2.0
     flat: float = 0.0
 
     def run(
         self,
-        state: Weighed,
+        state: Reweighable,
         first: Callable[[Tensor], float],
         steps: int,
         clock: Clock | None,
@@ -166,43 +155,39 @@ class ProjectedDescent:
             best = weights
         if state.weights is not best:
             with unhurried():
-                state.move(best)
+                state.reweigh(best)
 
     def _path(
-        self, state: Weighed, weights: Tensor, first: Callable[[Tensor], float], steps: int
+        self, state: Reweighable, weights: Tensor, first: Callable[[Tensor], float], steps: int
     ) -> Iterator[Tensor]:
         """Ever better weights, from those at hand on."""
         yield weights
-        value = state.value()
-        gradient = state.gradient()
-        metric = None if self.metric is None else self.metric(weights)
-        length = rounded(first(_scaled(gradient, metric)))
+        value = state.objective
+        gradient = state.weight_gradient()
+        metric = self.metric(weights)
+        length = rounded(first(metric.sqrt() * gradient))
         for _ in range(steps):
-            found = first_enough(
-                self._trials(state, weights, value, gradient, metric, length), value
-            )
+            trials = self._trials(state, weights, value, gradient, metric * gradient, length)
+            found = first_enough(trials, value)
             if found is None:
                 return
             yield found.point
-            fresh = state.gradient()
+            fresh = state.weight_gradient()
             change = found.point - weights
             length = rounded(spectral_length(change, fresh - gradient, 2 * length, metric))
-            weights = found.point
-            value = found.objective
-            gradient = fresh
-            metric = None if self.metric is None else self.metric(weights)
+            weights, value, gradient = found.point, found.objective, fresh
+            metric = self.metric(weights)
 
     def _trials(
         self,
-        state: Weighed,
+        state: Reweighable,
         weights: Tensor,
         value: float,
         gradient: Tensor,
-        metric: Tensor | None,
+        direction: Tensor,
         longest: float,
     ) -> Iterator[Trial[Tensor]]:
         """Points along the projected path, while they promise anything."""
-        direction = gradient if metric is None else metric * gradient
         least = max(self.flat, NOISE * torch.finfo(weights.dtype).eps) * abs(value)
         for length in lengths(longest, self.attempts, self.factor):
             point = self.project(weights - length * direction)
@@ -210,15 +195,5 @@ class ProjectedDescent:
             if -promised <= least:
                 return
             if bool((point > 0).any()):  # without any weight there is nothing to fit
-                state.move(point)
-                yield Trial(point, state.value(), promised)
-
-
-def _scaled(gradient: Tensor, metric: Tensor | None) -> Tensor:
-    """The gradient in the metric's own units."""
-    return gradient if metric is None else metric.sqrt() * gradient
-
-
-def steepest(gradient: Tensor) -> float:
-    """The largest entry, never zero: what a first step is measured by."""
-    return max(float(gradient.abs().max()), torch.finfo(gradient.dtype).tiny)
+                state.reweigh(point)
+                yield Trial(point, state.objective, promised)

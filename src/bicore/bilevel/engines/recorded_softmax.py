@@ -9,8 +9,8 @@ taken on the device.
 The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity. A step is
 then the same list of operations every time, with a fixed number of Newton and conjugate-gradient
 iterations, so that it can be recorded once as a CUDA graph and replayed. How well each fit was
-solved is written beside it; :meth:`RecordedSoftmaxEngine.settle` reads that back and sees where the
-numbers did not suffice.
+solved is written next to it; :meth:`RecordedSoftmaxEngine.read_back` sees where the numbers did
+not suffice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
 from bicore.bilevel.solvers.factors import BORDER_FLOOR, PRECONDITIONER_FLOOR, lower_factor, shifted
 from bicore.numerics.descent import NOISE, enough
-from bicore.numerics.linear_algebra import DeviceIteration, Precondition
+from bicore.numerics.linear_algebra import ConjugateIteration, Precondition
 
 #: Lengths that a step on the device may have: all are evaluated, the first that serves is taken.
 DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
@@ -81,7 +81,7 @@ class DeviceSoftmaxFit:
         def image(direction: Tensor, gram_direction: Tensor) -> Tensor:
             return self.curved(probabilities, gram_direction) + direction * shift
 
-        run = DeviceIteration(right, precondition, image)
+        run = ConjugateIteration(right, precondition, image)
         run.advance(iterations)
         # What is left when the energy is spent lies in the null space of K, where the operator is s
         # times the identity.
@@ -282,7 +282,7 @@ class RecordedSoftmaxEngine(ListedEngine):
     def _hear(self) -> list[float]:
         """Read back what was done; what is stuck goes back and gets more iterations, or goes over
         to the general engine."""
-        objectives = self.settle()
+        objectives = self.read_back()
         if not self.stuck:
             if self._chooser is not None:
                 self._chooser.check()
@@ -364,7 +364,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         line = [k.double(), objective.view(1), size.double().view(1), self.reached]
         self.log.index_copy_(0, place, torch.cat(line)[None])
 
-    def settle(self) -> list[float]:
+    def read_back(self) -> list[float]:
         """Read back the points since the last time and the objective after each, up to one whose
         fit is not solved."""
         numbers = torch.cat([self.count.double(), self.log.flatten()]).tolist()

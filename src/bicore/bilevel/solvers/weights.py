@@ -9,14 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from bicore.bilevel.contract import ReweighableEngine
 from bicore.errors import InputError
-from bicore.numerics.descent import ProjectedDescent, steepest, until_over
+from bicore.numerics.descent import ProjectedDescent, Reweighable, steepest, until_over
 from bicore.runtime import Clock, unhurried
 
 #: Lengths of a step that are tried before the search ends where it stands.
@@ -49,44 +48,6 @@ class WeightMode(StrEnum):
     LEARNT = "learnt"
     #: Optimised once, when all points are chosen.
     FINAL = "final"
-
-
-class Reweighable(Protocol):
-    """A coreset whose weights can be changed."""
-
-    @property
-    def objective(self) -> float: ...
-
-    @property
-    def weights(self) -> Tensor: ...
-
-    def weight_gradient(self) -> Tensor: ...
-
-    def reweigh(self, weights: Tensor) -> None: ...
-
-
-@dataclass(frozen=True)
-class OuterObjective:
-    """The outer objective itself as a function of the weights."""
-
-    state: Reweighable
-
-    @property
-    def weights(self) -> Tensor:
-        """Where it was evaluated last."""
-        return self.state.weights
-
-    def value(self) -> float:
-        """G."""
-        return self.state.objective
-
-    def gradient(self) -> Tensor:
-        """∂G/∂w."""
-        return self.state.weight_gradient()
-
-    def move(self, weights: Tensor) -> None:
-        """Evaluate it elsewhere."""
-        self.state.reweigh(weights)
 
 
 class WeightOptimiser(ABC):
@@ -149,7 +110,7 @@ class ProjectedGradient(WeightOptimiser):
             lambda weights: weights.clamp_(*bounds), ATTEMPTS, _metric, flat=FLAT
         )
         steps = self.final_steps if final else self.steps
-        descent.run(OuterObjective(state), _first_length, steps, clock)
+        descent.run(state, _first_length, steps, clock)
 
     def _bounds(self, weights: Tensor, final: bool) -> tuple[Tensor, Tensor]:
         """The least and the largest weight of each point; where it stands is always among them."""

@@ -20,7 +20,7 @@ from bicore.bilevel.greedy import Ending, Plan, Run
 from bicore.bilevel.posterior import PASSES_A_POINT
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.rules import Gradient, Rule
-from bicore.bilevel.strategies.pool import greedy_order
+from bicore.bilevel.strategies.exact import greedy_order
 from bicore.coreset import Status, ended
 from bicore.data import Array
 from bicore.errors import TimeLimitError
@@ -54,10 +54,10 @@ class Assembly:
         return min(len(self.start.points), self.size)
 
     @property
-    def ranks(self) -> Tensor:
-        """The place of every point in the order of the ids, where the engine computes."""
-        device = self.problem.train.like.device
-        return torch.from_numpy(ranks_of(self.run.plan.ids)).to(device)
+    def ranks(self) -> list[int]:
+        """The place of every point in the order of the ids."""
+        ranks: list[int] = ranks_of(self.run.plan.ids).tolist()
+        return ranks
 
     @property
     def open(self) -> Tensor:

@@ -1,17 +1,4 @@
-"""Weights on a simplex made sparse by a concave penalty, after Borsos, Mutný, Tagliasacchi and
-Krause (JMLR 2024).
-
-    minimise   G(w) + β Σ_k √(w_k + ε)     over   w ≥ 0, Σ_k w_k = m
-
-On the simplex the sum of the weights says nothing about how many there are; the sum of their roots
-does. β starts at a small share of the objective and doubles until at most m weights are left.
-Projected gradients with Barzilai–Borwein steps; every step is a fit of the points that still have
-weight.
-
-Too many points, of which some leave again: the cheapest first, or by weights made sparse.
-
-Greedy selection, then the best swaps: passes over all pairs, and a shortlist after each.
-"""
+"""Strategies that refine a coreset when its points are there: exchange, elimination, simplex."""
 
 from __future__ import annotations
 
@@ -24,11 +11,11 @@ from torch import Tensor
 from bicore.bilevel.contract import Effort, ReweighableEngine
 from bicore.bilevel.greedy import Ending
 from bicore.bilevel.strategies.base import Assembly, Refining, unit_objective
-from bicore.bilevel.strategies.pool import Chosen, Pool
+from bicore.bilevel.strategies.exact import Chosen, Pool
 from bicore.coreset import Status
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer, check_number
 from bicore.numerics.descent import ProjectedDescent, capped, steepest
-from bicore.picking import TIE, whole_number
+from bicore.picking import TIE
 from bicore.runtime import Clock, checkpoint
 
 #: The first β makes the penalty this share of the objective.
@@ -41,10 +28,43 @@ DOUBLINGS = 30
 ATTEMPTS, FACTOR = 12, 4.0
 #: A step that promises less than this share of the penalised objective is none.
 FLAT = 1e-9
+STOPPED = Ending(
+    Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
+)
+#: Swaps in a row whose promised gain did not come about before the exchanges end.
+BROKEN_PROMISES = 5
+#: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
+SHORTLIST = 64
+#: … as many as there are chosen, and one of so many points.
+SHARE = 50
+#: Passes go over one of so many points, those of the best promises, until they are exhausted.
+WIDER = 4
+#: Passes that exchanges usually make, and swaps for each point: for 20 to 200 points of digits and
+#: of made data these were 5 to 15 and 0.3 to 1.6.
+USUAL_PASSES, USUAL_SWAPS = 10, 1.0
+#: Passes before the first: what no exchange changes, and the products of the points taken.
+FIRST_PASSES = 3
+#: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
+READS_A_PAIR = 72
+SPARSE = Ending(
+    Status.LESS_REFINED,
+    "stopped by max_seconds while the weights grew sparse: the largest were taken",
+)
+IMPRECISE = (
+    "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
+    "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
+)
 
 
 class SparseWeights:
-    """The weights of an engine's points, the first ``fixed`` of which keep weight 1."""
+    """Weights on a simplex made sparse by a concave penalty (Borsos et al., JMLR 2024).
+
+        minimise   G(w) + β Σ_k √(w_k + ε)     over   w ≥ 0, Σ_k w_k = m
+
+    On the simplex the sum of the weights says nothing about how many there are; the sum of their
+    roots does. β starts at a small share of the objective and doubles until at most m weights are
+    left. The first ``fixed`` points keep weight 1.
+    """
 
     def __init__(self, engine: ReweighableEngine, size: int, fixed: int, largest: float) -> None:
         self.engine = engine
@@ -53,12 +73,11 @@ class SparseWeights:
         self.largest = largest
         self.departed: list[int] = []  # points without weight, the last to go last
         self.beta = 0.0
-        count = len(engine.chosen)
-        mean = (size - fixed) / max(count - fixed, 1)
+        mean = (size - fixed) / max(len(engine.chosen) - fixed, 1)
         self.smoothing = SMOOTHING * mean
-        weights = engine.weights.new_ones(count)
+        weights = engine.weights.new_ones(len(engine.chosen))
         weights[fixed:] = mean
-        self.move(weights)
+        self.reweigh(weights)
 
     @property
     def weights(self) -> Tensor:
@@ -70,16 +89,53 @@ class SparseWeights:
         """Points that still have weight."""
         return int((self.weights > 0).sum())
 
+    @property
+    def objective(self) -> float:
+        """G + β Σ√(w + ε)."""
+        return self.engine.objective + self.beta * float(self._roots().sum())
+
+    def weight_gradient(self) -> Tensor:
+        """The gradient of the penalised objective."""
+        gradient = self.engine.weight_gradient()
+        gradient[self.fixed :] += 0.5 * self.beta / self._roots()
+        return gradient
+
+    def reweigh(self, weights: Tensor) -> None:
+        """Evaluate the penalised objective at other weights."""
+        self.engine.reweigh(weights)
+
+    def _roots(self) -> Tensor:
+        return (self.weights[self.fixed :] + self.smoothing).sqrt()
+
     def run(self, steps: int, clock: Clock) -> None:
         """Lower the objective, then raise β until few enough points are left."""
-        self._descend(steps, clock)
+        self.descend(steps, clock)
         self.beta = FIRST_SHARE * self.engine.objective / float(self._roots().sum())
         for _ in range(DOUBLINGS):
             if self.left <= self.size or clock.over:
                 return
-            self._descend(steps, clock)
-            self._depart()
+            self.descend(steps, clock)
+            self._drop_weightless()
             self.beta *= 2
+
+    def descend(self, steps: int, clock: Clock) -> None:
+        """Lower the penalised objective."""
+        first = float(self.weights.mean())
+        descent = ProjectedDescent(self._project, ATTEMPTS, factor=FACTOR, flat=FLAT)
+        descent.run(self, lambda gradient: first / steepest(gradient), steps, clock)
+
+    def _project(self, weights: Tensor) -> Tensor:
+        weights[: self.fixed] = 1.0
+        free = weights[self.fixed :]
+        weights[self.fixed :] = capped(free, self.size - self.fixed, self.largest)
+        return weights
+
+    def _drop_weightless(self) -> None:
+        """Points without weight leave the fits; the penalty would hardly let them return."""
+        gone = torch.nonzero(self.weights == 0).flatten().tolist()
+        if gone:
+            self.departed += [self.engine.chosen[place] for place in gone]
+            self.engine.drop(gone)
 
     def ranked(self) -> list[int]:
         """All points, those of the largest weight first, then those that lost theirs last."""
@@ -88,44 +144,6 @@ class SparseWeights:
         points = self.engine.chosen
         kept = [points[self.fixed + place] for place in order]
         return [*points[: self.fixed], *kept, *reversed(self.departed)]
-
-    def value(self) -> float:
-        """G + β Σ√(w + ε)."""
-        return self.engine.objective + self.beta * float(self._roots().sum())
-
-    def gradient(self) -> Tensor:
-        """Of the same."""
-        gradient = self.engine.weight_gradient()
-        gradient[self.fixed :] += 0.5 * self.beta / self._roots()
-        return gradient
-
-    def move(self, weights: Tensor) -> None:
-        """Evaluate it elsewhere."""
-        self.engine.reweigh(weights)
-
-    def _roots(self) -> Tensor:
-        return (self.weights[self.fixed :] + self.smoothing).sqrt()
-
-    def _descend(self, steps: int, clock: Clock) -> None:
-        descent = ProjectedDescent(self._projected, ATTEMPTS, factor=FACTOR, flat=FLAT)
-        descent.run(self, self._first_length, steps, clock)
-
-    def _first_length(self, gradient: Tensor) -> float:
-        return 1 / steepest(gradient) * float(self.weights.mean())
-
-    def _projected(self, weights: Tensor) -> Tensor:
-        """The nearest point of the simplex; the given points keep weight 1."""
-        weights[: self.fixed] = 1.0
-        free = weights[self.fixed :]
-        weights[self.fixed :] = capped(free, self.size - self.fixed, self.largest)
-        return weights
-
-    def _depart(self) -> None:
-        """Points without weight leave the fits; the penalty would hardly let them return."""
-        gone = torch.nonzero(self.weights == 0).flatten().tolist()
-        if gone:
-            self.departed += [self.engine.chosen[place] for place in gone]
-            self.engine.drop(gone)
 
 
 @dataclass(frozen=True)
@@ -136,9 +154,7 @@ class Shrinking(Refining):
 
     def __post_init__(self) -> None:
         if not self.excess >= 1:
-            raise InputError(
-                f"excess={self.excess!r} is below 1; give how many times the size is taken first."
-            )
+            raise InputError(f"excess must be a number >= 1; got {self.excess!r}.")
 
     def grown(self, size: int, available: int) -> int:
         if math.isinf(self.excess):
@@ -148,7 +164,7 @@ class Shrinking(Refining):
 
 @dataclass(frozen=True)
 class Elimination(Shrinking):
-    """Greedy selection of too many points; then the one whose leaving costs least leaves.
+    """Greedy selection of too many points; then the cheapest points to lose are removed.
 
     For the squared error.
 
@@ -169,12 +185,14 @@ class Elimination(Shrinking):
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
         assembly.details["eliminated"] = max(0, len(points) - assembly.size)
-        chosen = Chosen(assembly.problem, points)
+        pool = Pool(Chosen(assembly.problem, points))
         ranks = assembly.ranks
-        while len(chosen.points) > assembly.size:
+        while pool.size > assembly.size:
             checkpoint()
-            chosen = chosen.without(chosen.cheapest(ranks, assembly.fixed))
-        return chosen.points, Ending()
+            pool.remove_cheapest(ranks, assembly.fixed)
+            if not pool.drift <= pool.allowed:  # rounding has added up
+                pool = Pool(Chosen(assembly.problem, pool.points[: pool.size], pool.terms))
+        return pool.points[: pool.size], Ending()
 
 
 @dataclass(frozen=True)
@@ -210,17 +228,9 @@ class Simplex(Shrinking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.largest >= 1:
-            raise InputError(
-                f"largest={self.largest!r} is below 1, and the weights could not sum to the size; "
-                "give 1 or more."
-            )
-        whole_number(
-            self.steps,
-            1,
-            f"steps={self.steps!r} is not a whole number >= 1; give the steps for each weight of "
-            "the penalty.",
-        )
+        if not self.largest >= 1:  # otherwise the weights could not sum to the size
+            raise InputError(f"largest must be a number >= 1; got {self.largest!r}.")
+        check_integer("steps", self.steps)
 
     def refine(self, assembly: Assembly, points: list[int]) -> tuple[list[int], Ending]:
         size = assembly.size
@@ -230,54 +240,22 @@ class Simplex(Shrinking):
         engine.extend(points, [1.0] * len(points))
         weighing = SparseWeights(engine, size, assembly.fixed, self.largest)
         weighing.run(self.steps, assembly.clock)
-        greedy = points[:size]
-        found = weighing.ranked()[:size]
-        before = _objective(assembly, greedy)
-        after = _objective(assembly, found)
+        greedy, found = points[:size], weighing.ranked()[:size]
+        before, after = (self._objective(assembly, some) for some in (greedy, found))
         assembly.details |= {
             "relaxed_objective": engine.objective,
             "relaxed_support": weighing.left,
             "penalty": weighing.beta,
             "simplex_gain": max(before - after, 0.0),
         }
-        ending = Ending()
-        if assembly.clock.over:
-            ending = Ending(
-                Status.LESS_REFINED,
-                "stopped by max_seconds while the weights grew sparse: the largest were taken",
-            )
-        return found if after < before else greedy, ending
+        return found if after < before else greedy, SPARSE if assembly.clock.over else Ending()
 
-
-def _objective(assembly: Assembly, points: list[int]) -> float:
-    """G of these points with weight 1; in float64 where it has a closed form."""
-    if assembly.demand.closed_form:
-        return Chosen(assembly.problem, points).objective
-    return unit_objective(assembly.reweighable(len(points)), points)
-
-
-STOPPED = Ending(
-    Status.LESS_REFINED, "stopped by max_seconds during the exchanges: all points, less refined"
-)
-#: Swaps in a row whose promised gain did not come about before the exchanges end.
-BROKEN_PROMISES = 5
-#: At least so many points beside the chosen are exchanged with, after every pass over all pairs.
-SHORTLIST = 64
-#: … as many as there are chosen, and one of so many points.
-SHARE = 50
-#: Passes go over one of so many points, those of the best promises, until they are exhausted.
-WIDER = 4
-#: Passes that exchanges usually make, and swaps for each point: for 20 to 200 points of digits and
-#: of made data these were 5 to 15 and 0.3 to 1.6.
-USUAL_PASSES, USUAL_SWAPS = 10, 1.0
-#: Passes before the first: what no exchange changes, and the products of the points taken.
-FIRST_PASSES = 3
-#: Numbers read and written for a pair of points: two dozen operations of two numbers and a result.
-READS_A_PAIR = 72
-IMPRECISE = (
-    "exchanges ended by rounding: the gains promised for this kernel and inner_reg did not come "
-    "about; a larger inner_reg goes on, or dtype='float64' where that is not in use"
-)
+    @staticmethod
+    def _objective(assembly: Assembly, points: list[int]) -> float:
+        """G of these points with weight 1; in float64 where it has a closed form."""
+        if assembly.demand.closed_form:
+            return Chosen(assembly.problem, points).objective
+        return unit_objective(assembly.reweighable(len(points)), points)
 
 
 @dataclass(frozen=True)
@@ -322,20 +300,10 @@ class Exchange(Refining):
     exact = True
 
     def __post_init__(self) -> None:
-        for name, value, words in (
-            ("rounds", self.rounds, "the most swaps"),
-            ("passes", self.passes, "the most passes"),
-            ("work", self.work, "rows times points squared"),
-        ):
-            if value is not None:
-                whole_number(
-                    value, 0, f"{name}={value!r} is not a whole number >= 0; give {words}, or None."
-                )
-        if not 0 <= self.tolerance < 1:
-            raise InputError(
-                f"tolerance={self.tolerance!r} is outside 0 … 1; give the share of the objective "
-                "that is worth a swap."
-            )
+        for name in ("rounds", "passes", "work"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), least=0, fix="or give None")
+        check_number("tolerance", self.tolerance, least=0, below=1)
 
     def effort(self, taken: int, points: int, outer: int) -> Effort:
         if self._too_much(taken, points):
@@ -398,7 +366,6 @@ class _Exchanges:
         self.most = math.inf if settings.rounds is None else settings.rounds
         self.passes = math.inf if settings.passes is None else settings.passes
         self.ranks = assembly.ranks
-        self.rank_list = self.ranks.tolist()
         self.free = assembly.open
         self.chosen = Chosen(assembly.problem, points)
         self.begin = self.objective = self.chosen.objective
@@ -439,16 +406,15 @@ class _Exchanges:
         tie = TIE * self.objective
         better = promises > least + tie
         equal = ((promises >= least - tie) & ~better).nonzero()[:, 0]
-        order = self.ranks[equal].argsort()
-        left = count - int(better.sum())
-        return torch.cat([better.nonzero()[:, 0], equal[order[:left]]])
+        lowest = sorted(equal.tolist(), key=lambda k: self.ranks[k])[: count - int(better.sum())]
+        return torch.cat([better.nonzero()[:, 0], equal.new_tensor(lowest)])
 
     def _exhaust(self, pool: Pool) -> bool:
         """The best swaps of a pool, until none is left or they came to no good; whether anything
         is known that was not."""
         before = self.swaps, len(self.barred)
         while self.swaps < self.most and not self.assembly.clock.over:
-            swap = pool.best(self.rank_list, self.assembly.fixed, self.barred)
+            swap = pool.best_swap(self.ranks, self.assembly.fixed, self.barred)
             least = self.tolerance * self.objective
             if not swap.gain > least:
                 break
@@ -466,6 +432,6 @@ class _Exchanges:
             self.objective = pool.objective
             self.barred.clear()
             self.swaps += 1
-            if not pool.drift <= self.chosen.allowed:
+            if not pool.drift <= pool.allowed:
                 break
         return (self.swaps, len(self.barred)) != before

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bicore.bilevel.posterior import Downdate, check_variance, posterior_of, rounding_allowed
+from bicore.bilevel.posterior import check_variance, posterior_of, rounding_allowed
 from bicore.bilevel.verification import TOLERANCE, suggest_fix
 from bicore.errors import InputError, MemoryLimitError, NumericalError
 from bicore.kernels.operators import Features, Gram, KernelOperator
@@ -218,7 +218,6 @@ class Variances:
     ) -> None:
         self.noise = noise
         self.weights = weights.double()
-        self.same = outer is train
         self.posterior = posterior_of(train, outer, weights, capacity)
         self.variance = train.diagonal().double().clone()
         self.power = outer.weighted_column_norms(weights).double()
@@ -231,13 +230,9 @@ class Variances:
 
     def add(self, place: int) -> None:
         """Observe a point."""
-        column = self.posterior.column(torch.tensor([place], device=self.variance.device))
+        columns = self.posterior.columns(torch.tensor([place], device=self.variance.device))
         divisor = self.variance[place] + self.noise
-        self.posterior.downdate(column, divisor)
-        train = column.train.double()
-        outer = train if self.same else column.outer.double()
-        squares = (self.weights * outer) @ outer
-        step = Downdate(train, column.image.double(), divisor, squares)
+        step = self.posterior.join(columns, divisor.sqrt().view(1, 1))
         self.objective -= float(self.power[place] / (2 * divisor))
         step.energy(self.power)
         step.variance(self.variance)

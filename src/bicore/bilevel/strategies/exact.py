@@ -1,0 +1,407 @@
+"""The exact objective of every exchange and every removal, for the squared error, in float64.
+
+A pass over all pairs of a chosen and another point costs one product of K with m columns, no more
+than choosing the m points did; after a swap only the column of the point that joined is new.
+:mod:`bicore.bilevel.pool` has the formulas and the steps among a few points.
+
+Exchanges subtract numbers that are larger than the result by up to the condition of K_SS + ρI.
+Rounding of one matrix plays no part in that as long as everything comes from the same one, so the
+stored numbers are read as they are and multiplied in float64. A matrix that is evaluated again for
+every product stays in its own precision: float64 would take twice as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bicore.bilevel.pool import Others, PoolState, Removals, plain, where
+from bicore.bilevel.problem import Problem
+from bicore.bilevel.solvers.factors import lower_factor
+from bicore.kernels.operators import Features, KernelOperator, SomeRows
+from bicore.numerics.linear_algebra import height, row_by_row, row_products, summed_over_rows
+from bicore.picking import TIE
+from bicore.runtime import checkpoint, wide
+
+#: Numbers of a stored matrix that are copied to float64 at a time.
+COPIED = 1 << 22
+#: Numbers of one block of the matrix of all exchanges.
+BLOCK = 1 << 20
+#: Steps go on while (K_SS + ρI) α = Y_S holds to this share of Y_S …
+DRIFT = 1e-9
+#: … or to this multiple of the share it held to when the set was fitted.
+WORSE = 100
+#: Residuals followed together: what fits into a core's cache.
+RESIDUALS = 1 << 15
+
+
+class DoubleOperator:
+    """A kernel operator whose stored numbers are multiplied in float64."""
+
+    def __init__(self, operator: KernelOperator) -> None:
+        self.operator = operator
+        self.matrix: Tensor | None = None
+        if operator.like.dtype != torch.float64:
+            if operator.feature_rows is not None:
+                self.operator = Features(*(part.double() for part in operator.feature_rows))
+            self.matrix = operator.matrix_or_none
+
+    def columns(self, index: Tensor) -> Tensor:
+        """K[:, index]."""
+        return self.operator.columns(index).double()
+
+    def transposed_matmul(self, right: Tensor) -> Tensor:
+        """Kᵀ @ right."""
+        if self.matrix is not None:
+            return torch.cat([part.double().T @ right for part in self._parts(self.matrix)])
+        return self.operator.transposed_matmul(right.to(self.operator.like)).double()
+
+    def weighted_column_norms(self, weights: Tensor) -> Tensor:
+        """Σ_j weights_j K_jk² for every column k."""
+        if self.matrix is not None:
+            return torch.cat(
+                [weights @ part.double().square() for part in self._parts(self.matrix)]
+            )
+        return self.operator.weighted_column_norms(weights.to(self.operator.like)).double()
+
+    @staticmethod
+    def _parts(matrix: Tensor) -> Iterator[Tensor]:
+        return iter(matrix.split(max(1, COPIED // max(len(matrix), 1)), 1))  # type: ignore[no-untyped-call]
+
+
+class SharedTerms:
+    """Terms that no exchange changes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cross = DoubleOperator(problem.cross)
+        self.train = self.cross if problem.same else DoubleOperator(problem.train)
+        self.weights = problem.outer_weights.double()
+        self.targets = problem.inner_targets.double()
+        self.outer_targets = problem.outer_targets.double()
+
+    @cached_property
+    def pulled(self) -> Tensor:
+        """Kᵀ D Y."""
+        return self.cross.transposed_matmul(self.weights[:, None] * self.outer_targets)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """K_kk."""
+        return self.train.operator.diagonal().double()
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Σ_o D_o K_ok²."""
+        if self.moment is None:
+            return self.cross.weighted_column_norms(self.weights)
+        return row_products(row_by_row(self._features, self.moment), self._features)
+
+    @cached_property
+    def moment(self) -> Tensor | None:
+        """Φᵀ D Φ of features, from which products with KᵀDK follow without the outer set."""
+        features = self.cross.operator.feature_rows
+        return (
+            None if features is None else summed_over_rows(features[0], features[0], self.weights)
+        )
+
+    @property
+    def _features(self) -> Tensor:
+        features = self.cross.operator.feature_rows
+        assert features is not None
+        return features[1]
+
+    def columns(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """K[:, index] at the training points and at the outer set."""
+        columns = self.train.columns(index)
+        return columns, columns if self.train is self.cross else self.cross.columns(index)
+
+    def products(self, index: Tensor, columns: Tensor) -> Tensor:
+        """Kᵀ D K[:, index], where K[:, index] is known."""
+        if self.moment is None:
+            return self.cross.transposed_matmul(self.weights[:, None] * columns)
+        return row_by_row(self._features, self.moment @ self._features[index].T)
+
+    def between(self, index: Tensor) -> Tensor:
+        """Kᵀ D K among some points."""
+        if self.moment is None:
+            columns = self.cross.columns(index)
+            return summed_over_rows(columns, columns, self.weights)
+        some = self._features[index]
+        return some @ self.moment @ some.T
+
+
+class Chosen:
+    """A set of points with weight 1, its fit, and the effect of exchanging each of them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        points: Sequence[int],
+        terms: SharedTerms | None = None,
+        columns: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.rho = problem.regulariser.rho(1)
+        self.points = list(points)
+        self.terms = terms or SharedTerms(problem)
+        weights = self.terms.weights
+        self.index = torch.tensor(self.points, device=weights.device)
+        self.columns, self.outer_columns = columns or self.terms.columns(self.index)
+        self.targets = self.terms.targets[self.index]
+        shifted = self.columns[self.index]
+        shifted.diagonal().add_(self.rho)
+        factor = lower_factor(shifted)
+        self.inverse = torch.cholesky_inverse(factor)
+        self.alpha = torch.cholesky_solve(self.targets, factor)
+        self.residual = self.terms.outer_targets - self.outer_columns @ self.alpha
+        # U = O Q first: Q O'DO Q made from the inside loses the square of the condition of K_SS.
+        functions = row_by_row(self.outer_columns, self.inverse)
+        self.sandwich = summed_over_rows(functions, functions, weights)
+        self.pulled = summed_over_rows(functions, self.residual, weights)
+        self.objective = float(weights @ self.residual.square().sum(1))
+        missing = torch.linalg.vector_norm(shifted @ self.alpha - self.targets)
+        self.allowed = max(DRIFT, WORSE * _share(float(missing), self.targets))
+
+    def moved_to(self, points: Sequence[int]) -> Chosen:
+        """The fit of other points in the same places. Columns and products of those that stayed
+        are kept and the others computed together, in place: this set must not be used again."""
+        places = [place for place, k in enumerate(points) if k != self.points[place]]
+        if places:
+            index = torch.tensor([points[place] for place in places], device=self.index.device)
+            columns, outer = self.terms.columns(index)
+            self.products[:, places] = self.terms.products(index, outer)
+            self.columns[:, places] = columns
+            if self.outer_columns is not self.columns:
+                self.outer_columns[:, places] = outer
+        found = Chosen(self.problem, points, self.terms, (self.columns, self.outer_columns))
+        found.products = self.products
+        return found
+
+    @cached_property
+    def products(self) -> Tensor:
+        """Kᵀ D K[:, S]."""
+        return self.terms.products(self.index, self.outer_columns)
+
+    @cached_property
+    def inside(self) -> tuple[Tensor, Tensor]:
+        """OᵀDO and OᵀDr, with O the columns of the outer set."""
+        outer, weights = self.outer_columns, self.terms.weights
+        pulled = summed_over_rows(outer, self.residual, weights)
+        return summed_over_rows(outer, outer, weights), pulled
+
+    def removals(self) -> Removals:
+        """The effect of removing each of the points."""
+        diagonals = self.inverse.diagonal(), self.sandwich.diagonal()
+        own, spread, alpha, pulled = map(plain, (*diagonals, self.alpha, self.pulled))
+        return Removals(own, spread, alpha, pulled, self.rho)
+
+    def others(self, rows: Tensor | slice) -> Others:
+        """The tables of some points that are not chosen."""
+        moment, pulled = self.inside
+        terms = self.terms
+        columns = self.columns[rows]
+        products = self.products[rows]
+        half = row_by_row(columns, self.inverse)
+        moved = products - row_by_row(half, moment)  # K'ᵀD O
+        pull = terms.pulled[rows] - products @ self.alpha - half @ pulled
+        residual = terms.targets[rows] - columns @ self.alpha
+        variance = terms.variance[rows] - row_products(half, columns)
+        energy = terms.norms[rows] - row_products(half, products) - row_products(half, moved)
+        image = row_by_row(moved, self.inverse)
+        tables = (residual, pull, variance.clamp_min(0), energy.clamp_min(0), half, image)
+        return Others(*map(plain, tables))
+
+    def promises(
+        self,
+        open_points: Tensor,
+        fixed: int = 0,
+        barred: Collection[tuple[int, int]] = (),
+        some: Tensor | None = None,
+    ) -> Tensor:
+        """By how much the best exchange for each point, or for ``some``, lowers the objective.
+
+        It is a pass over their pairs with the chosen. The first ``fixed`` places stay, and pairs of
+        a leaving and a joining point that are ``barred`` do not count.
+        """
+        best = self.terms.weights.new_full((len(open_points),), -torch.inf)
+        if fixed >= len(self.points):
+            return best
+        removals = self.removals()
+        rows = torch.arange(len(best), device=best.device) if some is None else some
+        for part in torch.split(rows, max(1, BLOCK // len(self.points))):
+            others = self.others(part if some is not None else slice(part[0], part[-1] + 1))
+            best[part] = torch.as_tensor(removals.swap_gains(others))[:, fixed:].amax(1)
+        for joins in {joins for _, joins in barred}:  # few, and computed once more
+            gains = removals.swap_gains(self.others(slice(joins, joins + 1)))[0]
+            staying = {leaves for leaves, other in barred if other == joins}
+            places = [k for k in range(fixed, len(self.points)) if self.points[k] not in staying]
+            best[joins] = float(gains[places].max()) if places else -math.inf
+        return best.masked_fill(~open_points, -torch.inf)
+
+
+def _share(missing: float, targets: Any) -> float:
+    scale = math.sqrt(float((targets * targets).sum()))
+    return missing / scale if scale > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Swap:
+    """A place of the set, the row of the pool whose point takes it, and the gain."""
+
+    place: int
+    row: int
+    gain: float
+
+
+class Pool(PoolState):
+    """A fitted set of points and a shortlist of others that may take their places."""
+
+    def __init__(self, chosen: Chosen, shortlist: Tensor | None = None) -> None:
+        self.terms = chosen.terms
+        self.allowed = chosen.allowed
+        self.objective = chosen.objective
+        self._columns = chosen.outer_columns
+        index = chosen.index if shortlist is None else torch.cat([chosen.index, shortlist])
+        unused = chosen.alpha.new_zeros(len(chosen.points))
+        tables = [chosen.alpha, chosen.pulled, unused, unused, -chosen.inverse, chosen.sandwich]
+        kernel, moment = chosen.columns[index], None
+        if shortlist is not None:
+            beside = chosen.others(shortlist)
+            pairs = zip(tables, beside, strict=True)
+            tables = [torch.cat([one, torch.as_tensor(other)]) for one, other in pairs]
+            some = DoubleOperator(SomeRows.of(self.terms.train.operator, index))
+            kernel = torch.cat([kernel, some.columns(shortlist)], 1)
+            # The kernel's own diagonal is exact where evaluating a pair of equal points is not.
+            kernel.diagonal().copy_(self.terms.variance[index])
+            across = chosen.products[shortlist]
+            rows = torch.cat([across, self.terms.between(shortlist)], 1)
+            moment = plain(torch.cat([torch.cat([chosen.inside[0], across.T], 1), rows]))
+        others = Others(*(plain(table.clone()) for table in tables))
+        super().__init__(
+            index.tolist(), plain(kernel), moment, chosen.rho, others, len(chosen.points)
+        )
+
+    @cached_property
+    def _outer(self) -> tuple[Any, Any]:
+        """K[S, outer], a row for each chosen point, and the targets of the outer set."""
+        targets = self.terms.outer_targets.T.contiguous()
+        return plain(self._columns.T.clone(memory_format=torch.contiguous_format)), plain(targets)
+
+    @property
+    def drift(self) -> float:
+        """How far α is from the fit of the points, relative to their targets."""
+        alpha = self.residual[: self.size]
+        targets = plain(self.terms.targets[self.points[: self.size]])
+        missing = self.kernel[: self.size, : self.size] @ alpha + self.rho * alpha - targets
+        return _share(math.sqrt(float((missing * missing).sum())), targets)
+
+    def best_swap(self, ranks: Any, fixed: int, barred: Collection[tuple[int, int]] = ()) -> Swap:
+        """The best exchange with the shortlist; the first ``fixed`` places stay, and pairs of a
+        leaving and a joining point that are ``barred`` do not count.
+
+        Of equal exchanges the one whose joining point has the lowest rank is taken, then whose
+        leaving point has the highest.
+        """
+        size = self.size
+        gains = self.removals().swap_gains(self.others())
+        gains[:, :fixed] = -torch.inf
+        for leaves, joins in barred:
+            if leaves in self.points[:size] and joins in self.points[size:]:
+                gains[self.points.index(joins) - size, self.points.index(leaves)] = -torch.inf
+        rows, places = where(gains >= gains.max() - TIE * self.objective)
+        pairs = zip(rows.tolist(), places.tolist(), strict=True)
+        row, place = min(
+            pairs,
+            key=lambda pair: (ranks[self.points[size + pair[0]]], -ranks[self.points[pair[1]]]),
+        )
+        return Swap(place, size + row, float(gains[row, place]))
+
+    def swap(self, place: int, row: int) -> None:
+        super().swap(place, row)
+        joined = torch.tensor([self.points[place]], device=self.terms.weights.device)
+        self._outer[0][place] = plain(self.terms.cross.columns(joined)[:, 0])
+        self.objective = self._objective()
+
+    def _objective(self) -> float:
+        """G by the coefficients as they stand; some of the outer set at a time."""
+        alpha = 1 * self.residual[: self.size].T
+        outer, targets = self._outer
+        weights = plain(self.terms.weights)
+        step = height(alpha.shape[0] * alpha.shape[1])
+        total = 0.0
+        with wide(alpha.shape[0] * alpha.shape[1] * len(weights)):
+            for top in range(0, len(weights), step):
+                checkpoint()
+                some = slice(top, top + step)
+                missing = targets[:, some] - alpha @ outer[:, some]
+                missing *= missing
+                total += float(missing.sum(0) @ weights[some])
+        return total
+
+    def remove_cheapest(self, ranks: list[int], fixed: int = 0) -> None:
+        """Remove the point that costs least to lose; of equal ones that of the highest rank. The
+        first ``fixed`` stay."""
+        costs = self.removals().costs
+        costs[:fixed] = torch.inf
+        (tied,) = where(costs <= costs.min() + TIE * self.objective)
+        place = max(tied.tolist(), key=lambda one: ranks[self.points[one]])
+        self.objective += float(costs[place])
+        self.remove(place)
+
+
+def greedy_order(
+    problem: Problem, points: Sequence[int], fixed: int, ranks: list[int]
+) -> tuple[list[int], list[float]]:
+    """The points as exact gains take them, the first ``fixed`` as they are, and the objective after
+    each of them. Of equal ones that of the lowest rank comes first.
+
+    The objectives come from the residuals of one Cholesky factor in that order.
+    """
+    terms = SharedTerms(problem)
+    weights = terms.weights
+    index = torch.tensor(list(points), device=weights.device)
+    columns, outer = terms.columns(index)
+    kernel = columns[index]
+    pull = summed_over_rows(outer, terms.outer_targets, weights)
+    moment = summed_over_rows(outer, outer, weights)
+    rho = problem.regulariser.rho(1)
+    pool = PoolState.empty(
+        list(points), kernel.clone(), moment, terms.targets[index], pull, rho, len(points)
+    )
+    for step in range(len(points)):
+        checkpoint()
+        pool.add(pool.points.index(points[step]) if step < fixed else pool.best(ranks))
+    place = {k: number for number, k in enumerate(points)}
+    order = [place[k] for k in pool.points]
+    kernel.diagonal().add_(rho)
+    lower = lower_factor(kernel[order][:, order])
+    steps = torch.linalg.solve_triangular(lower, terms.targets[index][order], upper=False)
+    return pool.points, _objectives_along(terms, lower, outer[:, order], steps)
+
+
+def _objectives_along(
+    terms: SharedTerms, lower: Tensor, outer: Tensor, steps: Tensor
+) -> list[float]:
+    """The objective after each of some points, in their order."""
+    total = terms.weights.new_zeros(len(steps))
+    rows = min(height(len(steps) ** 2), 1 + RESIDUALS // steps.shape[1])
+    for top in range(0, len(terms.weights), rows):
+        checkpoint()
+        some = slice(top, top + rows)
+        functions = plain(torch.linalg.solve_triangular(lower, outer[some].T, upper=False))
+        residual = plain(terms.outer_targets[some].T.clone())
+        weights = plain(terms.weights[some])
+        found = []
+        for function, step in zip(functions, plain(steps), strict=True):
+            residual -= step[:, None] * function
+            found.append(torch.as_tensor(((residual * residual).sum(0) * weights).sum()))
+        total += torch.stack(found)
+    values: list[float] = total.tolist()
+    return values
