@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import ClassVar
 
@@ -39,22 +38,6 @@ __all__ = [
 CURVATURE_TOLERANCE = 1e-7
 
 
-class CurvatureKind(StrEnum):
-    """The structures that direct factors know how to use.
-
-    Examples
-    --------
-    >>> from bicore import CrossEntropy, SquaredError
-    >>> zeros = torch.zeros(1, 3)
-    >>> [loss.curvature(zeros, zeros).kind.value for loss in (SquaredError(), CrossEntropy())]
-    ['isotropic', 'softmax']
-    """
-
-    ISOTROPIC = "isotropic"
-    SOFTMAX = "softmax"
-    GENERAL = "general"
-
-
 class Curvature(ABC):
     """Symmetric positive semi-definite C×C blocks A_i, one a row.
 
@@ -66,7 +49,8 @@ class Curvature(ABC):
     [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]
     """
 
-    kind: ClassVar[CurvatureKind] = CurvatureKind.GENERAL
+    #: Rows up to which direct factors beat iterations, relative to C + 1 factors of that size.
+    direct_share: ClassVar[float] = 1.0
 
     @abstractmethod
     def scaled(self, weights: Tensor) -> Curvature:
@@ -123,31 +107,6 @@ class Curvature(ABC):
             Of shape (m, C, C).
         """
 
-    @abstractmethod
-    def separate(self) -> Tensor:
-        """The part of each block that ties no two outputs together.
-
-        Returns
-        -------
-        Tensor
-            Its diagonal, (m, C), or (m, 1) where all outputs share it.
-        """
-
-    def direct_limit(self, largest: int) -> float:
-        """Up to how many rows direct factors are cheaper than iterations.
-
-        Parameters
-        ----------
-        largest : int
-            Up to how many C + 1 factors of that size are.
-
-        Returns
-        -------
-        float
-            Rows; infinity where direct factors always are.
-        """
-        return largest
-
 
 @dataclass(frozen=True, eq=False)
 class Isotropic(Curvature):
@@ -165,7 +124,7 @@ class Isotropic(Curvature):
     """
 
     scale: Tensor
-    kind = CurvatureKind.ISOTROPIC
+    direct_share = math.inf  # one factor serves all outputs
 
     def scaled(self, weights: Tensor) -> Isotropic:
         return Isotropic(self.scale * weights)
@@ -179,13 +138,6 @@ class Isotropic(Curvature):
     def blocks(self, outputs: int) -> Tensor:
         identity = torch.eye(outputs, dtype=self.scale.dtype, device=self.scale.device)
         return self.scale[:, None, None] * identity
-
-    def separate(self) -> Tensor:
-        return self.scale[:, None]
-
-    def direct_limit(self, largest: int) -> float:
-        # One factor serves all outputs.
-        return math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +160,6 @@ class Softmax(Curvature):
 
     probabilities: Tensor
     weighted: Tensor
-    kind = CurvatureKind.SOFTMAX
 
     def scaled(self, weights: Tensor) -> Softmax:
         return Softmax(self.probabilities, self.weighted * weights[:, None])
@@ -225,9 +176,6 @@ class Softmax(Curvature):
     def blocks(self, outputs: int) -> Tensor:
         outer = self.weighted[:, :, None] * self.probabilities[:, None, :]
         return torch.diag_embed(self.weighted) - outer
-
-    def separate(self) -> Tensor:
-        return self.weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +194,7 @@ class Blocks(Curvature):
     """
 
     values: Tensor
+    direct_share = 0.25  # one factor of size m·C costs more than C + 1 of size m
 
     def scaled(self, weights: Tensor) -> Blocks:
         return Blocks(self.values * weights[:, None, None])
@@ -258,13 +207,6 @@ class Blocks(Curvature):
 
     def blocks(self, outputs: int) -> Tensor:
         return self.values
-
-    def separate(self) -> Tensor:
-        return self.values.diagonal(dim1=1, dim2=2)
-
-    def direct_limit(self, largest: int) -> float:
-        # One factor of size m·C, which costs more than C + 1 of size m.
-        return largest // 4
 
 
 class Loss(ABC):

@@ -6,7 +6,7 @@ import torch
 
 from bicore import CrossEntropy, CustomLoss, InputError, Logistic, NumericalError, SquaredError
 from bicore.data import read_targets
-from bicore.losses import CurvatureKind
+from bicore.losses import Blocks, Isotropic, Softmax
 from tests.helpers import HUBER, softmax_loss
 
 LABELS = read_targets(np.array([0, 2, 1, 2, 0]))
@@ -96,13 +96,5 @@ def test_members_that_engines_read(loss, targets):
         torch.testing.assert_close(loss.undone(t, targets, t), whole)
     else:
         assert loss.undone(h, targets, t) is h
-    limits = {
-        CurvatureKind.ISOTROPIC: np.inf,
-        CurvatureKind.SOFTMAX: 64,
-        CurvatureKind.GENERAL: 16,
-    }
-    assert curvature.direct_limit(64) == limits[curvature.kind]
-    # A block is its separate part less a rank-one term at most (softmax), or that part itself.
-    if curvature.kind is not CurvatureKind.SOFTMAX:
-        shares = curvature.blocks(h.shape[1]).diagonal(dim1=1, dim2=2)
-        torch.testing.assert_close(curvature.separate().expand_as(shares), shares)
+    limits = {Isotropic: np.inf, Softmax: 1, Blocks: 0.25}
+    assert curvature.direct_share == limits[type(curvature)]

@@ -14,9 +14,7 @@ from bicore import (
     Runtime,
 )
 from bicore.bilevel import LBFGS, Adaptive, Cholesky, ConjugateGradient, Neumann, Newton, Ridge
-from bicore.bilevel.solvers import softmax as plain_softmax
-from bicore.bilevel.solvers import softmax as softmax_system
-from bicore.bilevel.solvers.factors import Preconditioner
+from bicore.bilevel.solvers import softmax
 from bicore.bilevel.solvers.inner import InnerProblem
 from bicore.bilevel.solvers.linear import NewtonSystem
 from bicore.losses import Blocks, Isotropic, Softmax
@@ -98,10 +96,16 @@ def test_bordered_preconditioner_is_the_fresh_one():
         Softmax(whole.curvature.probabilities[:-1], whole.curvature.weighted[:-1]),
         whole.shift,
     )
-    begun = Preconditioner.fitting(None, part.gram, part.curvature, part.shift)
-    grown = Preconditioner.fitting(begun, whole.gram, whole.curvature, whole.shift)
+    begun = softmax.Preconditioner.fitting(
+        None, part.gram, part.curvature.typical(), part.shift, torch.float64
+    )
+    grown = softmax.Preconditioner.fitting(
+        begun, whole.gram, whole.curvature.typical(), whole.shift, torch.float64
+    )
     assert grown.age == 1
-    fresh = Preconditioner.fitting(None, whole.gram, whole.curvature, whole.shift)
+    fresh = softmax.Preconditioner.fitting(
+        None, whole.gram, whole.curvature.typical(), whole.shift, torch.float64
+    )
     torch.testing.assert_close(grown.inverse, fresh.inverse)
     residual = torch.randn(M, C, dtype=torch.float64, generator=generator())
     step, gram_step = grown.apply(residual)
@@ -236,10 +240,10 @@ def test_a_fit_that_rounding_hides_from_the_line_search_is_solved_and_a_worse_on
 def test_softmax_fits_in_plain_arrays_agree_with_the_general_solver(
     rho, spread, direct, monkeypatch
 ):
-    monkeypatch.setattr(softmax_system, "DIRECT", direct)
+    monkeypatch.setattr(softmax, "DIRECT", direct)
     problem = softmax_problem(rho=rho, spread=spread)
     start = torch.zeros(12, C, dtype=torch.float64)
-    found = plain_softmax.SoftmaxFit(
+    found = softmax.SoftmaxFit(
         problem.gram.numpy(), problem.targets.T.numpy(), problem.weights.numpy(), rho
     ).solve(start.T.numpy(), 1e-10)
     assert found is not None  # plain arrays really did it
@@ -251,28 +255,28 @@ def test_softmax_fits_in_plain_arrays_agree_with_the_general_solver(
 
 @pytest.mark.parametrize("direct", [0, 32])
 def test_a_point_that_joins_needs_fewer_steps_and_the_fit_is_the_same(direct, monkeypatch):
-    monkeypatch.setattr(softmax_system, "DIRECT", direct)
+    monkeypatch.setattr(softmax, "DIRECT", direct)
     problem = softmax_problem(rho=0.01, spread=3.0)
     gram = problem.gram.numpy()
     targets = problem.targets.T.numpy()
     weights = problem.weights.numpy()
-    smaller = plain_softmax.SoftmaxFit(
+    smaller = softmax.SoftmaxFit(
         gram[:-1, :-1].copy(), targets[:, :-1].copy(), weights[:-1], 0.01
     ).solve(np.zeros((C, 11)), 1e-7)
-    whole = plain_softmax.SoftmaxFit(gram, targets, weights, 0.01)
+    whole = softmax.SoftmaxFit(gram, targets, weights, 0.01)
     start = np.hstack([smaller.alpha, np.zeros((C, 1))])
     joined = whole.solve(start, 1e-7, carried=smaller.preconditioner)
     known = np.hstack([smaller.alpha, np.full((C, 1), 1e-12)])  # no point is new
-    assert joined.steps < whole.solve(known, 1e-7).steps
+    assert joined.iterations < whole.solve(known, 1e-7).iterations
     plain = Newton(linear=Cholesky(), tolerance=1e-7).solve(problem, torch.from_numpy(start.T))
     np.testing.assert_allclose(joined.alpha.T, plain.alpha.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_single_precision_is_put_right_in_double(monkeypatch):
-    monkeypatch.setattr(softmax_system, "DIRECT", 0)
+    monkeypatch.setattr(softmax, "DIRECT", 0)
     problem = softmax_problem(rho=0.01, spread=3.0)
     p = torch.softmax(problem.gram @ problem.targets, 1)
-    system = softmax_system.SoftmaxSystem(
+    system = softmax.SoftmaxSystem(
         problem.gram.numpy(), p.T.numpy(), (problem.weights[:, None] * p).T.numpy(), 0.02
     )
     right = np.random.default_rng(3).normal(size=(C, 12))
@@ -284,7 +288,7 @@ def test_single_precision_is_put_right_in_double(monkeypatch):
 
 
 def test_what_plain_arrays_cannot_do_is_left_to_the_general_solver(monkeypatch):
-    monkeypatch.setattr(plain_softmax, "ITERATIONS", 1)
+    monkeypatch.setattr(softmax, "ITERATIONS", 1)
     fit = Newton().solve(softmax_problem(), torch.zeros(12, C, dtype=torch.float64))
     assert fit.iterations > 1
     assert fit.residual <= 1e-7
@@ -293,7 +297,9 @@ def test_what_plain_arrays_cannot_do_is_left_to_the_general_solver(monkeypatch):
 @pytest.mark.parametrize("kind", ["isotropic", "softmax", "blocks"])
 def test_iterations_that_never_leave_the_device_solve_the_same_system(kind):
     given = system(kind)
-    given.preconditioner = Preconditioner.fitting(None, given.gram, given.curvature, given.shift)
+    given.preconditioner = softmax.Preconditioner.fitting(
+        None, given.gram, given.curvature.typical(), given.shift, torch.float64
+    )
     right = torch.randn(M, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
 
     def image(direction, paired):

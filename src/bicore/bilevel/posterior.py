@@ -151,11 +151,11 @@ class FactorPosterior(Posterior):
     def rows(self, index: Tensor, seen: Seen | None = None) -> tuple[Tensor, Tensor]:
         own = self._train[: self.size, index].T
         train = self.train.columns(index).T if seen is None else seen.train[None]
-        train = train - own @ self._train[: self.size]
+        train = train - _product(own, self._train[: self.size])
         if self._outer is self._train:
             return train, train
         outer = self.cross.columns(index).T if seen is None else seen.outer[None]
-        return train, outer - own @ self._outer[: self.size]
+        return train, outer - _product(own, self._outer[: self.size])
 
     def columns(self, index: Tensor) -> Columns:
         alone = len(index) == 1
@@ -164,13 +164,14 @@ class FactorPosterior(Posterior):
         weighted = self.weights * outer
         if seen is not None and self._products is not None:
             own = self._train[: self.size, index].T
-            self._product = seen.product - own @ self._products[: self.size]
+            self._product = seen.product - _product(own, self._products[: self.size])
         elif alone:  # products with a vector have their own, faster way
             self._product = self.cross.transposed_matmul(weighted[0])[None]
         else:
             self._product = self.cross.transposed_matmul(weighted.T.contiguous()).T
-        along = weighted @ self._outer[: self.size].T
-        return Columns(train, outer, self._product - along @ self._train[: self.size])
+        along = _product(weighted, self._outer[: self.size].T)
+        images = self._product - _product(along, self._train[: self.size])
+        return Columns(train, outer, images)
 
     def _downdate(self, lower: Tensor, train: Tensor, outer: Tensor) -> None:
         added = slice(self.size, self.size + len(train))
@@ -180,6 +181,11 @@ class FactorPosterior(Posterior):
         if self._products is not None:
             self._products[added] = solve_lower(lower.to(train), self._product)
         self.size = added.stop
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right; a single row is faster as a vector."""
+    return (left[0] @ right)[None] if len(left) == 1 else left @ right
 
 
 class FeaturePosterior(Posterior):

@@ -22,6 +22,7 @@ from bicore.coreset import Coreset, mark_unverified
 from bicore.data import Array
 from bicore.errors import NumericalError
 from bicore.kernels.operators import BLOCK_BYTES, KernelOperator, parts
+from bicore.numerics.linear_algebra import cholesky_factor
 from bicore.runtime import unhurried
 
 #: Largest relative difference between a reported and a refitted objective, by the kernel's dtype.
@@ -100,18 +101,6 @@ def refit_objective(
     return _objective_of(problem, kernel.predict(alpha))
 
 
-def cholesky_factor(matrix: Tensor, regulariser: str) -> Tensor:
-    """Return the Cholesky factor, or raise an error that names the regulariser."""
-    lower: Tensor
-    lower, failed = torch.linalg.cholesky_ex(matrix)
-    if int(failed):
-        raise NumericalError(
-            "the kernel matrix of the chosen points is not positive definite with "
-            f"{regulariser} on its diagonal; use a larger {regulariser}, or scale x"
-        )
-    return lower
-
-
 def split_rows(rows: Tensor) -> Iterator[Tensor]:
     """Yield a matrix in float64, a block of rows at a time."""
     height = max(1, BLOCK_BYTES // (8 * max(rows.shape[1], 1)))
@@ -146,10 +135,10 @@ def _fit(problem: Problem, gram: Tensor, index: Tensor, weights: Tensor) -> Tens
     if problem.inner_loss.quadratic:
         matrix = gram.clone()
         matrix.diagonal().add_(rho / weights)
-        return torch.cholesky_solve(targets, cholesky_factor(matrix, "inner_reg"))
+        return torch.cholesky_solve(targets, cholesky_factor(matrix))
     # Small matrices are faster on the CPU than on any other device.
     inner = InnerProblem(gram.cpu(), targets.cpu(), weights.cpu(), rho, problem.inner_loss)
-    alpha = Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(inner.targets)).alpha
+    alpha: Tensor = Newton(tolerance=RESIDUAL).solve(inner, torch.zeros_like(inner.targets)).alpha
     predictions = inner.gram @ alpha
     residual = inner.residual(alpha, predictions)[0]
     step = Adaptive().solve(inner.system(predictions), -residual, STEP_RESIDUAL).z

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bicore.errors import NumericalError
 from bicore.runtime import checkpoint, wide
 
 #: Multiplications of one part: about a tenth of a second on one core.
@@ -69,6 +70,18 @@ def row_products(left: Tensor, right: Tensor) -> Tensor:
         return (left * right).sum(1)
     # one pass and no matrix of products, which takes half the time
     return torch.from_numpy(np.einsum("nc,nc->n", left.numpy(), right.numpy()))
+
+
+def cholesky_factor(matrix: Tensor, regulariser: str = "inner_reg") -> Tensor:
+    """Return the Cholesky factor, or raise an error that names the regulariser."""
+    lower: Tensor
+    lower, failed = torch.linalg.cholesky_ex(matrix)
+    if bool(failed.any()):
+        raise NumericalError(
+            f"a kernel matrix with {regulariser} on its diagonal is not positive definite at this "
+            f"precision; use float64, a larger {regulariser}, or scale x."
+        )
+    return lower
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from bicore.bilevel.contract import Demand, Quantity, ReweighableEngine
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.factors import Carried
-from bicore.bilevel.solvers.inner import Fit, InnerProblem, Solvers
+from bicore.bilevel.solvers.inner import InnerProblem, Solvers
 from bicore.bilevel.solvers.linear import LinearSolver, NewtonSystem
+from bicore.bilevel.solvers.softmax import Fit, Preconditioner
 from bicore.kernels.operators import parts
 
 #: Points whose columns are asked for together: many more would be one long copy.
@@ -216,7 +216,7 @@ class ImplicitEngine(ReweighableEngine):
         self.support = Support(problem, max(capacity, 1))
         like = problem.train.like
         self._weights = like.new_empty(0)
-        self.preconditioner: Carried | None = None
+        self.preconditioner: Preconditioner | None = None
         self.alpha = like.new_empty(0, problem.outputs)
         #: The last fit of the points, and the problem that it solved.
         self._fitted: tuple[InnerProblem, Fit] | None = None

@@ -35,9 +35,9 @@ from bicore.bilevel.contract import (
 from bicore.bilevel.engines.implicit import GRADIENT_TOLERANCE, ImplicitEngine
 from bicore.bilevel.problem import Problem
 from bicore.bilevel.solvers import inner
-from bicore.bilevel.solvers.factors import BORDER_FLOOR, PRECONDITIONER_FLOOR, lower_factor, shifted
+from bicore.bilevel.solvers.softmax import BORDER_FLOOR, PRECONDITIONER_FLOOR, scaled_gram
 from bicore.numerics.descent import NOISE, enough
-from bicore.numerics.linear_algebra import ConjugateIteration, Precondition
+from bicore.numerics.linear_algebra import ConjugateIteration, Precondition, cholesky_factor
 
 #: Lengths that a step on the device may have: all are evaluated, the first that serves is taken.
 DEVICE_LENGTHS = (1.0, 0.5, 0.25, 0.125, 0.03125, 0.0)
@@ -433,9 +433,9 @@ class RecordedSoftmaxEngine(ListedEngine):
         self.roots.copy_(self._typical())
         self.made.copy_(self.shifts[count])
         own = self.fit.gram[:count, :count]
-        matrix = shifted(own, self.roots[:count, 0], float(self.made))
+        matrix = scaled_gram(own, self.roots[:count, 0], float(self.made))
         self.inverse.zero_()
-        self.inverse[:count, :count] = torch.cholesky_inverse(lower_factor(matrix))
+        self.inverse[:count, :count] = torch.cholesky_inverse(cholesky_factor(matrix))
 
 
 class _RecordedStep:

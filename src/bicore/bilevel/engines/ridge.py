@@ -39,9 +39,8 @@ from bicore.bilevel.posterior import (
     solve_lower,
 )
 from bicore.bilevel.problem import Problem, finite_objective
-from bicore.bilevel.solvers.factors import lower_factor
 from bicore.data import Array
-from bicore.numerics.linear_algebra import row_products
+from bicore.numerics.linear_algebra import cholesky_factor, row_products
 from bicore.picking import ranks_of
 
 #: Entries of the kernel matrices up to which the dense form is used.
@@ -238,7 +237,7 @@ class RidgeEngine(SquaredErrorEngine):
         else:
             own = columns.train[:, index].double()
             shift = self.rho / torch.tensor(list(weights), dtype=torch.float64, device=own.device)
-            lower = lower_factor((own + own.T) / 2 + torch.diag(shift))
+            lower = cholesky_factor((own + own.T) / 2 + torch.diag(shift))
         step = self.posterior.join(columns, lower)
         head = solve_lower(lower, self.residual[index])
         step.pull(self.pull, head, solve_lower(lower, self.pull[index]))

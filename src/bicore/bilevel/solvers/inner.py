@@ -17,15 +17,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.factors import Carried, Factor
 from bicore.bilevel.solvers.linear import (
     Adaptive,
     Cholesky,
+    Factor,
     LinearSolver,
     NewtonSystem,
     by_class,
 )
-from bicore.bilevel.solvers.softmax import SoftmaxFit
+from bicore.bilevel.solvers.softmax import Fit, Preconditioner, SoftmaxFit
 from bicore.errors import ConvergenceError, InputError, NumericalError
 from bicore.losses import Loss
 from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
@@ -52,7 +52,7 @@ class InnerProblem:
     weights: Tensor
     rho: float
     loss: Loss
-    preconditioner: Carried | None = None
+    preconditioner: Preconditioner | None = None
     goal: float | None = None
 
     @property
@@ -92,23 +92,11 @@ class InnerProblem:
     def system(
         self,
         predictions: Tensor,
-        preconditioner: Carried | None = None,
+        preconditioner: Preconditioner | None = None,
         factor: Factor | None = None,
     ) -> NewtonSystem:
         curvature = self.loss.curvature(predictions, self.targets).scaled(self.weights)
         return NewtonSystem(self.gram, curvature, 2 * self.rho, preconditioner, factor)
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """α, the predictions h on S, and how they were obtained."""
-
-    alpha: Tensor
-    predictions: Tensor
-    residual: float
-    iterations: int
-    products: int
-    preconditioner: Carried | None = None
 
 
 class InnerSolver(ABC):
@@ -240,14 +228,10 @@ def _plain_softmax(problem: InnerProblem, start: Tensor, iterations: int) -> Fit
     found = fit.solve(by_class(start), problem.tolerance, iterations, problem.preconditioner)
     if found is None:
         return None
-    return Fit(
-        torch.from_numpy(found.alpha.T).to(start).contiguous(),
-        torch.from_numpy(found.predictions.T).to(start).contiguous(),
-        found.residual,
-        found.steps,
-        found.products,
-        found.preconditioner,
+    alpha, predictions = (
+        torch.from_numpy(part.T).to(start).contiguous() for part in (found.alpha, found.predictions)
     )
+    return replace(found, alpha=alpha, predictions=predictions)
 
 
 def _line_search(
@@ -375,14 +359,13 @@ def _finished(
     ):
         raise NumericalError(
             "the inner problem diverged: its fit is NaN or worse than predicting nothing; use "
-            "float64, a larger inner_reg, "
-            "or inner=Newton()."
+            "float64, a larger inner_reg, or inner=Newton()."
         )
     if size > SOLVED * problem.tolerance and not lenient:
         raise ConvergenceError(
             f"the inner problem stopped after {iterations} iterations at a relative residual of "
-            f"{size:.2g} "
-            f"(goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or more iterations."
+            f"{size:.2g} (goal {problem.tolerance:.2g}); use float64, a larger inner_reg, or "
+            "more iterations."
         )
     return Fit(alpha, predictions, size, iterations, products)
 

@@ -14,20 +14,82 @@ of one of size C·m.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from bicore.bilevel.solvers.factors import Carried, Factor, Preconditioner, factorised
-from bicore.bilevel.solvers.softmax import SoftmaxSystem, Solution
+from bicore.bilevel.solvers.softmax import (
+    CURVATURE_FLOOR,
+    Preconditioner,
+    SoftmaxSystem,
+    Solution,
+    scaled_gram,
+)
 from bicore.data import Array
-from bicore.errors import ConvergenceError, InputError, NumericalError
-from bicore.losses import Curvature, Softmax
-from bicore.numerics.linear_algebra import Solved, conjugate_gradients
+from bicore.errors import ConvergenceError, NumericalError, check_integer
+from bicore.losses import Curvature, Isotropic, Softmax
+from bicore.numerics.linear_algebra import (
+    Precondition,
+    Solved,
+    cholesky_factor,
+    conjugate_gradients,
+)
 
 #: A preconditioner is made anew after a solve of more than this many iterations.
 PATIENCE = 40
+
+#: Applies (s I + A K)⁻¹ A to a matrix of values.
+Factor = Callable[[Tensor], Tensor]
+
+
+def factorise(gram: Tensor, curvature: Curvature, shift: float, outputs: int) -> Factor:
+    """Factorise a Newton system, in the cheapest way that is exact for its curvature."""
+    if isinstance(curvature, Isotropic):
+        root = curvature.scale.clamp_min(0).sqrt()[:, None]
+        lower = cholesky_factor(scaled_gram(gram, root[:, 0], shift))
+        return lambda values: root * torch.cholesky_solve(root * values, lower)
+    if isinstance(curvature, Softmax):
+        return _factorise_softmax(gram, curvature, shift)
+    return _factorise_blocks(gram, curvature.blocks(outputs), shift)
+
+
+def _factorise_softmax(gram: Tensor, curvature: Softmax, shift: float) -> Factor:
+    """E − E R (Rᵀ E R)⁻¹ Rᵀ E with E_c = D_c^½ (s I + D_c^½ K D_c^½)⁻¹ D_c^½ for each class and R
+    the sum over classes."""
+    weighted = curvature.weighted.T.contiguous()
+    root = weighted.clamp_min(CURVATURE_FLOOR * float(weighted.max())).sqrt()
+    parts = torch.cholesky_inverse(cholesky_factor(scaled_gram(gram, root, shift)))
+    parts.mul_(root.unsqueeze(-1)).mul_(root.unsqueeze(-2))
+    # positive definite but for rounding, when some weights are tiny compared with others
+    total = parts.sum(0)
+    total.diagonal().add_(total.diagonal().max() * torch.finfo(total.dtype).eps)
+    lower = cholesky_factor(total)
+
+    def apply(values: Tensor) -> Tensor:
+        single = parts @ values.T.unsqueeze(-1)
+        common = torch.cholesky_solve(single.sum(0), lower)
+        return (single - parts @ common).squeeze(-1).T
+
+    return apply
+
+
+def _factorise_blocks(gram: Tensor, blocks: Tensor, shift: float) -> Factor:
+    """Any blocks A = root rootᵀ: one factor of size m·C."""
+    size = blocks.shape[0] * blocks.shape[1]
+    eigenvalues, vectors = torch.linalg.eigh(blocks)
+    root = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
+    matrix = torch.einsum("iab,ij,jac->ibjc", root, gram, root).reshape(size, size)
+    matrix.diagonal().add_(shift)
+    lower = cholesky_factor(matrix)
+
+    def apply(values: Tensor) -> Tensor:
+        right = torch.einsum("mab,ma->mb", root, values)
+        inner = torch.cholesky_solve(right.reshape(-1, 1), lower).reshape(right.shape)
+        return torch.einsum("mab,mb->ma", root, inner)
+
+    return apply
 
 
 @dataclass(eq=False)
@@ -41,7 +103,7 @@ class NewtonSystem:
     gram: Tensor
     curvature: Curvature
     shift: float
-    preconditioner: Carried | None = None
+    preconditioner: Preconditioner | None = None
     factor: Factor | None = None
     products: int = 0
 
@@ -49,14 +111,9 @@ class NewtonSystem:
         self.products += 1
         return self.gram @ z
 
-
-@dataclass(frozen=True, eq=False)
-class LinearSolution:
-    """z, how many iterations it took and the relative residual it reached."""
-
-    z: Tensor
-    iterations: int
-    residual: float
+    def apply(self, z: Tensor) -> Tensor:
+        """The image of z."""
+        return self.curvature.apply(self.gram_product(z)).add_(z, alpha=self.shift)
 
 
 class LinearSolver(ABC):
@@ -66,7 +123,7 @@ class LinearSolver(ABC):
     adaptive = False
 
     @abstractmethod
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         """Solve (s I + A K) z = right.
 
         Parameters
@@ -80,11 +137,11 @@ class LinearSolver(ABC):
 
         Returns
         -------
-        LinearSolution
+        Solved
             With z.
         """
 
-    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> Solved:
         """Solve (s I + A K) z = A · values, the system of the hypergradient.
 
         Parameters
@@ -98,7 +155,7 @@ class LinearSolver(ABC):
 
         Returns
         -------
-        LinearSolution
+        Solved
             With z.
         """
         return self.solve(system, system.curvature.apply(values), tolerance)
@@ -117,16 +174,14 @@ class Cholesky(LinearSolver):
     Cholesky()
     """
 
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
-        z = (
-            right - self.solve_range(system, system.gram_product(right), tolerance).z
-        ) / system.shift
-        return LinearSolution(z, 1, 0.0)
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
+        ranged = self.solve_range(system, system.gram_product(right), tolerance)
+        return Solved((right - ranged.z) / system.shift, 0.0, 1)
 
-    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> Solved:
         if system.factor is None:
-            system.factor = factorised(system.gram, system.curvature, system.shift, values.shape[1])
-        return LinearSolution(system.factor.apply(values), 1, 0.0)
+            system.factor = factorise(system.gram, system.curvature, system.shift, values.shape[1])
+        return Solved(system.factor(values), 0.0, 1)
 
 
 @dataclass(frozen=True)
@@ -160,69 +215,60 @@ class ConjugateGradient(LinearSolver):
     tolerance: float | None = None
     euclidean: bool = False
 
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         tolerance = tolerance if self.tolerance is None else self.tolerance
-        if self.euclidean:
-            found = self._solve_euclidean(system, right, tolerance)
-        else:
-            found = self._solve_paired(system, right, tolerance)
-        _check("conjugate gradients", found.reached, tolerance, found.iterations, self.lenient)
-        return LinearSolution(found.z, found.iterations, found.reached)
+        solve = self._solve_euclidean if self.euclidean else self._solve_paired
+        found = solve(system, right, tolerance)
+        return _check("conjugate gradients", found, tolerance, self.lenient)
 
     def _solve_paired(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         """In the K-inner product: a vector's pair is K times it."""
-        if self.precondition:
-            system.preconditioner = Preconditioner.fitting(
-                system.preconditioner, system.gram, system.curvature, system.shift
-            )
+
+        def unchanged(residual: Tensor) -> tuple[Tensor, Tensor]:
+            return residual.clone(), system.gram_product(residual)
 
         def image(direction: Tensor, gram_direction: Tensor) -> Tensor:
             curved = system.curvature.apply(gram_direction)
             return curved.add_(direction, alpha=system.shift)
 
+        step: Precondition = unchanged
+        if self.precondition:
+            typical = system.curvature.typical()
+            system.preconditioner = Preconditioner.fitting(
+                system.preconditioner, system.gram, typical, system.shift, system.gram.dtype
+            )
+            step = system.preconditioner.apply
         found = conjugate_gradients(
             right,
-            lambda residual: self._step(system, residual),
+            step,
             image,
             tolerance,
             self.iterations,
             # In the null space of K the operator is s times the identity.
             null_space=lambda residual: residual / system.shift,
         )
+        if self.precondition:
+            system.products += found.iterations
         if found.iterations > PATIENCE:
             system.preconditioner = None
         return found
 
     def _solve_euclidean(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         """On K (s I + A K) z = K b in the ordinary inner product: a vector is its own pair."""
-
-        def image(direction: Tensor, same: Tensor) -> Tensor:
-            half = system.curvature.apply(system.gram_product(direction))
-            return system.gram_product(half.add_(direction, alpha=system.shift))
-
         return conjugate_gradients(
             system.gram_product(right),
             lambda residual: (residual, residual),
-            image,
+            lambda direction, _: system.gram_product(system.apply(direction)),
             tolerance,
             self.iterations,
         )
-
-    def _step(self, system: NewtonSystem, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """The preconditioned residual and K times it, with one product (or solve) of size m² in
-        all."""
-        if not self.precondition:
-            return residual.clone(), system.gram_product(residual)
-        system.products += 1
-        assert isinstance(system.preconditioner, Preconditioner)
-        return system.preconditioner.apply(residual)
 
 
 @dataclass(frozen=True)
 class Neumann(LinearSolver):
     """The Neumann series z = η Σ_j (I − η M)^j b with M = s I + A K.
 
-    It converges when 0 < η < 2/λ_max(M), slowly when s is small beside A K.
+    It converges when 0 < η < 2/λ_max(M), slowly when s is small compared with A K.
 
     Parameters
     ----------
@@ -247,27 +293,19 @@ class Neumann(LinearSolver):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        if self.terms < 1:
-            raise InputError(
-                f"terms={self.terms} is below 1; a Neumann series needs at least one term."
-            )
+        check_integer("terms", self.terms)
 
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
         tolerance = tolerance if self.tolerance is None else self.tolerance
         goal = float(torch.linalg.vector_norm(right))
         z = torch.zeros_like(right)
-        if goal == 0:
-            return LinearSolution(z, 0, 0.0)
         eta = self._default_step(system, right.shape[1]) if self.step is None else self.step
         residual = right.clone()
-        reached = 1.0
+        reached = 1.0 if goal else 0.0
         term = 0
         while term < self.terms and reached > tolerance:
             z.add_(residual, alpha=eta)
-            image = system.curvature.apply(system.gram_product(residual)).add_(
-                residual, alpha=system.shift
-            )
-            residual.add_(image, alpha=-eta)
+            residual.add_(system.apply(residual), alpha=-eta)
             term += 1
             reached = float(torch.linalg.vector_norm(residual)) / goal
             if not reached < 1e3:
@@ -275,29 +313,28 @@ class Neumann(LinearSolver):
                     f"the Neumann series diverges with step={eta:g} (residual {reached:.3g}); use "
                     "a smaller step."
                 )
-        _check("the Neumann series", reached, tolerance, term, self.lenient)
-        return LinearSolution(z, term, reached)
+        return _check("the Neumann series", Solved(z, reached, term), tolerance, self.lenient)
 
     @staticmethod
     def _default_step(system: NewtonSystem, outputs: int) -> float:
-        largest = torch.linalg.matrix_norm(system.curvature.blocks(outputs), ord=float("inf")).max()
-        return 1 / (
-            system.shift
-            + float(largest) * float(torch.linalg.matrix_norm(system.gram, ord=float("inf")))
-        )
+        matrices = system.curvature.blocks(outputs), system.gram
+        largest, norm = (torch.linalg.matrix_norm(one, ord=float("inf")).max() for one in matrices)
+        return 1 / (system.shift + float(largest) * float(norm))
 
 
-def _check(what: str, reached: float, tolerance: float, iterations: int, lenient: bool) -> None:
-    if reached != reached:
+def _check(what: str, found: Solved, tolerance: float, lenient: bool) -> Solved:
+    if found.reached != found.reached:
         raise NumericalError(
-            f"{what} produced NaN after {iterations} iterations; use float64 or a larger inner_reg."
+            f"{what} produced NaN after {found.iterations} iterations; use float64 or a larger "
+            "inner_reg."
         )
-    if reached > tolerance and not lenient:
+    if found.reached > tolerance and not lenient:
         raise ConvergenceError(
-            f"{what} stopped after {iterations} iterations at a relative residual of "
-            f"{reached:.2g}, above the tolerance "
-            f"{tolerance:.2g}; allow more iterations, use linear=Cholesky(), or a larger inner_reg."
+            f"{what} stopped after {found.iterations} iterations at a relative residual of "
+            f"{found.reached:.2g}, above the tolerance {tolerance:.2g}; allow more iterations, use "
+            "linear=Cholesky(), or a larger inner_reg."
         )
+    return found
 
 
 @dataclass(frozen=True)
@@ -325,24 +362,16 @@ class Adaptive(LinearSolver):
     iterative: ConjugateGradient = field(default_factory=ConjugateGradient)
 
     def _choice(self, system: NewtonSystem) -> LinearSolver:
-        limit = system.curvature.direct_limit(self.largest)
+        limit = self.largest * system.curvature.direct_share
         return self.direct if len(system.gram) <= limit else self.iterative
 
-    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> LinearSolution:
-        plain = _plain(system)
-        if plain is not None:
-            found = plain.solve(by_class(right), tolerance, system.preconditioner)
-            if found is not None:
-                return _taken(system, found, right)
-        return self._choice(system).solve(system, right, tolerance)
+    def solve(self, system: NewtonSystem, right: Tensor, tolerance: float) -> Solved:
+        found = _solve_plain(system, SoftmaxSystem.solve, right, tolerance)
+        return found or self._choice(system).solve(system, right, tolerance)
 
-    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> LinearSolution:
-        plain = _plain(system)
-        if plain is not None:
-            found = plain.solve_range(by_class(values), tolerance, system.preconditioner)
-            if found is not None:
-                return _taken(system, found, values)
-        return self._choice(system).solve_range(system, values, tolerance)
+    def solve_range(self, system: NewtonSystem, values: Tensor, tolerance: float) -> Solved:
+        found = _solve_plain(system, SoftmaxSystem.solve_range, values, tolerance)
+        return found or self._choice(system).solve_range(system, values, tolerance)
 
 
 def by_class(rows: Tensor) -> Array:
@@ -351,22 +380,22 @@ def by_class(rows: Tensor) -> Array:
     return array
 
 
-def _plain(system: NewtonSystem) -> SoftmaxSystem | None:
-    """A softmax system on a CPU in plain arrays; None for others."""
+PlainSolve = Callable[[SoftmaxSystem, Array, float, Preconditioner | None], Solution | None]
+
+
+def _solve_plain(
+    system: NewtonSystem, solve: PlainSolve, right: Tensor, tolerance: float
+) -> Solved | None:
+    """Solve a softmax system on a CPU in plain arrays; None for others, or if that fails."""
     curvature = system.curvature
     if not isinstance(curvature, Softmax) or system.gram.device.type != "cpu":
         return None
-    return SoftmaxSystem(
-        system.gram.double().numpy(),
-        by_class(curvature.probabilities),
-        by_class(curvature.weighted),
-        system.shift,
-    )
-
-
-def _taken(system: NewtonSystem, found: Solution, like: Tensor) -> LinearSolution:
-    """What plain arrays gave, and what they leave to the next solve."""
+    probabilities, weighted = map(by_class, (curvature.probabilities, curvature.weighted))
+    plain = SoftmaxSystem(system.gram.double().numpy(), probabilities, weighted, system.shift)
+    found = solve(plain, by_class(right), tolerance, system.preconditioner)
+    if found is None:
+        return None
     system.preconditioner = found.preconditioner
     system.products += found.iterations
-    z = torch.from_numpy(found.z.T).to(like).contiguous()
-    return LinearSolution(z, found.iterations, found.residual)
+    z = torch.from_numpy(found.z.T).to(right).contiguous()
+    return Solved(z, found.residual, found.iterations)

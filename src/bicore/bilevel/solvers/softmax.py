@@ -1,25 +1,19 @@
-"""The Newton system of a softmax cross-entropy on a CPU, in plain arrays with a row for each class.
+"""Newton's method for the softmax cross-entropy on a CPU: plain arrays, a row for each class.
 
-    (s I + A K) z = b,   A_i = w_i (diag p_i − p_i p_iᵀ)
+    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
+    r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
+    a step Δ solves (s I + A K) Δ = −r
 
-A fit of some hundred points is thousands of small operations: what counts is their number and what
-each call costs. For a few points a solve is direct. Beyond, conjugate gradients run in float32 on
+A fit of some hundred points is thousands of small operations: their number and the cost of each
+call set the time. For a few points a solve is direct. Beyond, conjugate gradients run in float32 on
 the scaled system
 
     (s I + Â K̂) u = D^−½ b,   z = D^½ u,   K̂ = D^½ K D^½,   Â = D^−½ A D^−½
 
 preconditioned by a stored N = (s₀ I + K̂)⁻¹, of which K̂ N r = r − s₀ N r needs no product. Their
-answer is put right in float64: the residual of z itself is computed, and solved for again until it
-is small enough.
-
-Newton's method for the softmax cross-entropy on a CPU: plain arrays, a row for each class.
-
-    minimise over α   Σ w_i ℓ_i(h_i) + ρ tr(αᵀKα),   h = Kα
-    r = w (p − y) + s α,   s = 2ρ,   A_i = w_i (diag p_i − p_i p_iᵀ)
-    a step Δ solves (s I + A K) Δ = −r       (:mod:`bicore.bilevel.solvers.softmax`)
-
-A fit is mostly of points that were fitted before and one that joined; that one first solves a
-problem of its own.
+answer is corrected in float64: the residual of z itself is computed, and solved for again until it
+is small enough. A fit is mostly of points that were fitted before and one that joined; that one
+first solves a problem of its own.
 """
 
 from __future__ import annotations
@@ -27,47 +21,56 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from bicore.bilevel.solvers.factors import (
-    BORDER_FLOOR,
-    PRECONDITIONER_FLOOR,
-    REFRESH,
-    Carried,
-)
 from bicore.data import Array
+from bicore.errors import NumericalError
 from bicore.numerics.descent import NOISE, Trial, first_enough, lengths
+from bicore.numerics.linear_algebra import cholesky_factor
 
+#: A typical curvature below this share of the largest is raised to it: rough, but rounding is not
+#: amplified.
+PRECONDITIONER_FLOOR = 1e-4
+#: A preconditioner is made anew after this many bordering rows.
+REFRESH = 25
+#: Rounding may push a Schur complement below the shift that bounds it; it is not let below this
+#: share of it.
+BORDER_FLOOR = 0.5
+#: The border of the last point is made anew when its root curvature is off by this factor.
+STALE = 1.25
 #: Points up to which C inverses are quicker than iterations.
 DIRECT = 32
 #: Curvature below this share of the largest is raised to it where a factor needs it positive.
 CURVATURE_FLOOR = 1e-12
-#: The border of the last point is made anew when its root curvature is off by this factor.
-STALE = 1.25
 #: The relative residual that float32 is asked for at most in one go …
 SINGLE = 2e-6
 #: … which must at least halve the true one; after so many goes the general solver takes over.
 GOES = 16
 #: Iterations of one go.
 MOST = 500
+#: Newton's method leaves to the general solver what it has not solved by then.
+ITERATIONS = 25
+#: Lengths of a step that are tried before that.
+ATTEMPTS = 8
+#: The fit of a single point: steps, how far one may move its predictions, and a move that ends it.
+SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
 
 
-class HalfPreconditioner(Carried):
-    """N = (s₀ I + D^½ K D^½)⁻¹ in float32, with a bordering row for every point that joins.
+class Preconditioner:
+    """P = (s I + D K)⁻¹ = D^½ B⁻¹ D^−½ with B = s I + D^½ K D^½ and B⁻¹ stored.
 
-    The curvature of the point that joined last changes most, from a point that the model does not
-    know to one that it has fitted: its border is made anew while that lasts, from ``smaller``.
+    K P r needs no product by K: with y = D^−½ r it is D^−½ (y − s B⁻¹ y). Any s and D near the
+    system's own serve, so an inverse lasts for many solves, and grows by a bordering row when a
+    point joins. The curvature of that point changes most, from one that the model does not know to
+    one that it has fitted: its border is made anew while that lasts, from ``smaller``.
     """
 
-    __slots__ = ("age", "inverse", "root", "shift", "smaller")
-
     def __init__(
-        self,
-        root: Array,
-        inverse: Array,
-        shift: float,
-        smaller: HalfPreconditioner | None = None,
+        self, root: Tensor, inverse: Tensor, shift: float, smaller: Preconditioner | None = None
     ) -> None:
         self.root = root
         self.inverse = inverse
@@ -77,53 +80,72 @@ class HalfPreconditioner(Carried):
 
     @classmethod
     def fitting(
-        cls, carried: Carried | None, gram: Array, typical: Array, shift: float
-    ) -> HalfPreconditioner | None:
+        cls,
+        carried: Preconditioner | None,
+        gram: Tensor,
+        typical: Tensor,
+        shift: float,
+        dtype: torch.dtype,
+    ) -> Preconditioner:
         """The one carried along while it fits; with another border when a single point is new;
-        otherwise a fresh one. None where there is no inverse."""
+        otherwise a fresh one. ``typical`` is an eigenvalue of each block of curvature."""
         size = len(gram)
-        floor = PRECONDITIONER_FLOOR * typical.max() + np.finfo(np.float64).tiny
-        if isinstance(carried, cls):
-            last = math.sqrt(max(typical[-1], floor))
+        floor = PRECONDITIONER_FLOOR * float(typical.max()) + torch.finfo(typical.dtype).tiny
+        kinds = typical.dtype, dtype
+        if carried is not None and (carried.root.dtype, carried.inverse.dtype) == kinds:
+            last = math.sqrt(max(float(typical[-1]), floor))
             if len(carried.root) == size:
                 smaller = carried.smaller
-                if smaller is None or 1 / STALE < carried.root[-1] / last < STALE:
+                if smaller is None or 1 / STALE < float(carried.root[-1]) / last < STALE:
                     return carried
                 return smaller._bordered(gram[-1], last)
             if len(carried.root) == size - 1 and carried.age < REFRESH:
                 carried.smaller = None
                 return carried._bordered(gram[-1], last)
-        root = np.sqrt(np.maximum(typical, floor))
-        inverse = _inverse(gram * root * root[:, None], shift)
-        return None if inverse is None else cls(root, inverse, shift)
+        root = typical.clamp_min(floor).sqrt()
+        inverse = torch.cholesky_inverse(cholesky_factor(scaled_gram(gram, root, shift)))
+        return cls(root, inverse.to(dtype), shift)
 
-    def _bordered(self, row: Array, root: float) -> HalfPreconditioner:
-        """The inverse of one more row and column."""
+    def _bordered(self, row: Tensor, root: float) -> Preconditioner:
+        """The inverse of one more row and column from that of the smaller matrix."""
         m = len(self.root)
-        border = (row[:m] * self.root * root).astype(np.float32)
+        border = (row[:m] * self.root * root).to(self.inverse)
         solved = self.inverse @ border
-        corner = self.shift + row[m] * root**2
+        corner = self.shift + float(row[m]) * root**2
         # in exact arithmetic it is at least the shift
-        schur = max(corner - float(border @ solved), self.shift * BORDER_FLOOR)
-        inverse = np.empty((m + 1, m + 1), dtype=np.float32)
-        np.multiply(solved[:, None], solved / np.float32(schur), out=inverse[:m, :m])
-        inverse[:m, :m] += self.inverse
-        inverse[:m, m] = inverse[m, :m] = solved / np.float32(-schur)
+        schur = max(corner - float(torch.dot(border, solved)), self.shift * BORDER_FLOOR)
+        inverse = self.inverse.new_empty(m + 1, m + 1)
+        torch.addr(self.inverse, solved, solved, alpha=1 / schur, out=inverse[:m, :m])
+        inverse[:m, m] = inverse[m, :m] = solved / -schur
         inverse[m, m] = 1 / schur
-        return HalfPreconditioner(np.append(self.root, root), inverse, self.shift, self)
+        roots = torch.cat([self.root, self.root.new_tensor([root])])
+        return Preconditioner(roots, inverse, self.shift, self)
+
+    def apply(self, right: Tensor) -> tuple[Tensor, Tensor]:
+        """P r and K P r."""
+        root = self.root[:, None]
+        scaled = right / root
+        inner = self.inverse @ scaled
+        return inner * root, scaled.sub_(inner, alpha=self.shift).div_(root)
 
 
-def _inverse(matrix: Array, shift: float) -> Array | None:
-    """(matrix + s I)⁻¹ in float32, by way of float64; None where that is not positive."""
-    from scipy.linalg import lapack  # not before it is needed: importing it takes time
+def scaled_gram(gram: Tensor, root: Tensor, shift: float) -> Tensor:
+    """s I + D^½ K D^½, for one row of roots or a batch of them."""
+    matrix = gram * root.unsqueeze(-1) * root.unsqueeze(-2)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(shift)
+    return matrix
 
-    matrix.flat[:: len(matrix) + 1] += shift
-    lower, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1)
-    if failed:
-        return None
-    half, _ = lapack.dpotri(lower, lower=1, overwrite_c=1)
-    whole = np.tril(half) + np.tril(half, -1).T
-    return np.ascontiguousarray(whole, dtype=np.float32)
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Coefficients α, the predictions h of the points, and how they were obtained."""
+
+    alpha: Any
+    predictions: Any
+    residual: float
+    iterations: int
+    products: int
+    preconditioner: Preconditioner | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +156,7 @@ class Solution:
     image: Array
     residual: float
     iterations: int
-    preconditioner: Carried | None
+    preconditioner: Preconditioner | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +181,13 @@ class SoftmaxSystem:
         typical: Array = trace / max(len(self.weighted) - 1, 1)
         return typical
 
-    def answer(self, carried: Carried | None) -> Array | None:
+    def answer(self, carried: Preconditioner | None) -> Array | None:
         """How the other points answer to the one that joined last: (s I + D K)⁻¹ D times its
         column of K, with D a typical curvature of each; None where that is not cheap."""
         row = self.gram[-1, :-1]
-        if isinstance(carried, HalfPreconditioner) and len(carried.root) == len(row):
-            root = carried.root
-            solved = carried.inverse @ (root * row).astype(np.float32)
+        if carried is not None and len(carried.root) == len(row):
+            root = carried.root.numpy()
+            solved = carried.inverse.numpy() @ (root * row).astype(np.float32)
         elif len(self.gram) <= DIRECT:
             root = np.sqrt(np.maximum(self.typical()[:-1], 0.0))
             system = self.gram[:-1, :-1] * root * root[:, None]
@@ -176,7 +198,9 @@ class SoftmaxSystem:
         answer: Array = root * solved
         return answer
 
-    def solve(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
+    def solve(
+        self, right: Array, tolerance: float, carried: Preconditioner | None
+    ) -> Solution | None:
         """z to a relative residual of ``tolerance``; None where this way does not get there."""
         if len(self.gram) > DIRECT:
             return self._iterated(right, tolerance, carried)
@@ -187,7 +211,7 @@ class SoftmaxSystem:
         return Solution(z, z @ self.gram, 0.0, 1, carried)
 
     def solve_range(
-        self, values: Array, tolerance: float, carried: Carried | None
+        self, values: Array, tolerance: float, carried: Preconditioner | None
     ) -> Solution | None:
         """The same for b = A · values."""
         if len(self.gram) > DIRECT:
@@ -216,9 +240,15 @@ class SoftmaxSystem:
         result: Array = (single - parts @ common)[:, :, 0]
         return result
 
-    def _iterated(self, right: Array, tolerance: float, carried: Carried | None) -> Solution | None:
-        preconditioner = HalfPreconditioner.fitting(carried, self.gram, self.typical(), self.shift)
-        if preconditioner is None:
+    def _iterated(
+        self, right: Array, tolerance: float, carried: Preconditioner | None
+    ) -> Solution | None:
+        gram, typical = torch.from_numpy(self.gram), torch.from_numpy(self.typical())
+        try:
+            preconditioner = Preconditioner.fitting(
+                carried, gram, typical, self.shift, torch.float32
+            )
+        except NumericalError:
             return None
         goal = norm(right)
         if goal == 0:
@@ -248,13 +278,15 @@ class SoftmaxSystem:
 class _SingleIterations:
     """Conjugate gradients in float32 on the scaled system, in arrays that are made once."""
 
-    def __init__(self, system: SoftmaxSystem, preconditioner: HalfPreconditioner) -> None:
+    def __init__(self, system: SoftmaxSystem, preconditioner: Preconditioner) -> None:
         single = np.float32
-        self.preconditioner = preconditioner
+        self.inverse = preconditioner.inverse.numpy()
+        self.root = preconditioner.root.numpy()
+        self.own_shift = preconditioner.shift
         self.shift = system.shift
         self.probabilities = system.probabilities.astype(single)
         # A in the scaled variables: weighted probabilities over the typical curvature
-        self.weighted = (system.weighted / preconditioner.root**2).astype(single)
+        self.weighted = (system.weighted / self.root**2).astype(single)
         shape = system.probabilities.shape
         self.steps = np.empty((2, *shape), dtype=single)  # N r and K̂ N r
         self.directions = np.empty((2, *shape), dtype=single)
@@ -265,9 +297,9 @@ class _SingleIterations:
         """z of right after enough iterations, and how many they were."""
         from scipy.linalg.blas import saxpy, sdot, sscal
 
-        inverse = self.preconditioner.inverse
-        own = -self.preconditioner.shift
-        scaled = right / self.preconditioner.root
+        inverse = self.inverse
+        own = -self.own_shift
+        scaled = right / self.root
         size = norm(scaled)
         residual = (scaled / size).astype(np.float32)
         z = np.zeros_like(residual)
@@ -298,7 +330,7 @@ class _SingleIterations:
             saxpy(flat_moved, flat, a=-length)
             if sdot(flat, flat) <= tolerance**2:
                 break
-        return z * (size * self.preconditioner.root), count
+        return z * (size * self.root), count
 
     def _move(self) -> None:
         """A applied to the pair of the direction."""
@@ -314,14 +346,6 @@ def norm(values: Array) -> float:
     return math.sqrt(np.vdot(values, values))
 
 
-#: Newton's method leaves to the general solver what it has not solved by then.
-ITERATIONS = 25
-#: Lengths of a step that are tried before that.
-ATTEMPTS = 8
-#: The fit of a single point: steps, how far one may move its predictions, and a move that ends it.
-SINGLE_POINT_STEPS, SINGLE_POINT_REACH, SINGLE_POINT_GOAL = 12, 4.0, 1e-3
-
-
 @dataclass(frozen=True, eq=False)
 class _Place:
     """Coefficients, their predictions and their probabilities."""
@@ -329,18 +353,6 @@ class _Place:
     alpha: Array
     predictions: Array
     probabilities: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """α, h, the relative residual, and what it took."""
-
-    alpha: Array
-    predictions: Array
-    residual: float
-    steps: int
-    products: int
-    preconditioner: Carried | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,8 +369,8 @@ class SoftmaxFit:
         alpha: Array,
         tolerance: float,
         iterations: int = ITERATIONS,
-        carried: Carried | None = None,
-    ) -> Fitted | None:
+        carried: Preconditioner | None = None,
+    ) -> Fit | None:
         """From a start; None where a plain Newton method does not get there."""
         value, place = self._begun(alpha)
         if not alpha[:, -1].any() and alpha.any():  # the last point alone is new
@@ -373,7 +385,7 @@ class SoftmaxFit:
             scale = norm(pull) + norm(keep)
             size = norm(r) / scale if scale > 0 else 0.0
             if size <= tolerance:
-                return Fitted(place.alpha, place.predictions, size, iteration, products, carried)
+                return Fit(place.alpha, place.predictions, size, iteration, products, carried)
             # The forcing term keeps Newton's fast convergence without solving early systems
             # further than they deserve.
             forcing = min(0.1, max(size, 0.1 * tolerance))
@@ -395,7 +407,7 @@ class SoftmaxFit:
         value, p = self._value(alpha, h)
         return value, _Place(alpha, h, p)
 
-    def _joined(self, place: _Place, carried: Carried | None) -> tuple[float, _Place] | None:
+    def _joined(self, place: _Place, carried: Preconditioner | None) -> tuple[float, _Place] | None:
         """Where a point that joined last would take the fit if all others answered linearly.
 
         What is far from linear is that point alone: its own coefficients a solve a problem of C

@@ -23,9 +23,14 @@ from torch import Tensor
 
 from bicore.bilevel.pool import Others, PoolState, Removals, plain, where
 from bicore.bilevel.problem import Problem
-from bicore.bilevel.solvers.factors import lower_factor
 from bicore.kernels.operators import Features, KernelOperator, SomeRows
-from bicore.numerics.linear_algebra import height, row_by_row, row_products, summed_over_rows
+from bicore.numerics.linear_algebra import (
+    cholesky_factor,
+    height,
+    row_by_row,
+    row_products,
+    summed_over_rows,
+)
 from bicore.picking import TIE
 from bicore.runtime import checkpoint, wide
 
@@ -157,7 +162,7 @@ class Chosen:
         self.targets = self.terms.targets[self.index]
         shifted = self.columns[self.index]
         shifted.diagonal().add_(self.rho)
-        factor = lower_factor(shifted)
+        factor = cholesky_factor(shifted)
         self.inverse = torch.cholesky_inverse(factor)
         self.alpha = torch.cholesky_solve(self.targets, factor)
         self.residual = self.terms.outer_targets - self.outer_columns @ self.alpha
@@ -268,6 +273,7 @@ class Pool(PoolState):
         self.allowed = chosen.allowed
         self.objective = chosen.objective
         self._columns = chosen.outer_columns
+        self._targets = plain(self.terms.targets)
         index = chosen.index if shortlist is None else torch.cat([chosen.index, shortlist])
         unused = chosen.alpha.new_zeros(len(chosen.points))
         tables = [chosen.alpha, chosen.pulled, unused, unused, -chosen.inverse, chosen.sandwich]
@@ -298,7 +304,7 @@ class Pool(PoolState):
     def drift(self) -> float:
         """How far α is from the fit of the points, relative to their targets."""
         alpha = self.residual[: self.size]
-        targets = plain(self.terms.targets[self.points[: self.size]])
+        targets = self._targets[self.points[: self.size]]
         missing = self.kernel[: self.size, : self.size] @ alpha + self.rho * alpha - targets
         return _share(math.sqrt(float((missing * missing).sum())), targets)
 
@@ -381,7 +387,7 @@ def greedy_order(
     place = {k: number for number, k in enumerate(points)}
     order = [place[k] for k in pool.points]
     kernel.diagonal().add_(rho)
-    lower = lower_factor(kernel[order][:, order])
+    lower = cholesky_factor(kernel[order][:, order])
     steps = torch.linalg.solve_triangular(lower, terms.targets[index][order], upper=False)
     return pool.points, _objectives_along(terms, lower, outer[:, order], steps)
 

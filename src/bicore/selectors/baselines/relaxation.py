@@ -18,9 +18,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bicore.bilevel.verification import cholesky_factor
 from bicore.numerics.descent import capped, enough, spectral_length
-from bicore.numerics.linear_algebra import row_by_row, summed_over_rows
+from bicore.numerics.linear_algebra import cholesky_factor, row_by_row, summed_over_rows
 
 #: The gap is closed to this share of the objective, in at most so many steps.
 TOLERANCE = 1e-3

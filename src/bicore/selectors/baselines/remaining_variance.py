@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bicore.bilevel.verification import TOLERANCE, cholesky_factor, split_rows, suggest_fix
+from bicore.bilevel.verification import TOLERANCE, split_rows, suggest_fix
 from bicore.errors import NumericalError
 from bicore.kernels.operators import KernelOperator
+from bicore.numerics.linear_algebra import cholesky_factor
 
 
 def verify_variance(
