@@ -77,12 +77,15 @@ class Downdate:
 
     def energy(self, energy: Tensor) -> None:
         """The diagonal of K'DK', which only rounding could take below zero."""
-        change = torch.add(self.spread @ self.rows, self.images, alpha=-2)
-        energy.add_(change.mul_(self.rows).sum(0)).clamp_min_(0)
+        changes = torch.add(self.spread @ self.rows, self.images, alpha=-2)
+        for row, change in zip(self.rows, changes, strict=True):
+            energy.addcmul_(row, change)
+        energy.clamp_min_(0)
 
     def variance(self, variance: Tensor) -> None:
         """The diagonal of K'; the caller checks how far it fell, when a device can be asked."""
-        variance.sub_(self.rows.square().sum(0))
+        for row in self.rows:
+            variance.addcmul_(row, row, value=-1)
 
 
 @dataclass(frozen=True, eq=False)
