@@ -174,7 +174,7 @@ def test_the_end_before_the_first_point_is_an_error_that_says_how_long_it_takes(
 
 
 def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
-    from bicore.bilevel.strategies.exact import Chosen
+    from bicore.bilevel.strategies.exact import Pool
 
     data = blobs(60)
     greedy = bilevel(rule="gradient").select(data, SIZE)
@@ -182,7 +182,7 @@ def test_elimination_hears_the_clock_and_keeps_what_growing_took(monkeypatch):
     def late(self, *given):
         raise TimeOver
 
-    monkeypatch.setattr(Chosen, "drop", late)
+    monkeypatch.setattr(Pool, "remove", late)
     part = bilevel(strategy="elimination").select(data, SIZE)
     assert part.status is Status.LESS_REFINED
     assert part.message == (

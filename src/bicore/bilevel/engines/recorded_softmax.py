@@ -396,7 +396,7 @@ class RecordedSoftmaxEngine(ListedEngine):
         return self.fit.newton(shift, self._preconditioned, steps, self.inner_iterations, watched)
 
     def _preconditioned(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """P r and K P r, as :class:`bicore.bilevel.solvers.factors.Preconditioner` has them,
+        """P r and K P r, as :class:`bicore.bilevel.solvers.softmax.Preconditioner` has them,
         with the shift on the device."""
         scaled = residual / self.roots
         solved = self.inverse @ scaled
