@@ -28,7 +28,7 @@ PLACE = {**os.environ, "PYTHONPATH": str(Path(library.__file__).parents[1])}
 FAST = ["--kernel", "rbf", "--inner-reg", "0.1"]
 SELECT = ["select", "data.npz", *FAST, "--size", "5"]
 #: A line of progress at once, whatever the time.
-AT_ONCE = {"bicore.runtime.progress.LINE_EVERY_SECONDS": 0.0}
+AT_ONCE = {"bicore.runtime.clock.LINE_EVERY_SECONDS": 0.0}
 
 
 @pytest.fixture

@@ -454,7 +454,7 @@ LONG_GRACE = {"bicore.runtime.clock.GRACE_SECONDS": HANG}
 #: The command, which interrupts itself after the third point.
 INTERRUPTED = """
 import os, signal
-from bicore.runtime.progress import ProgressLine
+from bicore.runtime.clock import ProgressLine
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have set it to be ignored
 plain = ProgressLine.update
 def update(self, done, *rest):

@@ -14,12 +14,12 @@ import pytest
 from bicore import Context, InputError
 from bicore.cli.options import BUFFERS as NAMES
 from bicore.cli.stream import Run
+from bicore.files import read_state
 from bicore.memory import BUFFERS, MergeReduce, Reservoir, StateFolder, as_buffer
 from bicore.runtime import Clock
 from bicore.selectors import Uniform
 from bicore.sources import open_source
 from bicore.sources.flow import PipedFlow, WholeFlow
-from bicore.state import read_state
 from tests import HANG
 from tests.helpers import blobs
 

@@ -21,9 +21,9 @@ from bicore import (
 )
 from bicore.data import joined
 from bicore.errors import check_integer, check_number, check_type
+from bicore.files import fingerprint
 from bicore.runtime import human_bytes, parse_bytes
 from bicore.sources import digits
-from bicore.state import fingerprint
 from tests.helpers import blobs, line
 
 X = blobs().x

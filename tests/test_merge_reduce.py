@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bicore import RBF, BilevelSelector, Context, Dataset, InputError, Runtime
+from bicore.files import fingerprint
 from bicore.memory import MergeReduce
 from bicore.memory.merge_reduce import nearest_pair, select_index
 from bicore.selectors import KCenter, Uniform
-from bicore.state import fingerprint
 
 BILEVEL = BilevelSelector(kernel=RBF(0.2), inner_reg=0.1)
 

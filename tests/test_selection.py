@@ -477,7 +477,7 @@ def test_progress_is_silent_off_a_terminal_and_calls_back(capsys):
 
 
 def test_progress_line_is_rewritten_and_removed(capsys, monkeypatch):
-    monkeypatch.setattr("bicore.runtime.progress.PROGRESS_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr("bicore.runtime.clock.PROGRESS_AFTER_SECONDS", -1.0)
     select(blobs(60), size=5, kernel="rbf", inner_reg=0.1, runtime=Runtime(progress=True))
     written = capsys.readouterr().err
     assert "selecting 1/5  objective" in written

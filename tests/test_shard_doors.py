@@ -17,7 +17,7 @@ from bicore import InputError, LargeDataWarning, Runtime
 from bicore.cli.select import Rows as CommandRows
 from bicore.coreset import Status
 from bicore.moments.features import RandomReLU, Rows
-from bicore.runtime.progress import ProgressLine
+from bicore.runtime.clock import ProgressLine
 from bicore.selectors.from_shards import space_of
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
 from bicore.shards.request import passes_left

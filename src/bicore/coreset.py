@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -15,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from bicore import frames, notebook
-from bicore.archives import write_arrays
 from bicore.data import Array, Dataset, summable
 from bicore.errors import InputError, NumericalWarning
-from bicore.files import replacing
+from bicore.files import damaged, read_state, write_state
 
 FORMAT = 2
 #: The arrays of a file with the kinds of their numbers.
-_ARRAY_KINDS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
-_ARRAYS = tuple(_ARRAY_KINDS)
+_ARRAYS = {"indices": "iu", "weights": "f", "ids": "iu", "objectives": "f"}
 UNVERIFIED_MESSAGE = "the objective could not be verified; see the notes"
 #: Points that a notebook shows.
 SHOWN = 10
@@ -163,23 +159,6 @@ def _typed(name: str, value: Any, *kinds: type) -> Any:
     if type(value) not in kinds:
         raise ValueError(f"its {name} is of type {type(value).__name__}")
     return value
-
-
-def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The head and the arrays of a file, whose members say that they are no larger than it is."""
-    with zipfile.ZipFile(path) as archive:  # nothing is packed, so nothing can unfold
-        members = archive.infolist()
-    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
-        raise ValueError("its parts are compressed, which those of a coreset never are")
-    if sum(one.file_size for one in members) > os.path.getsize(path):
-        raise ValueError("its parts are larger than the file")
-    with np.load(path, allow_pickle=False) as stored:
-        head = json.loads(str(stored["head"]))
-        arrays = {name: stored[name] for name in _ARRAYS}
-    for name, kinds in _ARRAY_KINDS.items():
-        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in kinds:
-            raise ValueError(f"its {name} are no list of numbers")
-    return _typed("head", head, dict), arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -566,7 +545,6 @@ class Coreset:
         ...     Coreset.load(file).indices.tolist()
         [4, 2]
         """
-        target = Path(path)
         head = {
             "format": FORMAT,
             "status": self.status.value,
@@ -574,10 +552,7 @@ class Coreset:
             "provenance": asdict(self.provenance),
             "details": self.details,
         }
-        with replacing(target) as beside, open(beside, "wb") as file:
-            arrays = {name: getattr(self, name) for name in _ARRAYS}
-            write_arrays(file, {"head": np.array(json.dumps(head, default=str)), **arrays})
-        return target
+        return write_state(path, head, {name: getattr(self, name) for name in _ARRAYS}, default=str)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Coreset:
@@ -602,25 +577,21 @@ class Coreset:
         --------
         See :meth:`save`.
         """
+        writer = "Coreset.save"
+        head, arrays = read_state(path, writer, FORMAT)
         try:
-            head, arrays = _unpacked(path)
-            found = head.get("format")
-            if found == FORMAT:
-                return cls(
-                    **arrays,
-                    status=Status(head["status"]),
-                    message=_typed("message", head["message"], str),
-                    provenance=Provenance.read(_typed("provenance", head["provenance"], dict)),
-                    details=_typed("details", head["details"], dict),
-                )
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # bytes that anybody changed make the reader raise anything
-            why = f"{error}".partition("\n")[0] or type(error).__name__
-            raise InputError(
-                f"{path} is not a coreset file ({why}); give a file written by Coreset.save."
-            ) from error
-        raise InputError(f"{path} has format {found!r}; this version reads format {FORMAT}.")
+            for name, kinds in _ARRAYS.items():
+                if arrays[name].ndim != 1 or arrays[name].dtype.kind not in kinds:
+                    raise ValueError(f"its {name} are no list of numbers")
+            return cls(
+                **{name: arrays[name] for name in _ARRAYS},
+                status=Status(head["status"]),
+                message=_typed("message", head["message"], str),
+                provenance=Provenance.read(_typed("provenance", head["provenance"], dict)),
+                details=_typed("details", head["details"], dict),
+            )
+        except Exception as error:  # bytes that anybody changed make it raise anything
+            raise damaged(path, writer, error) from error
 
 
 def _written(column: Array) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from bicore import frames
-from bicore.errors import InputError, as_option
+from bicore.errors import InputError, as_option, check_type
 from bicore.sparse import SparseRows, is_sparse, sparse_rows
 
 __all__ = ["Array", "Dataset", "Targets", "Task", "joined", "read_targets"]
@@ -37,8 +37,8 @@ class Task(StrEnum):
 
 
 _COLUMNS = ("x", "y", "weight", "ids")
-#: What an extra column may hold, by NumPy's letters: truth values, whole numbers, floats, text.
-_EXTRA_KINDS = "biufU"
+#: What labels and extra columns hold, by NumPy's letters: truth values, integers, floats, text.
+_KINDS = "biufU"
 #: Rows checked for non-finite values at a time, so that the check needs no second copy of the data.
 _CHECK_ROWS = 65536
 
@@ -82,7 +82,7 @@ class Dataset:
     y: Array | None = None
     weight: Array | None = None
     ids: Array = None  # type: ignore[assignment]  # filled in below
-    extra: Mapping[str, Array] | None = None
+    extra: Mapping[str, Array] | None = field(default=None, metadata={"counts": False})
 
     def __post_init__(self) -> None:
         x = as_features(self.x, "x")
@@ -92,10 +92,10 @@ class Dataset:
             "y": None if self.y is None else as_labels(self.y, n),
             "weight": None if self.weight is None else as_weights(self.weight, n),
             "ids": np.arange(n) if self.ids is None else as_ids(self.ids, n),
+            "extra": None if self.extra is None else as_extra(self.extra, n),
         }
         for name, column in checked.items():
             object.__setattr__(self, name, column)
-        object.__setattr__(self, "extra", as_extra(self.extra, n))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -188,76 +188,50 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     [7, 3]
     """
     if first.x.shape[1:] != second.x.shape[1:]:
-        raise InputError(
-            f"x has rows of shape {second.x.shape[1:]}, and those before had {first.x.shape[1:]}; "
-            "they must match."
-        )
+        shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
+        raise InputError(f"x has rows of shape {shapes}; they must match.")
     if (first.y is None) != (second.y is None):
-        words = ("no labels", "labels") if second.y is None else ("labels", "no labels")
-        raise InputError(
-            f"these rows have {words[0]} and those before had {words[1]}; give labels always or "
-            "never."
-        )
+        raise InputError("y is given for some rows and not for others; give it always or never.")
     y = None
     if first.y is not None and second.y is not None:
-        y = _joined_labels(first.y, second.y)
+        # Integers of any kind are labels alike.
+        y = _concatenate("y", first.y, second.y, {"u": "i", "b": "i"})
+    extra, other = first.extra or {}, second.extra or {}
+    if set(extra) != set(other):
+        names = f"{sorted(other)}, and those before had {sorted(extra)}"
+        raise InputError(f"extra has the columns {names}; give the same ones always.")
+    # Whole numbers with and without a sign would become floats together.
+    columns = {
+        name: _concatenate(f"extra[{name!r}]", extra[name], other[name], {}) for name in extra
+    }
     return Dataset._of(
-        x=_joined_rows(first.x, second.x),
+        x=_join_rows(first.x, second.x),
         y=y,
         weight=np.concatenate([first.weights, second.weights]),
         ids=np.concatenate([first.ids, second.ids]),
-        extra=_joined_extra(first.extra or {}, second.extra or {}),
+        extra=columns or None,
     )
 
 
-def _joined_rows(first: Array, second: Array) -> Array:
+def _join_rows(first: Array, second: Array) -> Array:
     if is_sparse(first) and is_sparse(second):
         return cast(Array, _rows_of(first).joined(_rows_of(second)))
     return np.concatenate([first, second])
 
 
 def _rows_of(x: Array) -> SparseRows:
-    """Sparse rows by their own name: elsewhere they stand as an array whose numbers nobody sees."""
+    """Sparse rows under their own type: elsewhere they pass as an array."""
     return cast(SparseRows, x)
 
 
-def _joined_labels(first: Array, second: Array) -> Array:
-    # Integers of any kind are labels alike.
-    kinds = [
-        {"u": "i", "b": "i"}.get(column.dtype.kind, column.dtype.kind) for column in (first, second)
-    ]
-    if kinds[0] != kinds[1] or first.shape[1:] != second.shape[1:]:
-        raise InputError(
-            f"y holds {second.dtype} of shape {second.shape[1:]} a row, and before it held "
-            f"{first.dtype} of shape {first.shape[1:]}; use one kind of label throughout."
-        )
-    # Strings grow to the longer kind; nothing is cut off.
+def _concatenate(name: str, first: Array, second: Array, alike: dict[str, str]) -> Array:
+    """Two columns of one kind; text grows to the longer kind, so that nothing is cut off."""
+    kinds = {alike.get(column.dtype.kind, column.dtype.kind) for column in (first, second)}
+    if len(kinds) > 1 or first.shape[1:] != second.shape[1:]:
+        before = f"before it held {first.dtype} of shape {first.shape[1:]}"
+        now = f"{name} holds {second.dtype} of shape {second.shape[1:]} a row"
+        raise InputError(f"{now}, and {before}; use one kind and shape throughout.")
     return np.concatenate([first, second])
-
-
-def _joined_extra(
-    first: Mapping[str, Array], second: Mapping[str, Array]
-) -> dict[str, Array] | None:
-    if set(first) != set(second):
-        raise InputError(
-            f"these rows have {_listed(second)}, and those before had {_listed(first)}; give the "
-            "same extra columns always, or none ever."
-        )
-    for name, column in first.items():
-        other = second[name]
-        # Whole numbers with and without a sign would become floats together.
-        if column.dtype.kind != other.dtype.kind or column.shape[1:] != other.shape[1:]:
-            raise InputError(
-                f"extra[{name!r}] holds {other.dtype} of shape {other.shape[1:]} a row, and before "
-                f"it held {column.dtype} of shape {column.shape[1:]}; use one kind and shape "
-                "throughout."
-            )
-    return {name: np.concatenate([first[name], second[name]]) for name in first} or None
-
-
-def _listed(extra: Mapping[str, Array]) -> str:
-    names = ", ".join(map(repr, sorted(extra)))
-    return f"the extra columns {names}" if names else "no extra columns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,9 +303,7 @@ def read_targets(y: Array, task: str = "auto", classes: Array | None = None) -> 
 
 def _regression(y: Array) -> Targets:
     if y.dtype.kind not in "fiub":
-        raise InputError(
-            f"y has dtype {y.dtype} and cannot be a target; give numbers, or task='classification'."
-        )
+        raise InputError(f"y has dtype {y.dtype}; give numbers, or task='classification'.")
     values = y.astype(np.float64).reshape(len(y), -1)
     _refuse_non_finite(values, "y")
     return Targets(Task.REGRESSION, values)
@@ -341,28 +313,21 @@ def _classification(y: Array, classes: Array | None) -> Targets:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise InputError(
-            f"y has shape {y.shape} and cannot be a column of labels; give one label a row, or for "
-            "several targets floats or task='regression'."
-        )
+        raise InputError(f"y has shape {y.shape}; give one label a row, or task='regression'.")
     if y.dtype.kind == "f":
         _refuse_non_finite(y[:, None], "y")
         wrong = np.flatnonzero(y != np.round(y))
         if len(wrong):
-            raise InputError(
-                f"y[{wrong[0]}] = {y[wrong[0]]} cannot be a class label under "
-                "task='classification'; give integers or strings, or task='regression'."
-            )
+            value = f"y[{wrong[0]}] = {y[wrong[0]]}"
+            raise InputError(f"{value} is no class; give integers or text, or task='regression'.")
     known, codes = np.unique(y, return_inverse=True)
     if classes is None:
         return Targets(Task.CLASSIFICATION, codes.astype(np.int64), known)
     fixed = np.unique(np.asarray(classes))
     extra = np.setdiff1d(known, fixed)
     if len(extra):
-        raise InputError(
-            f"y holds the class {extra[0]!r}, which is not among the {len(fixed)} known classes; "
-            "drop those rows or add the class."
-        )
+        known_classes = f"the {len(fixed)} known classes; drop those rows or add the class"
+        raise InputError(f"y holds the class {extra[0]!r}, which is not among {known_classes}.")
     return Targets(Task.CLASSIFICATION, np.searchsorted(fixed, y).astype(np.int64), fixed)
 
 
@@ -375,18 +340,15 @@ def as_features(x: Any, name: str) -> Array:
         return cast(Array, x)
     if hasattr(x, "tocsr"):
         return cast(Array, sparse_rows(x, name))
-    array = frames.arrow_lists(x, name)
-    if array is None:
-        array = _to_numpy(x, name)
+    lists = frames.arrow_lists(x, name)
+    array = _to_numpy(x, name) if lists is None else lists
     if array.ndim == 0:
         raise InputError(f"{name} is a single value; give an array with one row a point.")
     array = _as_floats(array, name)
     if array.ndim == 1:
         array = array[:, None]
     if len(array) == 0 or array[0].size == 0:
-        raise InputError(
-            f"{name} has shape {array.shape}; at least one row and one column are needed."
-        )
+        raise InputError(f"{name} has shape {array.shape}; give at least one row and one column.")
     _refuse_non_finite(array, name)
     return array
 
@@ -401,9 +363,7 @@ def _as_floats(array: Array, name: str) -> Array:
     if array.dtype == np.float16:
         return array.astype(np.float32)
     if array.dtype.kind != "f":
-        raise InputError(
-            f"{name} has dtype {array.dtype}; give numbers (encode text and dates first)."
-        )
+        raise InputError(f"{name} has dtype {array.dtype}; encode text and dates as numbers first.")
     # Other byte orders and long doubles become what torch knows.
     native = np.dtype(np.float32 if array.dtype.itemsize == 4 else np.float64)
     return array if array.dtype == native else array.astype(native)
@@ -411,71 +371,29 @@ def _as_floats(array: Array, name: str) -> Array:
 
 def as_labels(y: Any, n: int) -> Array:
     """Integers, floats or text, one entry (or row of floats) for each of the n rows."""
-    array = _to_numpy(y, "y")
-    if array.ndim == 0 or len(array) != n:
-        size = 1 if array.ndim == 0 else len(array)
-        raise InputError(
-            f"y has {size} rows and x has {n}; they must have the same length, row by row."
-        )
-    if array.dtype.kind == "O":
-        array = _objects_to_labels(array)
+    array = _as_column(y, n, "y", "label")
     if array.dtype.kind == "b" or (array.dtype.kind == "u" and array.size and array.max() < 2**63):
-        array = array.astype(np.int64)
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
-    if array.dtype.kind not in "iufU":
-        raise InputError(
-            f"y has dtype {array.dtype} and cannot be a label; give integers, strings, booleans or "
-            "floats."
-        )
-    if array.dtype.kind == "f":
-        _refuse_non_finite(array.reshape(n, -1), "y")
-    return array
-
-
-def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
-    """Finite numbers >= 0, one for each of the n rows; ``all_zero`` lets none of them count."""
-    array = _to_numpy(weight, name)
-    if array.shape not in ((n,), (n, 1)):
-        raise InputError(
-            f"{name} has shape {array.shape}; one number for each of the {n} rows is needed."
-        )
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} has dtype {array.dtype}; give numbers >= 0.")
-    array = array.astype(np.float64).reshape(n)
-    _refuse_non_finite(array[:, None], name)
-    if array.min() < 0:
-        row = int(array.argmin())
-        raise InputError(
-            f"{name}[{row}] = {array[row]} is negative; weights are >= 0 (drop the row or set it "
-            "to 0)."
-        )
-    if array.max() == 0 and not all_zero:
-        raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
+        return array.astype(np.int64)
     return array
 
 
 def as_extra(extra: Any, n: int) -> dict[str, Array] | None:
     """Named columns of numbers or text, one entry (or array) for each of the n rows, or None."""
-    if extra is None:
-        return None
-    if not isinstance(extra, Mapping):
-        raise InputError(
-            f"extra is a {type(extra).__name__}; give names with their columns, such as "
-            "extra={'logits': array}."
-        )
+    check_type("extra", extra, Mapping, "a mapping of names to columns")
     for name in extra:
         if not str(name).isidentifier() or name in _COLUMNS or name != str(name):
-            raise InputError(
-                f"extra holds a column named {name!r}; use a word of letters, digits and "
-                f"underscores other than {', '.join(_COLUMNS)}."
-            )
-    return {
-        name: _as_extra_column(column, n, f"extra[{name!r}]") for name, column in extra.items()
-    } or None
+            raise InputError(f"extra has the column {name!r}; use an identifier not in {_COLUMNS}.")
+    found = {name: _as_column(one, n, f"extra[{name!r}]", "value") for name, one in extra.items()}
+    # Long doubles and other byte orders become what every machine and torch know.
+    for name, array in found.items():
+        long = array.dtype.kind == "f" and array.dtype.itemsize > np.dtype(np.float64).itemsize
+        kind = np.float64 if long else array.dtype.newbyteorder("=")
+        found[name] = array.astype(kind, copy=False)
+    return found or None
 
 
-def _as_extra_column(column: Any, n: int, name: str) -> Array:
+def _as_column(column: Any, n: int, name: str, role: str) -> Array:
+    """A column of numbers, truth values or text with n entries, all of them finite."""
     array = _to_numpy(column, name)
     if array.ndim == 0 or len(array) != n:
         size = 1 if array.ndim == 0 else len(array)
@@ -483,16 +401,31 @@ def _as_extra_column(column: Any, n: int, name: str) -> Array:
             f"{name} has {size} rows and x has {n}; they must have the same length, row by row."
         )
     if array.dtype.kind == "O":
-        array = _objects_to_labels(array, name, "value")
+        array = _objects_to_labels(array, name, role)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
-    if array.dtype.kind not in _EXTRA_KINDS:
+    if array.dtype.kind not in _KINDS:
         raise InputError(f"{name} has dtype {array.dtype}; give numbers, truth values or text.")
     if array.dtype.kind == "f":
         _refuse_non_finite(array.reshape(n, -1), name)
-    # Long doubles and other byte orders become what every machine and torch know.
-    long = array.dtype.kind == "f" and array.dtype.itemsize > np.dtype(np.float64).itemsize
-    return array.astype(np.float64 if long else array.dtype.newbyteorder("="), copy=False)
+    return array
+
+
+def as_weights(weight: Any, n: int, name: str = "weight", all_zero: bool = False) -> Array:
+    """Finite numbers >= 0, one for each of the n rows; ``all_zero`` lets none of them count."""
+    array = _to_numpy(weight, name)
+    if array.shape not in ((n,), (n, 1)):
+        raise InputError(f"{name} has shape {array.shape}; give one number for each of {n} rows.")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} has dtype {array.dtype}; give numbers >= 0.")
+    array = array.astype(np.float64).reshape(n)
+    _refuse_non_finite(array[:, None], name)
+    if array.min() < 0:
+        row = int(array.argmin())
+        raise InputError(f"{name}[{row}] = {array[row]} is negative; drop the row or set it to 0.")
+    if array.max() == 0 and not all_zero:
+        raise InputError(f"{name} is zero for all {n} rows; at least one point must count.")
+    return array
 
 
 def summable(weights: Array) -> Array:
@@ -514,10 +447,8 @@ def as_ids(ids: Any, n: int) -> Array:
     """Whole numbers, a different one for each of the n rows."""
     array = _to_numpy(ids, "ids")
     if array.shape != (n,) or array.dtype.kind not in "iu":
-        raise InputError(
-            f"ids has shape {array.shape} and dtype {array.dtype}; one integer for each of {n} "
-            "rows is needed."
-        )
+        found = f"shape {array.shape} and dtype {array.dtype}"
+        raise InputError(f"ids has {found}; give one integer for each of the {n} rows.")
     if len(np.unique(array)) != n:
         raise InputError("ids holds a value twice; each row needs an id of its own.")
     return array.astype(np.int64)
@@ -538,9 +469,7 @@ def _to_numpy(value: Any, name: str) -> Array:
         plain = value.detach().cpu()
         return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
     if hasattr(value, "toarray"):
-        raise InputError(
-            f"{name} is a sparse matrix, and only x may be one; pass {name}.toarray() if it fits."
-        )
+        raise InputError(f"{name} is sparse, and only x may be; pass {name}.toarray() if it fits.")
     if hasattr(value, "with_format") and hasattr(value, "select_columns"):
         raise InputError(
             f"{name} is a {type(value).__module__.partition('.')[0]}.{type(value).__name__}; name "
@@ -549,9 +478,7 @@ def _to_numpy(value: Any, name: str) -> Array:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise InputError(
-            f"{name} is not a rectangular array ({error}); give rows of equal length."
-        ) from error
+        raise InputError(f"{name} needs rows of equal length ({error}).") from error
 
 
 def _objects_to_floats(array: Array, name: str) -> Array:
@@ -563,16 +490,13 @@ def _objects_to_floats(array: Array, name: str) -> Array:
         ) from error
 
 
-#: What may stand in a column of objects, and the dtype that a column of it becomes. Order matters:
-#: a bool is an int to Python.
-_LABEL_TYPES: dict[type, type] = {
-    bool: np.bool_,
-    np.bool_: np.bool_,
-    int: np.int64,
-    np.integer: np.int64,
-    str: np.str_,
-    float: np.float64,
-    np.floating: np.float64,
+#: Values in a column of objects, and the dtype of a column of them. Order matters: a bool is an int
+#: to Python.
+_LABEL_TYPES: dict[tuple[type, type], type] = {
+    (bool, np.bool_): np.bool_,
+    (int, np.integer): np.int64,
+    (str, str): np.str_,
+    (float, np.floating): np.float64,
 }
 
 
@@ -580,7 +504,7 @@ def _label_type(value: Any) -> type | None:
     return next((kind for base, kind in _LABEL_TYPES.items() if isinstance(value, base)), None)
 
 
-def _objects_to_labels(array: Array, name: str = "y", role: str = "label") -> Array:
+def _objects_to_labels(array: Array, name: str, role: str) -> Array:
     """An object column (pandas strings, mixed lists) as one plain dtype, or an error."""
     if array.size == 0:
         return array.astype(np.str_)
@@ -589,8 +513,7 @@ def _objects_to_labels(array: Array, name: str = "y", role: str = "label") -> Ar
         if first is None or _label_type(value) is not first:
             raise InputError(
                 f"{name}[{position}] = {value!r} cannot be a {role} beside {array.flat[0]!r}; "
-                "give one kind of value (integers, strings, booleans or floats) and no missing "
-                "ones."
+                "give one kind of value, and no missing ones."
             )
     return array.astype(first)
 
@@ -605,7 +528,4 @@ def _refuse_non_finite(array: Array, name: str) -> None:
             where = f"row {start + place[0]}"
             if part.shape[1:] != (1,):
                 where += f", column {', '.join(map(str, place[1:]))}"
-            raise InputError(
-                f"{name} holds {value} at {where}; every value must be finite (fill or drop it "
-                "first)."
-            )
+            raise InputError(f"{name} holds {value} at {where}; every value must be finite.")

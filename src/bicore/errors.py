@@ -75,7 +75,7 @@ class InputError(BicoreError, ValueError):
     >>> from bicore import Runtime
     >>> Runtime(threads=0)
     Traceback (most recent call last):
-    bicore.errors.InputError: threads=0 is below 1; give at least 1, or None ...
+    bicore.errors.InputError: threads must be an integer >= 1; got 0.
     """
 
 

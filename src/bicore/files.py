@@ -1,26 +1,42 @@
-"""Files that are either the old one or the new one, and that nobody else can lead astray.
+"""Files: atomic replacement, locks, state files without pickle, and fingerprints of values.
 
-A folder may be shared: somebody can lie in wait with a link where a file is about to be written,
-and two processes can mean the same file. So new files are made under a name that nobody can guess,
-files that are gone on with are opened without following links, and who works on one holds its lock.
+A folder may be shared: someone can place a link where a file is about to be written, and two
+processes can write the same file. New files are therefore made under a name that nobody can guess,
+files that are continued are opened without following links, and a process that works on one holds
+its lock. A state file is an ``.npz`` of a JSON head and plain arrays.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import hashlib
+import io
+import json
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterator
+import types
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from bicore.errors import InputError
+import numpy as np
+import torch
 
-#: Characters of a name that stand in the one of the file beside it: names have a longest length.
+from bicore.errors import DamagedFileError, InputError
+
+#: Version of state files; another one is refused by name.
+FORMAT = 1
+#: Characters of a file's name in the name of the one next to it: names have a longest length.
 MOST_STEM = 40
-#: How often a lock is looked for anew whose file vanished just then: more is no accident.
+#: How often a lock is taken again whose file vanished at that moment.
 TRIES = 100
+
+Array = np.ndarray[Any, Any]
 
 
 @contextmanager
@@ -75,11 +91,10 @@ def _name_new(finished: Path, target: Path) -> None:
 
 
 def open_own(path: Path) -> int:
-    """A descriptor of a plain file, made where there is none; a link in its place is refused."""
+    """A descriptor of a plain file, created if there is none; a link in its place is refused."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     refused = InputError(
-        f"{path} is not a plain file of its own but a link, a folder or a device; remove it, or "
-        "choose another place."
+        f"{path} is not a plain file of its own but a link, a folder or a device; remove it."
     )
     try:
         handle = os.open(path, flags, 0o666)
@@ -94,10 +109,10 @@ def open_own(path: Path) -> int:
     return handle
 
 
-def hold(path: Path, what: str, mend: str) -> int:
-    """A lock that dies with the process, as the descriptor of its file; close it to let go.
+def hold(path: Path, what: str, fix: str) -> int:
+    """A lock that ends with the process, as the descriptor of its file; close it to release it.
 
-    While another process holds it, ``what`` is in use, and ``mend`` says what to do instead.
+    If another process holds it, the error says that ``what`` is in use, and how to ``fix`` that.
     """
     import fcntl
 
@@ -108,21 +123,14 @@ def hold(path: Path, what: str, mend: str) -> int:
         except OSError:
             holder = os.pread(handle, 100, 0).decode(errors="replace") or "another process"
             os.close(handle)
-            raise InputError(f"{what} is in use by {holder}; wait for it, or {mend}.") from None
-        if _names(path, handle):
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
-            return handle
-        os.close(handle)  # whoever held it removed it before it let go
-    raise InputError(f"{path} is made and removed again and again; {mend}.")
-
-
-def _names(path: Path, handle: int) -> bool:
-    """Whether a path still is the name of an open file."""
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+            raise InputError(f"{what} is in use by {holder}; wait for it, or {fix}.") from None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle)):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"process {os.getpid()}".encode(), 0)
+                return handle
+        os.close(handle)  # its last holder removed the file before releasing it
+    raise InputError(f"{path} is made and removed again and again; {fix}.")
 
 
 def sync_folder(path: Path) -> None:
@@ -132,3 +140,124 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_state(
+    path: str | os.PathLike[str],
+    head: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    default: Callable[[Any], Any] | None = None,
+) -> Path:
+    """Write a JSON head, arrays and their checksum to an ``.npz`` that replaces the old file.
+
+    ``default`` converts values that JSON does not know.
+    """
+    strange = [name for name, column in arrays.items() if column.dtype.kind == "O"]
+    if strange:
+        raise InputError(f"{', '.join(strange)} holds Python objects; use numbers or text.")
+    text = json.dumps(head, default=default)
+    parts = {"head": np.array(text), "checksum": np.array(_checksum(text, arrays)), **arrays}
+    # np.savez of NumPy 1 leaves its archive open if a write fails.
+    with replacing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+        for name, array in parts.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
+    return Path(path)
+
+
+def read_state(
+    path: str | os.PathLike[str], writer: str, version: int = FORMAT
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read a file of :func:`write_state`; ``writer`` is the method that errors refer to."""
+    # Read apart from the rest: an error of the disk is not the file's fault.
+    content = Path(path).read_bytes()
+    try:
+        head, arrays = _unpack(content, version)
+    except MemoryError:
+        raise
+    except Exception as error:  # a flipped bit makes the reader of the archive raise anything
+        raise damaged(path, writer, error) from error
+    if head.get("format") != version:
+        found = f"format {head.get('format')!r}, and this version reads format {version}"
+        raise InputError(f"{path} has {found}; use the version that wrote it.")
+    return head, arrays
+
+
+def _unpack(content: bytes, version: int) -> tuple[dict[str, Any], dict[str, Array]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise ValueError("its parts are compressed")
+    if sum(one.file_size for one in members) > len(content):
+        raise ValueError("its parts are larger than the file")
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    text = str(arrays.pop("head"))
+    head = json.loads(text)
+    if not isinstance(head, dict):
+        raise ValueError("its head is no object")
+    checksum = arrays.pop("checksum", None)  # coresets of earlier versions have none
+    known = checksum is not None and head.get("format") == version
+    if known and str(checksum) != _checksum(text, arrays):
+        raise ValueError("its checksum does not match")
+    return head, arrays
+
+
+def damaged(path: str | os.PathLike[str], writer: str, why: object) -> DamagedFileError:
+    """The error for a file that cannot be read back."""
+    reason = str(why).partition("\n")[0] or type(why).__name__
+    kind = "coreset" if writer.startswith("Coreset") else "state"
+    return DamagedFileError(
+        f"{path} is not a {kind} file, or damaged ({reason}); give a file written by {writer}."
+    )
+
+
+def _checksum(text: str, arrays: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        column = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{column.dtype.str}{column.shape}".encode())
+        digest.update(column.tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint(configuration: object) -> str:
+    """Sixteen characters that name a configuration by the values it holds.
+
+    Arrays, networks and functions count by their content, functions by their code, constants and
+    closures; fields of a dataclass with the metadata ``counts=False`` do not count.
+    """
+    return hashlib.sha256(_describe(configuration).encode()).hexdigest()[:16]
+
+
+def _describe(value: Any) -> str:
+    """A text that two values share if they are the same; without addresses in memory."""
+    match value:
+        case torch.nn.Module():
+            return repr(value) + _describe(value.state_dict())
+        case torch.Tensor():
+            return _describe(value.detach().cpu().numpy())
+        case np.ndarray():
+            content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+            return f"{value.dtype.str}{value.shape}{content}"
+        case types.FunctionType():
+            return _describe_function(value)
+        case Mapping():
+            parts = (f"{name!r}:{_describe(part)}" for name, part in value.items())
+            return "{" + ",".join(parts) + "}"
+        case list() | tuple():
+            return "[" + ",".join(_describe(part) for part in value) + "]"
+        case _ if dataclasses.is_dataclass(type(value)):
+            counted = [one for one in dataclasses.fields(value) if one.metadata.get("counts", True)]
+            fields = {one.name: getattr(value, one.name) for one in counted}
+            return type(value).__name__ + _describe(fields)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _describe_function(value: types.FunctionType) -> str:
+    cells = [cell.cell_contents for cell in value.__closure__ or ()]
+    code = value.__code__
+    # The code of a function inside it shows as an address and a file name, which are no content.
+    inner = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
+    parts = _describe([inner, cells, value.__defaults__])
+    return f"{value.__qualname__}{code.co_code.hex()}{code.co_names}{parts}"

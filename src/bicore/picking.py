@@ -35,10 +35,7 @@ def whole_number(value: Any, least: int, words: str) -> int:
 
 def no_size_of_its_own() -> InputError:
     """What is raised where a size is left to a method that cannot tell."""
-    return InputError(
-        "size='auto' is for bilevel selection, which has a model to judge by, through "
-        "bicore.select; give a count or a fraction."
-    )
+    return InputError("size='auto' needs bilevel selection; give a count or a fraction.")
 
 
 def as_size(size: Any, n: int) -> int:
@@ -46,24 +43,17 @@ def as_size(size: Any, n: int) -> int:
     if size == "auto":
         raise no_size_of_its_own()
     if isinstance(size, bool) or not isinstance(size, Real):
-        raise InputError(
-            f"size={size!r} is not a number; give a count from 1 to {n}, or a fraction between 0 "
-            "and 1."
-        )
+        raise InputError(f"size={size!r} is no number; give 1 to {n}, or a fraction up to 1.0.")
     value = float(size)
     if not isinstance(size, Integral):  # 1.0 is all of them, 20.0 a count that came as a float
         if 0 < value <= 1:
             return max(1, round(value * n))
         if not value.is_integer():
-            raise InputError(
-                f"size={size} is neither a whole count nor a fraction between 0 and 1."
-            )
+            raise InputError(f"size={size} is neither a whole count nor a fraction up to 1.0.")
     count = int(value)
     if not 1 <= count <= n:
-        raise InputError(
-            f"size={count} is outside 1 … {n}, the number of points that can be selected; ask for "
-            "fewer, or a fraction."
-        )
+        rows = f"{n}, the number of points that can be selected"
+        raise InputError(f"size={count} is outside 1 … {rows}; ask for fewer, or a fraction.")
     return count
 
 
@@ -110,9 +100,7 @@ def as_relative(value: Any) -> Any:
     try:
         return Relative(float(value.split(":", 1)[1]))
     except ValueError:
-        raise InputError(
-            f"inner_reg must be a share > 0 such as 'relative:0.01'; got {value!r}."
-        ) from None
+        raise InputError(f"inner_reg={value!r} must be such as 'relative:0.01'.") from None
 
 
 def as_seed(rng: int | np.random.Generator) -> int:
@@ -164,23 +152,15 @@ def as_start(
     else:
         points = np.asarray(initial).reshape(-1)
         if len(points) and points.dtype.kind not in "iu":
-            raise InputError(
-                f"{name} holds {points[0]!r}; give whole row numbers (for a mask: "
-                "np.flatnonzero(mask))."
-            )
+            raise InputError(f"{name} holds {points[0]!r}; give row numbers, such as [0, 7].")
     if len(points) and (points.min() < 0 or points.max() >= n):
         wrong = int(points[(points < 0) | (points >= n)][0])
         raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
     values, counts = np.unique(points, return_counts=True)
     if len(values) != len(points):
-        raise InputError(
-            f"{name} holds a row twice ({values[counts.argmax()]}); each point can be selected "
-            "once."
-        )
+        raise InputError(f"{name} holds row {values[counts.argmax()]} twice; give it once.")
     if len(points) > size:
-        raise InputError(
-            f"{name} holds {len(points)} points and size={size}; ask for at least {len(points)}."
-        )
+        raise InputError(f"{name} holds {len(points)} points and size={size}; ask for as many.")
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()
     return Start([int(k) for k in points], weights, coreset)
 
@@ -188,17 +168,12 @@ def as_start(
 def _check_origin(coreset: Coreset, data: Dataset, name: str, continues: bool) -> None:
     known = coreset.provenance
     if known.rows is not None and known.rows != len(data):
-        raise InputError(
-            f"{name} was selected from {known.rows} points and data has {len(data)}; pass the data "
-            "it was made from."
-        )
+        counts = f"{known.rows} points and data has {len(data)}"
+        raise InputError(f"{name} was selected from {counts}; pass the data it was made from.")
     if not continues or known.fingerprint is None:
         return
     if known.fingerprint != data.fingerprint():
-        raise InputError(
-            f"{name} was selected from other data than this (the fingerprints differ); pass "
-            f"{name}.indices to use its rows."
-        )
+        raise InputError(f"{name} was selected from other data; pass {name}.indices for its rows.")
 
 
 def ranks_of(ids: Array) -> Array:
@@ -225,6 +200,4 @@ def lowest(scores: Array, ids: Array) -> int:
 
 def unusable_score() -> NumericalError:
     """What is raised where no point can be told from another."""
-    return NumericalError(
-        "a selection score is not finite; use float64, a larger inner_reg, or scale x."
-    )
+    return NumericalError("a selection score is not finite; use float64, or scale x.")

@@ -1,15 +1,15 @@
 """Rows of which most numbers are zero (counts of words, TF-IDF), held in SciPy's CSR form.
 
-They are cut into rows like any array, and kernels that need inner products and lengths alone see
-them as they are. What needs the numbers of a row side by side says so: nothing makes them dense on
-the way. Arithmetic is in float64, whatever the precision of what is done with it.
+They are sliced like any array, and kernels that need inner products and lengths alone use them as
+they are. Code that needs dense rows raises an error: nothing makes them dense on the way. Products
+are computed in float64.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,7 @@ def is_sparse(x: Any) -> bool:
 def sparse_rows(given: Any, name: str) -> SparseRows:
     """SciPy's sparse matrix of any form, checked: real, finite, at least one row and column."""
     if given.ndim != 2 or not all(given.shape):
-        raise InputError(
-            f"{name} has shape {given.shape}; at least one row and one column are needed."
-        )
+        raise InputError(f"{name} has shape {given.shape}; give at least one row and one column.")
     if given.dtype.kind not in _KINDS:
         raise InputError(f"{name} has dtype {given.dtype}; give real numbers.")
     matrix = given.tocsr()
@@ -62,15 +60,41 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
-        raise InputError(
-            f"{name} holds {matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}; "
-            "every value must be finite (fill or drop it first)."
-        )
+        place = f"{matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}"
+        raise InputError(f"{name} holds {place}; every value must be finite.")
     return SparseRows(matrix)
 
 
+class _Sparse:
+    """Rows of a CSR matrix that refuse to be read as dense numbers."""
+
+    matrix: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.matrix.shape
+        return int(rows), int(columns)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Self:
+        places = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        return replace(self, matrix=self.matrix[places])  # type: ignore[type-var]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        raise dense_needed()
+
+    def __getattr__(self, name: str) -> Any:
+        # Python asks a value for names such as these before it is complete, when it is unpickled.
+        if name.startswith("__") or name in ("matrix", "dtype", "device"):
+            raise AttributeError(name)
+        raise dense_needed()
+
+
 @dataclass(frozen=True, eq=False)
-class SparseRows:
+class SparseRows(_Sparse):
     """The rows of a data set, most of whose numbers are zero.
 
     Parameters
@@ -87,38 +111,12 @@ class SparseRows:
     """
 
     matrix: Any
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows, columns = self.matrix.shape
-        return int(rows), int(columns)
-
-    @property
-    def ndim(self) -> int:
-        """Two, always."""
-        return 2
+    ndim = 2
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the numbers."""
-        found: np.dtype[Any] = self.matrix.dtype
-        return found
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> SparseRows:
-        return SparseRows(self.matrix[rows])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        raise dense_needed()
-
-    def __getattr__(self, name: str) -> Any:
-        # Python asks a value for names such as these before it is whole, when it is unpickled.
-        if name.startswith("__") or name == "matrix":
-            raise AttributeError(name)
-        raise dense_needed()
+        return np.dtype(self.matrix.dtype)
 
     def joined(self, other: SparseRows) -> SparseRows:
         """The rows of both."""
@@ -127,30 +125,30 @@ class SparseRows:
         return SparseRows(vstack([self.matrix, other.matrix], format="csr"))
 
     def digest_into(self, digest: hashlib._Hash) -> None:
-        """Tell a digest all that these rows are."""
+        """Add the content of these rows to a digest."""
         matrix = self.matrix
         digest.update(f"csr{matrix.dtype.str}{self.shape}".encode())
         for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
             digest.update(np.ascontiguousarray(part).view(np.uint8).data)
 
     def points(self) -> SparsePoints:
-        """The same as a kernel sees them."""
+        """The same for a kernel."""
         single = self.dtype == np.float32
         return SparsePoints(self.matrix, torch.float32 if single else torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePoints:
-    """Sparse rows where kernels have tensors of points: cut alike, multiplied by one another.
+class SparsePoints(_Sparse):
+    """Sparse rows where kernels have tensors of points: sliced alike, multiplied by one another.
 
     Parameters
     ----------
     matrix : scipy.sparse.csr_array or csr_matrix
         One row a point.
     dtype : torch.dtype
-        Of what comes out.
+        Of the results.
     device : torch.device
-        Where it goes; the products themselves are SciPy's.
+        Of the results; the products themselves are SciPy's.
 
     Examples
     --------
@@ -163,26 +161,8 @@ class SparsePoints:
     matrix: Any
     dtype: torch.dtype
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # a constant
-    #: To those who choose blocks: the arithmetic is the host's, wherever its results go.
+    #: For the choice of blocks: the arithmetic is the host's, wherever its results go.
     is_cuda = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Points and columns."""
-        rows, columns = self.matrix.shape
-        return int(rows), int(columns)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> SparsePoints:
-        places = rows.cpu().numpy() if type(rows) is Tensor else rows
-        return replace(self, matrix=self.matrix[places])
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("matrix", "dtype", "device"):
-            raise AttributeError(name)
-        raise dense_needed()
 
     def numel(self) -> int:
         """Numbers that are held."""
@@ -193,9 +173,9 @@ class SparsePoints:
         changed = self
         for one in place:
             kind, where = getattr(one, "dtype", one), getattr(one, "device", one)
-            if type(kind) is torch.dtype:
+            if isinstance(kind, torch.dtype):
                 changed = replace(changed, dtype=kind)
-            if type(where) is not torch.dtype:
+            if not isinstance(where, torch.dtype):
                 changed = replace(changed, device=torch.device(where))
         return changed
 
@@ -207,17 +187,18 @@ class SparsePoints:
         """A tensor of ones."""
         return torch.ones(*shape, dtype=self.dtype, device=self.device)
 
+    def _doubles(self) -> Any:
+        return self.matrix.astype(np.float64, copy=False)
+
     def products(self, other: SparsePoints) -> Tensor:
         """All inner products with other points, in float64 on the host."""
-        left, right = (one.matrix.astype(np.float64, copy=False) for one in (self, other))
-        return torch.from_numpy(np.asarray((left @ right.T).toarray()))
+        return torch.from_numpy(np.asarray((self._doubles() @ other._doubles().T).toarray()))
 
     def squared_lengths(self) -> Tensor:
         """The inner product of each point with itself, likewise."""
-        squares = self.matrix.astype(np.float64, copy=False).power(2).sum(axis=1)
-        return torch.from_numpy(np.asarray(squares).reshape(-1))
+        return torch.from_numpy(np.asarray(self._doubles().power(2).sum(axis=1)).reshape(-1))
 
     def apart(self, other: SparsePoints, rows: Tensor, columns: Tensor) -> Tensor:
         """Squared distances of some pairs by their differences, which do not cancel."""
-        gaps = self[rows].matrix.astype(np.float64) - other[columns].matrix.astype(np.float64)
+        gaps = self[rows]._doubles() - other[columns]._doubles()
         return torch.from_numpy(np.asarray(gaps.power(2).sum(axis=1)).reshape(-1))

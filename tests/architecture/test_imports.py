@@ -9,9 +9,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "bicore"
 #: From the ground up; a module may import its own layer and those below it.
 LAYERS = [
     ["_version", "errors", "notebook"],
-    ["archives", "files", "frames", "sparse"],
+    ["files", "frames", "sparse"],
     ["runtime", "data"],
-    ["coreset", "losses", "sources", "state"],
+    ["coreset", "losses", "sources"],
     ["picking", "numerics"],
     ["kernels", "networks"],
     ["moments"],

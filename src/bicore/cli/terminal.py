@@ -131,7 +131,7 @@ class Bar:
 
     def __init__(self, label: str, words: Callable[[Step], str] = _objective) -> None:
         from bicore.runtime import Clock
-        from bicore.runtime.progress import LINE_EVERY_SECONDS, PROGRESS_EVERY_SECONDS, Ticker
+        from bicore.runtime.clock import LINE_EVERY_SECONDS, PROGRESS_EVERY_SECONDS, Ticker
 
         live = sys.stderr.isatty()
         self.label, self.words, self.clock = label, words, Clock()

@@ -231,7 +231,7 @@ class Sight:
         # a callable is told of selected points only
         silent = callable(self.runtime.progress)
         runtime = replace(self.runtime, progress=False) if silent else self.runtime
-        line = ProgressLine(runtime, self.clock, reading.rows, "embedding")
+        line = ProgressLine(runtime.progress, self.clock, reading.rows, "embedding")
         done = 0
         try:
             for batch in reading:

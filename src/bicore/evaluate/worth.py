@@ -713,7 +713,7 @@ class Appraisal:
             The answer.
         """
         expected = len(self.splits) * (1 + len(self.baselines) * TYPICAL_SIZES)
-        with ProgressLine(self.runtime, Clock(), expected, "judging") as self.line:
+        with ProgressLine(self.runtime.progress, Clock(), expected, "judging") as self.line:
             chosen = np.array([self._chosen_score(split) for split in self.splits])
             baselines = tuple(self._equivalent(name, chosen) for name in self.baselines)
         return Worth(

@@ -25,10 +25,10 @@ from bicore.errors import (
     check_type,
     unknown_name,
 )
+from bicore.files import FORMAT, damaged, fingerprint, read_state, write_state
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.runtime import Context
 from bicore.selectors.base import Selector, finished
-from bicore.state import FORMAT, damaged, fingerprint, read_state, write_state
 
 Transform = Callable[[Tensor], Tensor]
 PathLike = str | os.PathLike[str]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bicore.errors import InputError, check_integer, unknown_name
+from bicore.files import read_state
 from bicore.memory.base import SelectingMemory
 from bicore.memory.buffer import Buffer
 from bicore.memory.merge_reduce import MergeReduce
@@ -14,7 +15,6 @@ from bicore.memory.moment_memory import MomentMemory
 from bicore.memory.prototypes import Prototypes
 from bicore.memory.sampling import ClassBalancedReservoir, GradientSampling, Reservoir
 from bicore.selectors.registry import as_selector
-from bicore.state import read_state
 
 #: The default number of slots of a merge-reduce buffer, as in the paper.
 SLOTS = 10

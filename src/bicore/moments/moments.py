@@ -27,8 +27,8 @@ from bicore.errors import (
     check_number,
     check_type,
 )
+from bicore.files import FORMAT, damaged, read_state, write_state
 from bicore.runtime.threads import wide
-from bicore.state import FORMAT, damaged, read_state, write_state
 
 #: A class prior: of the rows that were counted, equal shares, or shares by label.
 Prior = str | Mapping[Any, float]

@@ -1,11 +1,15 @@
 """Device, precision, memory, threads, time and progress of a computation."""
 
-from bicore.runtime.clock import Clock, TimeOver, checkpoint, unhurried
-from bicore.runtime.context import Context, Runtime, Step
-from bicore.runtime.limits import free_bytes, human_bytes, parse_bytes
-from bicore.runtime.progress import ProgressLine
+from bicore.runtime.clock import Clock, ProgressLine, Step, TimeOver, checkpoint, unhurried
+from bicore.runtime.context import (
+    Context,
+    Runtime,
+    free_bytes,
+    human_bytes,
+    parse_bytes,
+    versions,
+)
 from bicore.runtime.threads import handed_out, narrow, wide
-from bicore.runtime.versions import versions
 
 __all__ = [
     "Clock",

@@ -1,23 +1,34 @@
-"""The time since a call began, whether its limit is over, and the looks at it inside long work.
+"""The clock of a call with its time limit, and the progress that people see.
 
 A call sets its clock running; every long loop calls :func:`checkpoint` between two tiles of its
-work, which raises :class:`TimeOver` once the limit is over. Whoever holds something whole catches
-it where an interrupt is caught, and returns that; what nobody catches becomes a
-:class:`TimeLimitError` where the clock was set running.
+work, which raises :class:`TimeOver` once the limit is over. Code that has something complete to
+return catches it where it catches an interrupt; otherwise it becomes a :class:`TimeLimitError`
+where the clock was set running.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from bicore.errors import TimeLimitError
 
-#: What may be spent beyond the limit, as a share of it and in seconds, while there is nothing whole
-#: to return yet, and on what makes it whole: a first point is worth that much.
+#: Time beyond the limit, as a share of it and in seconds, while there is nothing to return yet, and
+#: for completing it: a first point is worth that much.
 GRACE_SHARE, GRACE_SECONDS = 0.05, 0.25
+#: A progress line appears only once work has lasted this long, …
+PROGRESS_AFTER_SECONDS = 2.0
+#: … and is rewritten no more often than this; …
+PROGRESS_EVERY_SECONDS = 0.2
+#: … in a file or a log, where lines stay, there is one no more often than this.
+LINE_EVERY_SECONDS = 5.0
+#: Characters that a line fills, so that a shorter one covers a longer one.
+PROGRESS_WIDTH = 78
 
 
 class TimeOver(BaseException):
@@ -231,3 +242,190 @@ def unhurried() -> Iterator[None]:
         yield
     finally:
         _RUNNING.reset(before)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a progress callback receives after each selected point.
+
+    Parameters
+    ----------
+    done, total : int
+        Points so far, and how many there will be.
+    objective : float
+        The outer objective with them.
+    seconds : float
+        Since the selection began.
+    left : float, optional
+        Seconds that are left, if they are known better than by a straight line.
+
+    Examples
+    --------
+    >>> Step(done=20, total=100, objective=0.3, seconds=5.0).seconds_left
+    20.0
+    """
+
+    done: int
+    total: int
+    objective: float
+    seconds: float
+    left: float | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        """A straight-line estimate: too low, since steps cost more as the coreset grows."""
+        if self.left is not None:
+            return self.left
+        return self.seconds / max(self.done, 1) * (self.total - self.done)
+
+
+#: The choice of a caller: a callable, always, never, or (None) on a terminal.
+Progress = bool | Callable[[Step], None] | None
+
+
+class Ticker:
+    """Words on standard error now and then: one rewritten line, or below each other in a log.
+
+    Parameters
+    ----------
+    live : bool
+        Whether the line is rewritten; only a terminal shows that.
+    after : float
+        Seconds before the first.
+    clock : Clock
+        Of the work.
+
+    Examples
+    --------
+    >>> ticker = Ticker(live=False, after=60.0, clock=Clock())
+    >>> ticker.due()
+    False
+    """
+
+    def __init__(self, live: bool, after: float, clock: Clock) -> None:
+        self.live = live
+        self.every = PROGRESS_EVERY_SECONDS if live else LINE_EVERY_SECONDS
+        self.clock = clock
+        self.next = after
+        self.written = False
+
+    def due(self) -> bool:
+        """Whether it is time for new words.
+
+        Returns
+        -------
+        bool
+            True at most once in a while.
+        """
+        if self.clock.seconds < self.next:
+            return False
+        self.next = self.clock.seconds + self.every
+        return True
+
+    def write(self, text: str) -> None:
+        """Show words.
+
+        Parameters
+        ----------
+        text : str
+            A line without its end.
+        """
+        self.written = True
+        if self.live:
+            print(f"\r{text:<{PROGRESS_WIDTH}}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Wipe a line that is written anew; those of a log stay."""
+        if self.written and self.live:
+            print(f"\r{'':<{PROGRESS_WIDTH}}\r", end="", file=sys.stderr, flush=True)
+        self.written = False
+
+
+class ProgressLine:
+    """A single rewritten line on standard error; nothing where that is not a terminal.
+
+    Parameters
+    ----------
+    choice : bool or callable, optional
+        :attr:`Runtime.progress`: a callable receives every step instead, True writes wherever
+        standard error goes, False never.
+    clock : Clock
+        Of the work.
+    total : int
+        How many points are to be selected.
+    label : str
+        The first words of the line.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> line = ProgressLine(seen.append, Clock(), total=4, label="selecting")
+    >>> line.update(1, objective=0.5)
+    >>> line.close()
+    >>> seen[0].done, seen[0].total
+    (1, 4)
+    """
+
+    def __init__(self, choice: Progress, clock: Clock, total: int, label: str) -> None:
+        self.callback = choice if callable(choice) else None
+        self.visible = choice is True or (choice is None and sys.stderr.isatty())
+        self.clock = clock
+        self.total = total
+        self.label = label
+        self.ticker = Ticker(True, PROGRESS_AFTER_SECONDS, clock)
+        #: A callable may want to hear of the time before the first point too.
+        self._preparing = getattr(self.callback, "prepare", None)
+        if self._preparing is not None or (self.visible and self.callback is None):
+            clock.listener = self.prepare
+
+    def update(self, done: int, objective: float, left: float | None = None) -> None:
+        """Tell of a point.
+
+        Parameters
+        ----------
+        done : int
+            Points so far.
+        objective : float
+            The outer objective with them; nan where there is none.
+        left : float, optional
+            Seconds that are left; default: a straight line through the points so far.
+        """
+        step = Step(done, self.total, objective, self.clock.seconds, left)
+        if self.clock.listener is not None:  # from here on points are told of
+            self.clock.listener = None
+            self.ticker.next = 0.0 if self.ticker.written else PROGRESS_AFTER_SECONDS
+        if self.callback is not None:
+            self.callback(step)
+            return
+        if self.visible and self.ticker.due():
+            value = "" if math.isnan(objective) else f"  objective {objective:.6g}"
+            self.ticker.write(
+                f"{self.label} {done}/{self.total}{value}  about {step.seconds_left:.0f} s left"
+            )
+
+    def prepare(self, share: float | None = None) -> None:
+        """Tell that work goes on before the first point.
+
+        Parameters
+        ----------
+        share : float, optional
+            How much of a pass over the data is done.
+        """
+        if self._preparing is not None:
+            self._preparing(share)
+        elif self.visible and self.ticker.due():
+            part = "" if share is None else f"  {100 * share:.0f}% of a pass"
+            self.ticker.write(f"preparing{part}  {self.clock.seconds:.0f} s")
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wipe the line, if one was written."""
+        self.clock.listener = None
+        self.ticker.close()

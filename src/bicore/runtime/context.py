@@ -1,17 +1,21 @@
-"""Where and under which limits the arithmetic runs: one frozen value that all parts are handed."""
+"""Where and under which limits the arithmetic runs: one frozen value that all parts receive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from bicore.errors import InputError, unknown_name
-from bicore.runtime.clock import Clock
-from bicore.runtime.limits import parse_bytes
+from bicore._version import __version__
+from bicore.errors import InputError, check_integer, check_number, unknown_name
+from bicore.runtime.clock import Clock, Progress
 from bicore.runtime.threads import narrow
 
 #: Memory limit if none is given: a fixed number, so that the answer does not depend on the machine.
@@ -19,6 +23,7 @@ DEFAULT_MEMORY = 4_000_000_000
 #: Share of a GPU's memory that is used if no limit is given.
 DEFAULT_GPU_SHARE = 0.5
 
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -99,22 +104,16 @@ class Runtime:
     dtype: str = "float64"
     memory: int | str | None = None
     threads: int | None = None
-    progress: bool | Callable[[Step], None] | None = None
+    progress: Progress = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
             raise unknown_name("dtype", self.dtype, _DTYPES)
-        if self.threads is not None and self.threads < 1:
-            raise InputError(
-                f"threads={self.threads} is below 1; give at least 1, or None to keep torch's "
-                "setting."
-            )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise InputError(
-                f"max_seconds={self.max_seconds} is not positive; give seconds > 0, or None for no "
-                "limit."
-            )
+        if self.threads is not None:
+            check_integer("threads", self.threads)
+        if self.max_seconds is not None and self.max_seconds != math.inf:
+            check_number("max_seconds", self.max_seconds, above=0)
         parse_bytes(self.memory)
 
     @property
@@ -132,15 +131,9 @@ class Runtime:
         except RuntimeError as error:
             raise unknown_name("device", self.device, ["auto", "cpu", "cuda"]) from error
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(
-                f"device={self.device!r} was asked for, but torch sees no GPU; use device='cpu' or "
-                "'auto'."
-            )
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise InputError(
-                f"device={self.device!r} was asked for, but torch sees {torch.cuda.device_count()} "
-                "GPU(s), counted from 0."
-            )
+            raise InputError(f"device={self.device!r}: torch sees no GPU; use 'cpu' or 'auto'.")
+        if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+            raise InputError(f"device={self.device!r}: torch sees {count} GPU(s), from 0.")
         return device
 
     @property
@@ -222,3 +215,114 @@ class Context:
         # A limit must be positive, also when nothing is left of it.
         left = max(clock.max_seconds - clock.seconds, 1e-9)
         return replace(self, runtime=replace(self.runtime, max_seconds=left))
+
+
+def parse_bytes(value: int | float | str | None) -> int | None:
+    """A size as people write it, in bytes.
+
+    Parameters
+    ----------
+    value : int, float, str or None
+        Bytes, or a string such as ``"4GB"``; None stays None.
+
+    Returns
+    -------
+    int or None
+        Bytes.
+
+    Raises
+    ------
+    InputError
+        If it is not a positive size.
+
+    Examples
+    --------
+    >>> parse_bytes("4GB"), parse_bytes(2_000_000), parse_bytes(None)
+    (4000000000, 2000000, None)
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", value, flags=re.IGNORECASE)
+        size = float(match[1]) * _UNITS[match[2].upper()] if match else math.nan
+    else:
+        size = float(value)
+    if not (math.isfinite(size) and size > 0):
+        raise InputError(f"memory={value!r} must be a positive number of bytes, or such as '4GB'.")
+    return int(size)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of a device.
+
+    On Linux it is the kernel's own estimate, bounded by the control group's limit.
+
+    Parameters
+    ----------
+    device : torch.device
+        A GPU, or the CPU for the machine's memory.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> free_bytes(torch.device("cpu")) > 0
+    True
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError), open("/proc/meminfo") as lines:
+        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    # The limit of a control group is a word if there is none.
+    with (
+        suppress(OSError, ValueError),
+        open("/sys/fs/cgroup/memory.max") as limit,
+        open("/sys/fs/cgroup/memory.current") as used,
+    ):
+        found.append(max(int(limit.read()) - int(used.read()), 0))
+    return min(found)
+
+
+def human_bytes(size: float) -> str:
+    """A size as people read it.
+
+    Parameters
+    ----------
+    size : float
+        Bytes.
+
+    Returns
+    -------
+    str
+        Three digits and a unit.
+
+    Examples
+    --------
+    >>> human_bytes(1234567890)
+    '1.23 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def versions() -> dict[str, str]:
+    """The versions of bicore and of the libraries that do its arithmetic.
+
+    Returns
+    -------
+    dict of str
+        By name.
+
+    Examples
+    --------
+    >>> sorted(versions())
+    ['bicore', 'numpy', 'torch']
+    """
+    return {"bicore": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -75,7 +75,7 @@ class _Order:
         """The same on the way to another answer: nobody is called for its points."""
         line = self.line
         if line.callback is not None:
-            line = ProgressLine(Runtime(progress=False), self.clock, line.total, line.label)
+            line = ProgressLine(False, self.clock, line.total, line.label)
         return replace(self, same_problem=False, line=line)
 
 
@@ -454,7 +454,7 @@ class BilevelSelector(Selector):
         data, start, seed = request.data, request.start, request.seed
         available = int((data.weights > 0).sum())
         room = self.room(self.strategy.grown(request.size, available), len(data))
-        line = ProgressLine(runtime, clock, room.capacity, "selecting")
+        line = ProgressLine(runtime.progress, clock, room.capacity, "selecting")
         with runtime.applied(), clock.running(), line:
             prepared = prepare(self.proxy, data, request.outer, room, seed, runtime)
             story = self._story(prepared, seed, clock)

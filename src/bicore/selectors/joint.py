@@ -99,7 +99,7 @@ class JointSelector(Selector):
         seed = as_seed(rng)
         count = as_size(size, int((data.weights > 0).sum()))
         start = as_start(initial, data, count)
-        line = ProgressLine(runtime, clock, count, "selecting")
+        line = ProgressLine(runtime.progress, clock, count, "selecting")
         with runtime.applied(), clock.running(), line:
             parts = [
                 prepare(one.proxy, data, outer, one.room(count, len(data)), seed, runtime)

@@ -20,7 +20,7 @@ from bicore.moments.moments import Moments, check_room
 from bicore.moments.ridge import Candidates
 from bicore.picking import as_size
 from bicore.runtime import Runtime
-from bicore.runtime.limits import free_bytes
+from bicore.runtime.context import free_bytes
 from bicore.shards.blocks import exact_features
 from bicore.shards.growing import Growing
 from bicore.shards.request import (

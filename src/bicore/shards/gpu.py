@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bicore.errors import InputError
-from bicore.runtime.limits import free_bytes
+from bicore.runtime.context import free_bytes
 from bicore.shards.executors import Executor, Work, in_order
 from bicore.shards.source import Part, ShardSource
 from bicore.shards.work import DeviceWork, Held

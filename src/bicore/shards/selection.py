@@ -25,8 +25,7 @@ from bicore.moments.features import WithConstant
 from bicore.moments.moments import Moments, Outer, check_room
 from bicore.picking import as_size, as_start
 from bicore.runtime import Clock, Runtime
-from bicore.runtime.clock import TimeOver
-from bicore.runtime.progress import ProgressLine
+from bicore.runtime.clock import ProgressLine, TimeOver
 from bicore.shards.arithmetic import on_host
 from bicore.shards.blocks import codes_of, exact_features
 from bicore.shards.bound import growth
@@ -203,7 +202,9 @@ class Selection:
             return self._run(initial)
 
     def _run(self, initial: Sequence[int]) -> Coreset:
-        with ProgressLine(self.runtime, self.clock, self.request.size, "selecting") as self.line:
+        with ProgressLine(
+            self.runtime.progress, self.clock, self.request.size, "selecting"
+        ) as self.line:
             try:
                 self._count()
                 check_scale(self.outer.energy, self.moments.second, single=True)

@@ -10,9 +10,8 @@ import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.files import hold
+from bicore.files import FORMAT, hold, read_state, write_state
 from bicore.moments.moments import Moments
-from bicore.state import FORMAT, read_state, write_state
 
 MOMENTS, POINTS, LOCK = "moments.npz", "points.npz", "lock"
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bicore.errors import InputError, MemoryLimitError, unknown_name
-from bicore.runtime.context import DEFAULT_MEMORY
-from bicore.runtime.limits import human_bytes, parse_bytes
+from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
 #: Bytes of one feature: they become float64.
 NUMBER = 8

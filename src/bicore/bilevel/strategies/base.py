@@ -26,7 +26,7 @@ from bicore.data import Array
 from bicore.errors import TimeLimitError
 from bicore.kernels.operators import Features, Gram, KernelOperator
 from bicore.picking import Start, ranks_of, whole_number
-from bicore.runtime import Clock, ProgressLine, Runtime, TimeOver
+from bicore.runtime import Clock, ProgressLine, TimeOver
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ class Assembly:
         count = len(points)
         needs = frozenset({rule.quantity})
         demand = replace(self.demand, capacity=count, needs=needs, exact=False, repeats=False)
-        quiet = ProgressLine(Runtime(progress=False), clock, count, "ordering")
+        quiet = ProgressLine(False, clock, count, "ordering")
         plan = Plan(count, self.run.plan.ids[points], np.ones(count, dtype=bool))
         again = Run(choose(restricted(self.problem, points), demand), rule, plan, clock, quiet)
         again.empty_objective = self.run.empty_objective

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bicore.data import Array, as_features, as_tensor
 from bicore.errors import InputError, NumericalError, check_integer, check_number
+from bicore.files import fingerprint
 from bicore.kernels.scaling import check_scale, unit_rows
 from bicore.runtime import checkpoint, wide
-from bicore.state import fingerprint
 
 T = TypeVar("T")
 

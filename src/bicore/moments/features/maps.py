@@ -18,11 +18,11 @@ from torch.nn import functional
 
 from bicore.data import Array, as_tensor
 from bicore.errors import InputError, check_number, check_type, unknown_name
+from bicore.files import fingerprint
 from bicore.kernels import RBF, Kernel, Laplace
 from bicore.kernels.scaling import Columns
 from bicore.moments.features.base import AT_ONCE, FeatureMap, ShapedMap, as_rows, to_tensor
 from bicore.picking import step_rng
-from bicore.state import fingerprint
 
 #: A relu halves the mean square of its input; this factor makes up for it (He's scaling).
 RELU_GAIN = math.sqrt(2)

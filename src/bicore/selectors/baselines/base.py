@@ -196,7 +196,8 @@ class PlainSelector(Selector):
         """Let ``grow`` take points; what it took until an interrupt is kept."""
         context = job.context
         clock = Clock(context.runtime.max_seconds)
-        growth = Growth(job, clock, ProgressLine(context.runtime, clock, job.size, "selecting"))
+        line = ProgressLine(context.runtime.progress, clock, job.size, "selecting")
+        growth = Growth(job, clock, line)
         with context.runtime.applied(), clock.running(), growth.line:
             fingerprint = data.fingerprint()  # while the clock runs: it reads all of the data
             try:
