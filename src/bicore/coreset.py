@@ -14,7 +14,7 @@ import numpy as np
 
 from bicore import frames, notebook
 from bicore.data import Array, Dataset, summable
-from bicore.errors import InputError, NumericalWarning
+from bicore.errors import InputError, NumericalWarning, check_integer
 from bicore.files import damaged, read_state, write_state
 
 FORMAT = 2
@@ -128,16 +128,17 @@ class Provenance:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Provenance:
-        """What a file holds; names of later versions are passed over."""
-        known = {one.name: stored[one.name] for one in fields(cls) if one.name in stored}
-        defaults = {one.name: one.default for one in fields(cls)}
-        for name, value in known.items():
-            if value is not None or defaults[name] is not None:
-                _typed(name, value, *_JSON_TYPES[name])
-        for name in ("classes", "notes"):
-            if known.get(name) is not None:
-                known[name] = tuple(known[name])
-        if any(type(note) is not str for note in known.get("notes", ())):
+        """Read the fields of a file; names of later versions are ignored."""
+        known: dict[str, Any] = {}
+        for one in fields(cls):
+            value = known[one.name] = stored.get(one.name, one.default)
+            if value is not None and one.name in stored:
+                _typed(one.name, value, *_JSON_TYPES[one.name])
+            elif value is None and one.default is not None:
+                raise ValueError(f"its {one.name} is missing")
+            if isinstance(value, list):
+                known[one.name] = tuple(value)
+        if any(type(note) is not str for note in known["notes"]):
             raise ValueError("its notes are not text")
         return cls(**known)
 
@@ -146,9 +147,8 @@ class Provenance:
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("method", "fingerprint", "configuration", "task", "loss", "kernel"), (str,)),
     **dict.fromkeys(("rows", "seed"), (int, str)),
-    **dict.fromkeys(
-        ("seconds", "preparation_seconds", "empty_objective", "inner_reg"), (int, float)
-    ),
+    **dict.fromkeys(("seconds", "preparation_seconds"), (int, float)),
+    **dict.fromkeys(("empty_objective", "inner_reg"), (int, float)),
     **dict.fromkeys(("per_point", "automatic"), (bool,)),
     **dict.fromkeys(("classes", "notes"), (list,)),
 }
@@ -215,10 +215,8 @@ class Coreset:
         if len(np.unique(indices)) != len(indices):
             raise InputError("indices holds a row twice; a coreset is a set of rows.")
         if weights.shape != indices.shape or ids.shape != indices.shape:
-            raise InputError(
-                f"{len(indices)} indices with {len(weights)} weights and {len(ids)} ids; "
-                "they must align."
-            )
+            counts = f"{len(indices)} indices, {len(weights)} weights and {len(ids)} ids"
+            raise InputError(f"a coreset has {counts}; they must align.")
         if indices.size and indices.min() < 0:
             raise InputError(f"indices holds {indices.min()}; rows are counted from 0.")
         if weights.size and not (np.isfinite(weights).all() and weights.min() >= 0):
@@ -316,8 +314,7 @@ class Coreset:
         >>> Coreset(np.array([4, 2, 7])).prefix(1).indices.tolist()
         [4]
         """
-        if not 1 <= size <= len(self):
-            raise InputError(f"size={size} is outside 1 … {len(self)}, the size of this coreset.")
+        check_integer("size", size, most=len(self))
         return replace(
             self,
             indices=self.indices[:size],
@@ -494,10 +491,8 @@ class Coreset:
     def _need_rows(self, count: int, name: str) -> None:
         """Refuse data that has too few rows to be what the coreset was made from."""
         if len(self) and self.indices.max() >= count:
-            raise InputError(
-                f"index {self.indices.max()} is beyond the {count} rows of {name}; "
-                "pass the data it was made from."
-            )
+            beyond = f"index {self.indices.max()} is beyond the {count} rows of {name}"
+            raise InputError(f"{beyond}; pass the data it was made from.")
 
     def annotated(self, provenance: Mapping[str, Any] | None = None, **details: Any) -> Coreset:
         """The same coreset with more of its story.
@@ -622,11 +617,8 @@ def mark_unverified(coreset: Coreset, note: str, objective: float | None = None)
 
 def ended(status: Status, taken: int, size: int) -> str:
     """The sentence for a selection that ended early, after ``taken`` of ``size`` points."""
-    how = {
-        Status.OUT_OF_TIME: "stopped by max_seconds",
-        Status.INTERRUPTED: "interrupted",
-    }
-    return f"{how[status]} after {taken} of {size} points"
+    how = "interrupted" if status is Status.INTERRUPTED else "stopped by max_seconds"
+    return f"{how} after {taken} of {size} points"
 
 
 def labels_in(values: Sequence[Any] | Array | None) -> tuple[Any, ...] | None:

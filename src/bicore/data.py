@@ -191,7 +191,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
         shapes = f"{second.x.shape[1:]}, and those before had {first.x.shape[1:]}"
         raise InputError(f"x has rows of shape {shapes}; they must match.")
     if (first.y is None) != (second.y is None):
-        raise InputError("y is given for some rows and not for others; give it always or never.")
+        raise InputError("some rows have labels and others have none; give y always or never.")
     y = None
     if first.y is not None and second.y is not None:
         # Integers of any kind are labels alike.
@@ -528,4 +528,4 @@ def _refuse_non_finite(array: Array, name: str) -> None:
             where = f"row {start + place[0]}"
             if part.shape[1:] != (1,):
                 where += f", column {', '.join(map(str, place[1:]))}"
-            raise InputError(f"{name} holds {value} at {where}; every value must be finite.")
+            raise InputError(f"{name} holds {value} at {where}; fill or drop what is not finite.")

@@ -196,7 +196,8 @@ def _unpack(content: bytes, version: int) -> tuple[dict[str, Any], dict[str, Arr
     head = json.loads(text)
     if not isinstance(head, dict):
         raise ValueError("its head is no object")
-    checksum = arrays.pop("checksum", None)  # coresets of earlier versions have none
+    # Coresets of earlier versions have no checksum, states always had one.
+    checksum = arrays.pop("checksum") if version == FORMAT else arrays.pop("checksum", None)
     known = checksum is not None and head.get("format") == version
     if known and str(checksum) != _checksum(text, arrays):
         raise ValueError("its checksum does not match")

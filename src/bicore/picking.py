@@ -152,13 +152,14 @@ def as_start(
     else:
         points = np.asarray(initial).reshape(-1)
         if len(points) and points.dtype.kind not in "iu":
-            raise InputError(f"{name} holds {points[0]!r}; give row numbers, such as [0, 7].")
+            rows = "give whole row numbers (for a mask: np.flatnonzero(mask))"
+            raise InputError(f"{name} holds {points[0]!r}; {rows}.")
     if len(points) and (points.min() < 0 or points.max() >= n):
         wrong = int(points[(points < 0) | (points >= n)][0])
         raise InputError(f"{name} holds row {wrong}, outside 0 … {n - 1}; rows are counted from 0.")
     values, counts = np.unique(points, return_counts=True)
     if len(values) != len(points):
-        raise InputError(f"{name} holds row {values[counts.argmax()]} twice; give it once.")
+        raise InputError(f"{name} holds a row twice ({values[counts.argmax()]}); give it once.")
     if len(points) > size:
         raise InputError(f"{name} holds {len(points)} points and size={size}; ask for as many.")
     weights = [1.0] * len(points) if coreset is None else coreset.weights.tolist()

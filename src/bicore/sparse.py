@@ -61,7 +61,7 @@ def sparse_rows(given: Any, name: str) -> SparseRows:
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         place = f"{matrix.data[bad[0]]} at row {row}, column {matrix.indices[bad[0]]}"
-        raise InputError(f"{name} holds {place}; every value must be finite.")
+        raise InputError(f"{name} holds {place}; fill or drop what is not finite.")
     return SparseRows(matrix)
 
 
@@ -116,7 +116,8 @@ class SparseRows(_Sparse):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the numbers."""
-        return np.dtype(self.matrix.dtype)
+        found: np.dtype[Any] = self.matrix.dtype
+        return found
 
     def joined(self, other: SparseRows) -> SparseRows:
         """The rows of both."""

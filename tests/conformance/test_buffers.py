@@ -215,9 +215,9 @@ def test_string_labels_are_kept_whole(named):
         (lambda x, y: (x, None, None), "labels"),
         (lambda x, y: (x, y[:-1], None), "same length"),
         (lambda x, y: (np.where(np.arange(4) == 2, np.nan, x), y, None), "nan"),
-        (lambda x, y: (x, y.astype(str), None), "one kind of label"),
+        (lambda x, y: (x, y.astype(str), None), "one kind"),
         (lambda x, y: (x, y, -np.ones(len(x))), "negative"),
-        (lambda x, y: (x, y, None, {"logits": logits(x)}), "no extra columns"),
+        (lambda x, y: (x, y, None, {"logits": logits(x)}), "extra has the columns"),
     ],
 )
 def test_a_batch_that_is_refused_changes_nothing(named, change, words):
@@ -387,9 +387,9 @@ def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(nam
     [
         (
             None,
-            "no extra columns, and those before had the extra columns 'logits'.*; give the same",
+            "extra has the columns .*'logits'.*; give the same",
         ),
-        ({"depth": np.ones(60)}, "the extra columns 'depth', and those before had .* 'logits'"),
+        ({"depth": np.ones(60)}, "extra has the columns .*'depth'.*'logits'"),
         (
             {"logits": np.ones((60, 3))},
             r"extra\['logits'\] holds .* \(3,\) a row, and before .*one",
@@ -398,9 +398,9 @@ def test_extra_columns_of_a_snapshot_are_the_callers_own_and_keep_their_kind(nam
         ({"logits": np.full((60, 2), np.inf)}, r"extra\['logits'\] holds inf at row 0, column 0"),
         ({"logits": np.full((60, 2), "a")}, r"extra\['logits'\].*(one kind|give floats)"),
         ({"logits": np.full((60, 2), 1j)}, "complex128; give numbers"),
-        ({"weight": np.ones(60)}, "a column named 'weight'; use a word"),
-        ({"a b": np.ones(60)}, "a column named 'a b'; use a word"),
-        ([1, 2], "extra is a list; give names with their columns"),
+        ({"weight": np.ones(60)}, "the column 'weight'"),
+        ({"a b": np.ones(60)}, "the column 'a b'"),
+        ([1, 2], "extra must be a mapping"),
     ],
 )
 def test_extra_columns_that_do_not_fit_are_named_and_change_nothing(extra, words):

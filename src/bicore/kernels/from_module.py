@@ -207,9 +207,9 @@ class _Reader:
         except Exception as error:
             # torch.fx raises many kinds, all meaning that the code depends on its input's values.
             why = str(error).strip().partition("\n")[0] or repr(error)
+            name = type(module).__name__
             raise InputError(
-                f"{type(module).__name__} cannot be traced ({why}); describe it with "
-                "TangentKernel([...])."
+                f"{name} cannot be traced ({why}); use TangentKernel([...])."
             ) from error
         self.modules = dict(module.named_modules())
 
@@ -269,10 +269,7 @@ class _Reader:
     def _source(self, node: Any) -> Any:
         sources = [arg for arg in node.args if hasattr(arg, "op") and not _is_shape(arg)]
         if node.op == "placeholder" or not sources:
-            raise InputError(
-                f"{node.name} cannot be followed back to the input; describe the network with "
-                "TangentKernel([...])."
-            )
+            raise InputError(f"{node.name} cannot be followed back; use TangentKernel([...]).")
         return sources[0]
 
     def _fork(self, first: Any, second: Any) -> Any:
@@ -310,7 +307,10 @@ class _Reader:
             case "erf":
                 return Erf()
             case "gelu":
-                return self._gelu(node)
+                form = node.kwargs.get("approximate", "none")
+                if (own and self._argument(node, "approximate") != "none") or form != "none":
+                    raise InputError("GELU by tanh has no kernel; nn.GELU(approximate='none') has.")
+                return GELU()
             case "tanh" | "sigmoid":
                 raise InputError(
                     f"{function} has no kernel in closed form; ReLU, GELU and erf have "
@@ -357,16 +357,6 @@ class _Reader:
         sizes = int(part.kernel_size[0]), int(part.stride[0]), paddings.pop()
         return Conv(*sizes, self.sigma_w, self._bias(node))
 
-    def _gelu(self, node: Any) -> Layer:
-        own = node.op == "call_module"
-        form = self._argument(node, "approximate") if own else node.kwargs.get("approximate")
-        if form not in (None, "none"):
-            raise InputError(
-                "GELU by tanh has no kernel in closed form; the exact one has: "
-                "nn.GELU(approximate='none')."
-            )
-        return GELU()
-
     def _positions(self, node: Any) -> tuple[int, ...]:
         """The axes of a mean."""
         axes = self._argument(node, "dim")
@@ -375,8 +365,6 @@ class _Reader:
     def _drop(self, name: str, option: str) -> None:
         """Leave something out, or refuse it."""
         if self.options[option] == "refuse":
-            raise InputError(
-                f"{name} is {_LEFT_OUT[option]}, which has no kernel here; {option}='drop' leaves "
-                "it out."
-            )
+            what = f"{name} is {_LEFT_OUT[option]}, which has no kernel here"
+            raise InputError(f"{what}; {option}='drop' leaves it out.")
         self.dropped[option].append(name)

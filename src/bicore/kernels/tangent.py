@@ -271,15 +271,10 @@ class TangentKernel(Kernel):
     def _pairs(self, left: _Traced, right: _Traced) -> Tensor:
         """k(a_i, b_i), each image with the one of its number."""
 
-        def start(shift: tuple[int, int]) -> State:
-            first, second = overlap(left.inputs, right.inputs, shift)
-            return State((first * second).mean(-1).unsqueeze(-1), shift=shift)
+        def multiply(first: Tensor, second: Tensor) -> Tensor:
+            return (first * second).mean(-1).unsqueeze(-1)
 
-        norms = [
-            (one.unsqueeze(-1), two.unsqueeze(-1))
-            for one, two in zip(left.norms, right.norms, strict=True)
-        ]
-        return self._carry(start, norms, left.positions)[:, 0]
+        return self._carry(left, right, multiply, -1)[:, 0]
 
     def _block(
         self, left: _Traced, right: _Traced, watch: Callable[[Tensor], None] | None = None
@@ -287,43 +282,52 @@ class TangentKernel(Kernel):
         """k(a_i, b_j) of all pairs."""
         channels = left.inputs.shape[-1]
 
-        def start(shift: tuple[int, int]) -> State:
-            first, second = overlap(left.inputs, right.inputs, shift)
-            if channels == 1:
-                return State(first * second.transpose(-1, -2), shift=shift, watch=watch)
-            return State(first @ second.transpose(-1, -2) / channels, shift=shift, watch=watch)
+        def multiply(first: Tensor, second: Tensor) -> Tensor:
+            second = second.transpose(-1, -2)
+            return first * second if channels == 1 else first @ second / channels
 
-        norms = [
-            (one.unsqueeze(-1), two.unsqueeze(-2))
-            for one, two in zip(left.norms, right.norms, strict=True)
-        ]
-        return self._carry(start, norms, left.positions)
+        return self._carry(left, right, multiply, -2, watch)
 
     def _carry(
         self,
-        start: Callable[[tuple[int, int]], State],
-        norms: list[tuple[Tensor, Tensor]],
-        positions: tuple[int, int],
+        left: _Traced,
+        right: _Traced,
+        multiply: Callable[[Tensor, Tensor], Tensor],
+        axis: int,
+        watch: Callable[[Tensor], None] | None = None,
     ) -> Tensor:
-        """From the covariances of pixels a displacement apart to the kernel.
+        """From the covariances of pixels to the kernel; ``axis`` is that of the first images.
 
         A pooled kernel is the mean of the last map over all pairs of positions; pairs of one
         displacement are summed together, displacement by displacement.
         """
+        norms = [
+            (one.unsqueeze(-1), two.unsqueeze(axis))
+            for one, two in zip(left.norms, right.norms, strict=True)
+        ]
+
+        def through(layers: Sequence[Layer], shift: tuple[int, int]) -> State:
+            pairs = iter(norms)
+            state = State(multiply(*overlap(left.inputs, right.inputs, shift)), None, shift, watch)
+            for layer in layers:
+                state = layer.covariance(state, pairs)
+            return state
+
         if not self.pooled:
-            return self.answer(through(self.layers, start((0, 0)), norms))
+            return self.answer(through(self.layers, (0, 0)))
         place = self._average
         stride = stride_of(self.layers[:place])
-        height, width = positions
+        height, width = left.positions
         total: State | None = None
         for down in range(1 - height, height):
-            for right in range(1 - width, width):
-                state = start((down * stride, right * stride))
-                state = through(self.layers[: place + 1], state, norms)
+            for across in range(1 - width, width):
+                state = through(self.layers[: place + 1], (down * stride, across * stride))
                 total = state if total is None else _add(total, state)
         assert total is not None
-        mean = total.map(lambda values: values / (height * width) ** 2)
-        return self.answer(through(self.layers[place + 1 :], replace(mean, shift=(0, 0)), []))
+        mean = replace(total, shift=(0, 0)).map(lambda values: values / (height * width) ** 2)
+        for layer in self.layers[place + 1 :]:
+            mean = layer.covariance(mean, iter(()))
+        return self.answer(mean)
 
     def answer(self, state: State) -> Tensor:
         """The kernel's values.
@@ -341,14 +345,6 @@ class TangentKernel(Kernel):
         if self.kind == "nngp":
             return state.nngp * self.scale
         return state.ntk * self.scale if state.ntk is not None else torch.zeros_like(state.nngp)
-
-
-def through(layers: Sequence[Layer], state: State, norms: list[tuple[Tensor, Tensor]]) -> State:
-    """Carry the covariances of pairs through some layers."""
-    pairs = iter(norms)
-    for layer in layers:
-        state = layer.covariance(state, pairs)
-    return state
 
 
 def _add(total: State, state: State) -> State:

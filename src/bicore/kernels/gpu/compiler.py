@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bicore.errors import BicoreError
 
-#: torch's own door to the run-time compiler and to the driver, then the names they go by elsewhere.
+#: torch's own library of the run-time compiler and the driver, then their names elsewhere.
 _LIBRARIES = ("libcaffe2_nvrtc.so", "caffe2_nvrtc.dll")
 _COMPILERS = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _DRIVERS = ("libcuda.so.1", "nvcuda.dll")
@@ -84,10 +84,7 @@ class Function:
         code = _driver().cuLaunchKernel(
             self.handle, blocks, 1, 1, threads, 1, 1, self.shared, stream, pointers, None
         )
-        if code:
-            raise CompilerError(
-                f"the GPU refused a launch of {blocks} blocks of {threads} threads: {_told(code)}."
-            )
+        _check(code, f"launch {blocks} blocks of {threads} threads")
 
 
 def function(source: str, name: str, macros: Mapping[str, Any], shared: int = 0) -> Function:
@@ -158,21 +155,17 @@ def _compiled(
     module = ctypes.c_void_p()
     handle = ctypes.c_void_p()
     _check(driver.cuModuleLoadData(ctypes.byref(module), binary), "load a compiled kernel")
-    _check(
-        driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode()),
-        f"find {name} in a compiled kernel",
-    )
+    code = driver.cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
+    _check(code, f"find {name} in a compiled kernel")
     if shared:
-        _check(
-            driver.cuFuncSetAttribute(handle, _MAX_SHARED, shared),
-            f"reserve {shared} bytes of shared memory",
-        )
+        code = driver.cuFuncSetAttribute(handle, _MAX_SHARED, shared)
+        _check(code, f"reserve {shared} bytes of shared memory")
     return Function(handle, shared)
 
 
 def _binary(source: str, options: Sequence[str]) -> bytes:
     """The machine code of a source; what the compiler says where it refuses."""
-    compiler = _compiler()
+    compiler = _library("nvrtcCompileProgram", _COMPILERS)
     program = ctypes.c_void_p()
     compiler.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"bicore.cu", 0, None, None)
     try:
@@ -195,17 +188,12 @@ def _fetched(size_of: Any, fetch: Any, program: ctypes.c_void_p) -> bytes:
     return buffer.raw
 
 
-@functools.cache
-def _compiler() -> ctypes.CDLL:
-    return _library("nvrtcCompileProgram", _COMPILERS)
-
-
-@functools.cache
 def _driver() -> ctypes.CDLL:
     return _library("cuLaunchKernel", _DRIVERS)
 
 
-def _library(symbol: str, names: Sequence[str]) -> ctypes.CDLL:
+@functools.cache
+def _library(symbol: str, names: tuple[str, ...]) -> ctypes.CDLL:
     """The first library that has the symbol: torch's own, then by name."""
     beside = Path(torch.__file__).parent / "lib"
     for name in (*(str(beside / name) for name in _LIBRARIES), *names):
@@ -215,10 +203,7 @@ def _library(symbol: str, names: Sequence[str]) -> ctypes.CDLL:
         except (OSError, AttributeError):
             continue
         return library
-    raise CompilerError(
-        f"no library with {symbol} was found beside torch or on the system; install a CUDA build "
-        "of torch."
-    )
+    raise CompilerError(f"no library with {symbol} was found; install a CUDA build of torch.")
 
 
 def _argument(value: Argument) -> Any:
@@ -229,10 +214,7 @@ def _argument(value: Argument) -> Any:
 
 def _check(code: int, what: str) -> None:
     if code:
-        raise CompilerError(f"the GPU's driver could not {what}: {_told(code)}.")
-
-
-def _told(code: int) -> str:
-    text = ctypes.c_char_p()
-    _driver().cuGetErrorString(code, ctypes.byref(text))
-    return (text.value or b"unknown").decode() + f" (code {code})"
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        why = (text.value or b"unknown").decode()
+        raise CompilerError(f"the GPU's driver could not {what}: {why} (code {code}).")
