@@ -230,7 +230,7 @@ def _concatenate(name: str, first: Array, second: Array, alike: dict[str, str]) 
     if len(kinds) > 1 or first.shape[1:] != second.shape[1:]:
         before = f"before it held {first.dtype} of shape {first.shape[1:]}"
         now = f"{name} holds {second.dtype} of shape {second.shape[1:]} a row"
-        raise InputError(f"{now}, and {before}; use one kind and shape throughout.")
+        raise InputError(f"{now}, and {before}; use one kind of label or value throughout.")
     return np.concatenate([first, second])
 
 
