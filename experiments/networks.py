@@ -11,9 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from experiments.grouped import Grouped, summed
-from experiments.trunk import Trunk
-
 #: By which CIFAR-10's channels come standardised.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
@@ -128,14 +125,7 @@ def unchanged(channels: int) -> nn.Module:
 
 
 def grouped(channels: int) -> nn.Module:
-    return Grouped(min(GROUPS, channels), channels)
-
-
-def rectified(norm: nn.Module, maps: Tensor, added: Tensor | None = None) -> Tensor:
-    """The ReLU of maps that are normalised, and of what is added to them."""
-    if isinstance(norm, Grouped):
-        return norm.rectified(maps, added)
-    return summed(norm(maps), added)
+    return nn.GroupNorm(min(GROUPS, channels), channels)
 
 
 class Block(nn.Module):
@@ -153,8 +143,8 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else reshaped
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = rectified(self.norms[0], self.first(x))
-        return rectified(self.norms[1], self.second(inner), self.shortcut(x))
+        inner = F.relu(self.norms[0](self.first(x)))
+        return F.relu(self.norms[1](self.second(inner)) + self.shortcut(x))
 
 
 class ResNet18(Network):
@@ -213,28 +203,7 @@ class ResNet18(Network):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        maps = self._trunk(x) if self.whole(x) else self.blocks(rectified(self.norm, self.stem(x)))
-        return self.head(maps.mean((2, 3)))
-
-    def whole(self, x: Tensor) -> bool:
-        """Whether all convolutions are one function: where maps are in bfloat16 on a GPU, and
-        nothing is normalised."""
-        return x.is_cuda and x.dtype == torch.bfloat16 and isinstance(self.norm, nn.Identity)
-
-    def _trunk(self, x: Tensor) -> Tensor:
-        weights = [self.stem.weight]
-        shapes = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            reshaped = isinstance(block.shortcut, nn.Sequential)
-            weights += [
-                block.first.weight,
-                block.second.weight,
-                *([block.shortcut[0].weight] if reshaped else []),
-            ]
-            shapes.append((block.first.stride[0], reshaped))
-        maps: Tensor = Trunk.apply(x, shapes, *weights)
-        return maps
+        return self.head(self.blocks(F.relu(self.norm(self.stem(x)))).mean((2, 3)))
 
 
 @dataclass(frozen=True)

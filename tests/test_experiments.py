@@ -37,8 +37,6 @@ from experiments.cifar import Table
 from experiments.cifar_tables import BETA_EPOCHS, NORMALISED_EPOCHS, every_plan
 from experiments.continual import started
 from experiments.courses import Checkpoint, once
-from experiments.grouped import Normalised
-from experiments.masked import masked_sum
 from experiments.methods import continual_row, stream_row, summary_rows
 from experiments.networks import (
     Architecture,
@@ -585,32 +583,6 @@ def test_the_state_of_every_row_has_a_folder_of_its_own(tmp_path, monkeypatch):
     # of the tables, of those that look for β, of the normalised network; and of two kinds of
     # normalisation at two lengths
     assert len({state.start for state in seen}) == 7
-
-
-def test_grouped_normalisation_is_torchs_with_gradients_by_hand():
-    rng = torch.Generator().manual_seed(0)
-    maps, weight, bias = (
-        torch.randn(*shape, generator=rng, dtype=torch.float64).requires_grad_()
-        for shape in ((3, 8, 4, 5), (8,), (8,))
-    )
-    whole = maps.contiguous(memory_format=torch.channels_last)
-    found = Normalised.apply(whole, weight, bias, 4)
-    torch.testing.assert_close(found, nn.functional.group_norm(maps, 4, weight, bias))
-    assert torch.autograd.gradcheck(
-        lambda *given: Normalised.apply(*given, 4), (maps, weight, bias)
-    )
-    norm = grouped(64)
-    rounded = torch.randn(2, 64, 6, 6, generator=rng).bfloat16()
-    assert norm(rounded).dtype == torch.bfloat16
-    torch.testing.assert_close(norm(rounded).float(), norm(rounded.float()), rtol=0.02, atol=0.02)
-    slopes, aims = [], torch.randn(2, 64, 6, 6, generator=rng)
-    for given in (rounded, rounded.float()):
-        given = given.clone().requires_grad_()
-        norm.zero_grad()
-        (norm(given) * aims).sum().backward()
-        slopes.append([given.grad.float(), norm.weight.grad.clone(), norm.bias.grad.clone()])
-    for rough, exact in zip(*slopes, strict=True):
-        torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02 * float(exact.abs().max()))
 
 
 def test_recalibrated_statistics_are_those_of_the_memory():
@@ -1576,14 +1548,3 @@ def test_a_recorded_training_on_images_learns_what_arrives_and_what_it_rehearses
     )
     Cohort([learner]).train(80)
     assert accuracy(learner.network, [Part(x, y)], "cuda") == [1.0]
-
-
-@pytest.mark.gpu
-def test_gradients_that_meet_are_added_and_masked_in_one_pass():
-    draw = torch.Generator().manual_seed(0)
-    below, beside, maps = (
-        torch.randn(3, 5, 7, 7, generator=draw).bfloat16().cuda() for _ in range(3)
-    )
-    for given in (below, below[:, :, :1, :1].expand(3, 5, 7, 7)):
-        expected = torch.where(maps > 0, (given.float() + beside.float()).bfloat16(), 0)
-        torch.testing.assert_close(masked_sum(given, beside, maps), expected, rtol=0, atol=0)

@@ -301,37 +301,6 @@ def test_vectors_run_on_the_gpu_as_they_are():
     )
 
 
-@pytest.mark.slow
-@needs_gpu
-@pytest.mark.parametrize(("channels", "side"), [(64, 32), (128, 16), (512, 4)])
-@pytest.mark.parametrize("summed", [False, True])
-def test_groups_are_normalised_and_rectified_by_one_kernel_each_way(channels, side, summed):
-    from experiments.grouped import Rectified
-
-    shape = (3, channels, side, side)
-    maps = (2 * torch.randn(shape) + 3).bfloat16()
-    added = torch.randn(shape).bfloat16() if summed else None
-    weight, bias = torch.randn(2, channels)
-    aims = torch.randn(shape).bfloat16().cuda()
-    slopes = []
-    for kind in (None, torch.float64):
-        given = [
-            value if value is None else value.to("cuda", kind).requires_grad_()
-            for value in (maps, added, weight, bias)
-        ]
-        if kind is None:
-            found = Rectified.apply(*given, 32)
-        else:
-            found = torch.nn.functional.group_norm(given[0], 32, *given[2:])
-            found = torch.relu(found if added is None else found + given[1])
-        (found * aims).sum().backward()
-        slopes.append([found.detach(), *(value.grad for value in given if value is not None)])
-    for rough, exact in zip(*slopes, strict=True):
-        torch.testing.assert_close(
-            rough.double(), exact, rtol=0, atol=0.02 * float(exact.abs().max())
-        )
-
-
 def test_nothing_of_cuda_is_imported_on_a_machine_without_one():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
