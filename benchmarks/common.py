@@ -18,15 +18,13 @@ import numpy as np
 import torch
 
 import bicore
-from benchmarks.pages import RECORDS, read_record, table, where
-from benchmarks.pages import describe_run as told
-from benchmarks.pages import format_count as spaced
+from benchmarks.pages import RECORDS, read_record, where
 from bicore import Context, Runtime
 from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.sources import mnist
 
-__all__ = ["RECORDS", "read_record", "spaced", "table", "told"]  # names of the battery's pages
+__all__ = ["RECORDS", "read_record"]  # of benchmarks that read a record
 Pair = tuple[np.ndarray, np.ndarray]
 
 

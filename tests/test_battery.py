@@ -1,6 +1,5 @@
 """The battery: what was put aside, how cells are told apart, and the page that its records make."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 import bicore.memory
 from benchmarks import battery, battery_page, choosing_page, speed_page
-from benchmarks.battery.memories import BUFFERS, Replay, Stream
+from benchmarks.battery.memories import BUFFERS, replay, stream
 from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS
 from benchmarks.battery.sets import SETS
 from bicore import Context, Dataset
@@ -25,7 +24,7 @@ def test_a_third_of_the_sets_is_put_aside_and_no_choice_is_made_on_it():
         assert not set(PROTOCOLS[name].sets) & aside
     assert set(PROTOCOLS["aside"].sets) == aside
     for protocol in PROTOCOLS.values():
-        known = {*METHODS, *(BUFFERS if isinstance(protocol.memory, Stream) else ())}
+        known = {*METHODS, *(BUFFERS if protocol.memory is stream else ())}
         names = {method.removeprefix(PER_CLASS) for method, _, _ in protocol.methods.values()}
         assert names <= known
 
@@ -53,7 +52,7 @@ def test_cells_are_told_apart_by_paired_differences():
     assert battery_page.losses(turned, False) == ["wine, 5 points, knn (-0.103)"]
 
 
-def test_rows_come_one_by_one_and_a_second_run_goes_on(tmp_path):
+def test_a_job_gives_a_row_for_each_method_and_for_all_data(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3))
     np.savez(tmp_path / "wine.npz", x=x, y=np.where(x[:, 0] > 0, "up", "down"))
@@ -64,15 +63,12 @@ def test_rows_come_one_by_one_and_a_second_run_goes_on(tmp_path):
     job = ("first", "wine", 0, 0.0, str(tmp_path), "cpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "first", small)
-        from benchmarks.battery.work import _done, _rows
+        from benchmarks.battery.work import _rows
 
         found = _rows(job)
     assert [row["method"] for row in found] == ["uniform", "default", "all data"]
     assert set(found[1]["scores"]) == {"logistic", "forest"}
     assert all(0 <= value <= 1 for row in found for own in row["scores"].values() for value in own)
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in found))
-    assert _done(path) == {("wine", 0, 0.0)}
     assert callable(battery.run)
 
 
@@ -84,13 +80,13 @@ def five_classes():
 
 def test_a_replay_memory_ends_with_rows_of_every_task():
     data = five_classes()
-    picks = Replay().kept("class-balanced", {}, data, 20, 3, Context())
+    picks = replay("class-balanced", {}, data, 20, 3, Context())
     # a task of three classes and one of two have ten rows each
     assert len(set(picks.indices.tolist())) == 20
     assert sorted(np.bincount(data.y[picks.indices])) == [3, 3, 4, 5, 5]
     assert picks.weights.sum() == pytest.approx(2)
     assert picks.kernel is None
-    other = Replay().kept("class-balanced", {}, data, 20, 4, Context())
+    other = replay("class-balanced", {}, data, 20, 4, Context())
     assert sorted(other.indices) != sorted(picks.indices)
 
 
@@ -108,7 +104,7 @@ def test_a_stream_is_sorted_by_class_and_what_is_kept_is_found_again_in_the_pool
                 plain(self, batch, context),
             ),
         )
-    picks = Stream().kept(name, {}, data, 15, 0, Context())
+    picks = stream(name, {}, data, 15, 0, Context())
     assert [len(labels) for labels in shown] == [100, 100, 100]
     whole = np.concatenate(shown)
     assert np.count_nonzero(np.diff(whole)) == 4

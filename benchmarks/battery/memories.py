@@ -6,7 +6,6 @@ from showed a few: a selection that only tells those apart is found out.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,82 +38,49 @@ class Picks:
     kernel: str | None = None
 
 
-class Memory(ABC):
-    """How rows come to a memory, and which one it is."""
-
-    @abstractmethod
-    def kept(
-        self,
-        name: str,
-        options: dict[str, Any],
-        data: Dataset,
-        capacity: int,
-        seed: int,
-        context: Context,
-    ) -> Picks:
-        """The rows at the end: ``name`` and ``options`` are those of a selector or a buffer."""
+#: Rows that a memory holds at the end of a pool, by the name and the options of a selector or a
+#: buffer, the pool, the capacity, the seed and the context.
+Memory = Callable[[str, dict[str, Any], Dataset, int, int, Context], Picks]
 
 
-@dataclass(frozen=True)
-class Replay(Memory):
-    """Tasks of two classes each (the first ones of three where the number is odd), in an order that
+def replay(
+    name: str, options: dict[str, Any], data: Dataset, capacity: int, seed: int, context: Context
+) -> Picks:
+    """Tasks of two classes each (the first ones of three if the number is odd), in an order that
     the seed draws; earlier tasks shrink as the library has it."""
-
-    def kept(
-        self,
-        name: str,
-        options: dict[str, Any],
-        data: Dataset,
-        capacity: int,
-        seed: int,
-        context: Context,
-    ) -> Picks:
-        memory = ReplayMemory(as_selector(name, **options), capacity, seed=seed)
-        assert data.y is not None
-        order = _class_order(data.y, seed)
-        tasks = [
-            np.flatnonzero(np.isin(data.y, classes))
-            for classes in np.array_split(order, max(1, len(order) // CLASSES_A_TASK))
-        ]
-        for rows in tasks:
-            memory.add_task(data.x[rows], data.y[rows], context=context)
-        indices = [rows[task.ids] for rows, task in zip(tasks, memory.tasks, strict=True)]
-        # as in the rehearsal loss: the mean of a task counts as much as that of any other
-        weights = [np.full(len(own), 1 / len(own)) for own in indices]
-        return Picks(np.concatenate(indices), np.concatenate(weights), _kernel(memory.selector))
+    memory = ReplayMemory(as_selector(name, **options), capacity, seed=seed)
+    assert data.y is not None
+    order = _class_order(data.y, seed)
+    tasks = [
+        np.flatnonzero(np.isin(data.y, classes))
+        for classes in np.array_split(order, max(1, len(order) // CLASSES_A_TASK))
+    ]
+    for rows in tasks:
+        memory.add_task(data.x[rows], data.y[rows], context=context)
+    indices = [rows[task.ids] for rows, task in zip(tasks, memory.tasks, strict=True)]
+    # as in the rehearsal loss: the mean of a task counts as much as that of any other
+    weights = [np.full(len(own), 1 / len(own)) for own in indices]
+    return Picks(np.concatenate(indices), np.concatenate(weights), _kernel(memory.selector))
 
 
-@dataclass(frozen=True)
-class Stream(Memory):
+def stream(
+    name: str, options: dict[str, Any], data: Dataset, capacity: int, seed: int, context: Context
+) -> Picks:
     """Batches of a stream that is sorted by class, in an order that the seed draws."""
-
-    slots: int = 1
-
-    def kept(
-        self,
-        name: str,
-        options: dict[str, Any],
-        data: Dataset,
-        capacity: int,
-        seed: int,
-        context: Context,
-    ) -> Picks:
-        buffer: Buffer
-        kernel = None
-        if name in BUFFERS:
-            buffer = BUFFERS[name](capacity, seed)
-        else:
-            buffer = MergeReduce(as_selector(name, **options), capacity, self.slots, seed=seed)
-            kernel = _kernel(buffer.selector)
-        assert data.y is not None
-        place = np.argsort(_class_order(data.y, seed))
-        codes = np.unique(data.y, return_inverse=True)[1]
-        order = np.argsort(place[codes], kind="stable")
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            buffer.update(data.x[rows], data.y[rows], context=context)
-        kept = buffer.snapshot()
-        return Picks(order[kept.ids], kept.weights, kernel)
+    buffer: Buffer
+    if name in BUFFERS:
+        buffer = BUFFERS[name](capacity, seed)
+    else:
+        buffer = MergeReduce(as_selector(name, **options), capacity, slots=1, seed=seed)
+    assert data.y is not None
+    place = np.argsort(_class_order(data.y, seed))
+    codes = np.unique(data.y, return_inverse=True)[1]
+    order = np.argsort(place[codes], kind="stable")
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        buffer.update(data.x[rows], data.y[rows], context=context)
+    kept = buffer.snapshot()
+    return Picks(order[kept.ids], kept.weights, _kernel(getattr(buffer, "selector", None)))
 
 
 def _class_order(y: np.ndarray, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.battery.memories import Memory, Replay, Stream
+from benchmarks.battery.memories import Memory, replay, stream
 from benchmarks.battery.sets import SETS
 from bicore.bilevel.aims import Smoothed
 from bicore.kernels.classical import Laplace
@@ -192,8 +192,8 @@ PROTOCOLS: dict[str, Protocol] = {
         sizes=lambda classes, pool: [pool // 10, pool // 5],
         flips=(0.05, 0.1, 0.2),
     ),
-    "replay": Protocol(_TASKS, MEMORIES, MEMORY_JUDGES, sizes=_a_class, memory=Replay()),
+    "replay": Protocol(_TASKS, MEMORIES, MEMORY_JUDGES, sizes=_a_class, memory=replay),
     "merge-reduce": Protocol(
-        _TASKS, MEMORIES | RESERVOIRS, MEMORY_JUDGES, sizes=_a_class, memory=Stream()
+        _TASKS, MEMORIES | RESERVOIRS, MEMORY_JUDGES, sizes=_a_class, memory=stream
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import time
@@ -17,7 +16,7 @@ import torch
 from benchmarks.battery.memories import Picks
 from benchmarks.battery.protocols import PER_CLASS, PROTOCOLS, Method, Protocol
 from benchmarks.battery.sets import SETS, load
-from benchmarks.common import machine
+from benchmarks.common import Rows, report
 from bicore import Dataset, Runtime
 from bicore.evaluate.models import as_judge
 from bicore.evaluate.samples import as_sample
@@ -42,36 +41,22 @@ Job = tuple[str, str, int, float, str, str]
 
 def worked(arguments: Any) -> dict[str, Any]:
     protocol = PROTOCOLS[arguments.protocol]
-    rows_path = Path(arguments.rows)
-    done = _done(rows_path)
-    folder = str(arguments.sets)
+    rows = Rows(arguments.rows)
+    done = {(row["set"], row["seed"], row["flips"]) for row in rows}
     jobs = [
-        (arguments.protocol, name, seed, flips, folder, arguments.device)
+        (arguments.protocol, name, seed, flips, str(arguments.sets), arguments.device)
         for seed in range(protocol.seeds)
         for flips in protocol.flips
         for name in protocol.sets
         if (name, seed, flips) not in done
     ]
     context = multiprocessing.get_context("spawn")
-    with rows_path.open("a") as out, context.Pool(arguments.processes, _alone) as pool:
-        for place, rows in enumerate(pool.imap_unordered(_rows, jobs)):
-            out.writelines(json.dumps(row) + "\n" for row in rows)
-            out.flush()
-            print(f"{place + 1} of {len(jobs)}: {jobs[place][1]}", flush=True)
-    rows = [json.loads(line) for line in rows_path.read_text().splitlines()]
-    return {
-        "record": f"battery_{arguments.protocol}",
-        "machine": machine(),
-        "protocol": arguments.protocol,
-        "rows": rows,
-    }
-
-
-def _done(path: Path) -> set[tuple[str, int, float]]:
-    if not path.exists():
-        return set()
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(row["set"], row["seed"], row["flips"]) for row in rows}
+    with context.Pool(arguments.processes, _alone) as pool:
+        for place, found in enumerate(pool.imap_unordered(_rows, jobs)):
+            rows.add(*found)
+            report(f"{place + 1} of {len(jobs)}: {found[0]['set']}")
+    record = f"battery_{arguments.protocol}"
+    return {"record": record, "protocol": arguments.protocol, "rows": list(rows)}
 
 
 def _alone() -> None:
@@ -125,7 +110,7 @@ class _Split:
         context = Context(runtime=Runtime(device="cpu", threads=1, progress=False))
         begun = time.process_time()
         if self.memory is not None:
-            picks = self.memory.kept(name, options, data, size, self.seed, context)
+            picks = self.memory(name, options, data, size, self.seed, context)
         else:
             selector = as_selector(name.removeprefix(PER_CLASS), **options)
             if name.startswith(PER_CLASS):

@@ -16,9 +16,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, has_fit_param
 
 from bicore import frames, picking
 from bicore.api import select
-from bicore.bilevel.solvers.inner import InnerSolver
-from bicore.bilevel.solvers.linear import LinearSolver
-from bicore.bilevel.solvers.weights import WeightOptimiser
 from bicore.data import Array, Dataset, Task, of_mean_one
 from bicore.errors import InputError, check_integer
 from bicore.runtime import Runtime
@@ -35,7 +32,8 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
     """Replace (X, y) by the rows that train a model almost as well.
 
     Frames stay frames and sparse rows stay sparse. The parameters from ``kernel`` on are those of
-    :class:`bicore.BilevelSelector`; another method accepts the ones it has.
+    :class:`bicore.BilevelSelector`; another method accepts the ones it has. For further options
+    of a method, give a selector as ``method``.
 
     Parameters
     ----------
@@ -73,12 +71,6 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         How y is read.
     classes : sequence, optional
         All labels, if the data may lack some.
-    inner : InnerSolver, optional
-        Solves the inner problem.
-    linear : LinearSolver, optional
-        Solves the linear systems of the implicit gradient.
-    optimiser : WeightOptimiser, optional
-        Learns the weights.
     targets : {"auto", "given", "smoothed"} or Aims
         Targets of the objective.
     prior : {"data", "equal"}
@@ -131,9 +123,6 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         tolerance: float = 0.02,
         task: str = "auto",
         classes: Any = None,
-        inner: InnerSolver | None = None,
-        linear: LinearSolver | None = None,
-        optimiser: WeightOptimiser | None = None,
         targets: Any = "auto",
         prior: str = "data",
         random_state: Any = 0,
@@ -154,9 +143,6 @@ class CoresetSampler(BaseEstimator):  # type: ignore[misc]
         self.tolerance = tolerance
         self.task = task
         self.classes = classes
-        self.inner = inner
-        self.linear = linear
-        self.optimiser = optimiser
         self.targets = targets
         self.prior = prior
         self.random_state = random_state

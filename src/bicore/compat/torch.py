@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -175,33 +176,28 @@ class Sight:
 
     def rows(self, reading: Reading) -> Dataset:
         """Embed all rows, with labels and weights."""
-        embedder, columns = self._embedder(), _columns()
+        embedder, columns = self._embedder(), _Columns()
         whole = np.empty((0, 0), np.float32)
         done = 0
         device = str(floats_of(embedder).device)
         with frozen(embedder, device):
-            for batch in self._batches(reading):
-                part = embedded_batch(embedder, batch["x"], device, "float32")
+            for x in self._batches(reading, columns):
+                part = embedded_batch(embedder, x, device, "float32")
                 if not done:
                     whole = self._allocate(reading.rows, part.shape[1])
                 whole[done : done + len(part)] = part
                 done += len(part)
-                _append(columns, batch)
-        return _dataset(whole, columns)
+        return columns.dataset(whole)
 
     def observed(self, reading: Reading) -> tuple[Dataset, Observed]:
         """Embed all rows, and return the output of the model for them as well."""
         if self.model is None:
             raise InputError("this method uses the output of a model; give model=.")
-        columns, like = _columns(), floats_of(self.model)
-
-        def parts() -> Iterator[Tensor]:
-            for batch in self._batches(reading):
-                _append(columns, batch)
-                yield torch.as_tensor(batch["x"]).to(like.device, like.dtype)
-
-        seen = observed(self.model, parts(), self.layer)
-        return _dataset(seen.embedding.float().cpu().numpy(), columns), seen
+        columns, like = _Columns(), floats_of(self.model)
+        batches = self._batches(reading, columns)
+        parts = (torch.as_tensor(x).to(like.device, like.dtype) for x in batches)
+        seen = observed(self.model, parts, self.layer)
+        return columns.dataset(seen.embedding.float().cpu().numpy()), seen
 
     def on_disk(self, reading: Reading, folder: str | os.PathLike[str]) -> Any:
         """Write the embeddings to shards."""
@@ -226,8 +222,8 @@ class Sight:
             )
         return np.empty((rows, columns), np.float32)
 
-    def _batches(self, reading: Reading) -> Iterator[Mapping[str, Any]]:
-        """Yield batches, with a line of progress and the time limit."""
+    def _batches(self, reading: Reading, columns: _Columns) -> Iterator[Any]:
+        """Yield features in batches, with a line of progress and the time limit."""
         # a callable is told of selected points only
         silent = callable(self.runtime.progress)
         runtime = replace(self.runtime, progress=False) if silent else self.runtime
@@ -241,26 +237,28 @@ class Sight:
                         f"{reading.rows} rows were embedded; give more time, more workers=, or "
                         "folder= to embed once."
                     )
-                yield batch
+                columns.add(batch)
+                yield batch["x"]
                 done += len(batch["x"])
                 line.update(done, math.nan)
         finally:
             line.close()
 
 
-def _columns() -> dict[str, list[Array]]:
-    return {"y": [], "weight": []}
+class _Columns(defaultdict[str, list[Array]]):
+    """Labels and weights in parts."""
 
+    def __init__(self) -> None:
+        super().__init__(list)
 
-def _append(columns: dict[str, list[Array]], batch: Mapping[str, Any]) -> None:
-    for name in columns.keys() & batch.keys():
-        value = batch[name]
-        columns[name].append(value.cpu().numpy() if torch.is_tensor(value) else np.asarray(value))
+    def add(self, batch: Mapping[str, Any]) -> None:
+        for name in {"y", "weight"} & batch.keys():
+            value = batch[name]
+            self[name].append(value.cpu().numpy() if torch.is_tensor(value) else np.asarray(value))
 
-
-def _dataset(x: Array, columns: dict[str, list[Array]]) -> Dataset:
-    y, weight = (np.concatenate(parts) if parts else None for parts in columns.values())
-    return Dataset(x, y, weight)
+    def dataset(self, x: Array) -> Dataset:
+        y, weight = (np.concatenate(self[one]) if self[one] else None for one in ("y", "weight"))
+        return Dataset(x, y, weight)
 
 
 class _Vectors(torch.nn.Module):
