@@ -628,7 +628,7 @@ def test_a_memory_by_the_networks_embedding_takes_it_anew_after_ever_more_batche
         with torch.no_grad():
             network.body[1].weight.mul_(1.1).add_(0.01)  # it goes on learning
         buffer.update(part.x, part.y, context=context_of("cpu", network))
-        maps.append(buffer.within.settled.identity)
+        maps.append(buffer.within.feature_map.identity)
     assert [maps.index(one) for one in maps] == [0, 1, 1, 3, 3, 3, 3, 7, 7]
     assert len(buffer) == 10
     assert buffer.snapshot().weights.sum() == pytest.approx(180)
