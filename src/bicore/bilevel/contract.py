@@ -1,11 +1,7 @@
-"""What refining takes when the points are there, known before any work is done.
+"""What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
 
-What an engine offers, and what a rule, a strategy and the greedy loop may ask of it.
-
-An engine is the state of a growing and shrinking coreset of one problem. Nothing beyond this page
-knows which engine serves: ``bicore.bilevel.engines.ENGINES`` is the table that decides.
-
-Choosing where the numbers are: a GPU scores, takes a point and goes on, and is asked rarely.
+An engine is the state of a growing and shrinking coreset of one problem. Other modules do not know
+which engine serves: ``bicore.bilevel.engines.ENGINES`` is the table that decides.
 """
 
 from __future__ import annotations

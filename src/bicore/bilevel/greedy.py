@@ -1,6 +1,6 @@
-"""How many points a class may have.
+"""The greedy loop: score, take, correct, repeat; and how many points a class may have.
 
-The greedy loop: score, take, correct, repeat. What is selected is whole at every moment.
+The coreset is complete after every step, so that an interrupt can fall back to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Several problems over the same points: one coreset, objectives added up.
+"""The table of engines, and several engines as one.
 
-Which engine serves when: the first of the table that can do what is asked and suits the problem.
-
-To add one, write a file with an :class:`bicore.bilevel.contract.ListedEngine` and name it here.
+The first engine of the table that can do what is asked and suits the problem is used. To add one,
+write a file with a :class:`bicore.bilevel.contract.ListedEngine` and name it here.
 """
 
 from __future__ import annotations

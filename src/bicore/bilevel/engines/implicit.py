@@ -1,7 +1,4 @@
-"""The chosen points with the rows of the kernel matrix that belong to them, in buffers that grow in
-place.
-
-The implicit gradient of the outer objective in the weight of every point, chosen or not.
+"""Any loss: fit the inner problem after each point, score every point by the implicit gradient.
 
 With R the rows v_j ∇ℓ_j(h_j) of the outer set and V = Kᵀ R:
 
@@ -10,8 +7,6 @@ With R the rows v_j ∇ℓ_j(h_j) of the outer set and V = Kᵀ R:
     ∂G/∂w_k = −⟨g_k, u_k⟩                   ∂G/∂ρ = −2⟨α, u_S⟩
 
 One product K·R and one small solve give the exact score of all n points.
-
-Any loss: fit the inner problem after each point, score every point by the implicit gradient.
 """
 
 from __future__ import annotations

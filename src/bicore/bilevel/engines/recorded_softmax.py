@@ -1,16 +1,10 @@
-"""Newton's method for the softmax cross-entropy on a GPU: a padded problem that nobody waits for.
+"""Cross-entropy on a GPU without waiting: every shape is fixed, every decision taken on the device.
 
-The equations are those of :mod:`bicore.bilevel.solvers.softmax`; a step is a fixed number of
-conjugate-gradient iterations.
-
-Cross-entropy on a GPU without waiting for it: every shape fixed from the start, every decision
-taken on the device.
-
-The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity. A step is
-then the same list of operations every time, with a fixed number of Newton and conjugate-gradient
-iterations, so that it can be recorded once as a CUDA graph and replayed. How well each fit was
-solved is written next to it; :meth:`RecordedSoftmaxEngine.read_back` sees where the numbers did
-not suffice.
+The state of :mod:`bicore.bilevel.engines.implicit` for a softmax, padded to its capacity; the
+equations are those of :mod:`bicore.bilevel.solvers.softmax`. A step is the same list of operations
+every time, with a fixed number of Newton and conjugate-gradient iterations, so that it can be
+recorded once as a CUDA graph and replayed. How well each fit was solved is written next to it;
+:meth:`RecordedSoftmaxEngine.read_back` sees where the numbers did not suffice.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
 Stationarity is r = w g + 2ρ α = 0: a fitted α is a scaled residual. The relative size of r says how
 well a fit is solved.
-
-Which solvers serve a problem, where none were asked for by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Optimise the weights of chosen points; the outer objective never ends above its start.
-
-Weights that are learnt while points are chosen, or when all of them are.
-"""
+"""Optimise the weights of chosen points; the outer objective never ends above its start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a coreset is assembled: what every strategy is, and what it works on.
-
-Strategies that only grow: one point at a time, or several.
-"""
+"""How a coreset is assembled: the base of all strategies, and those that only grow."""
 
 from __future__ import annotations
 
