@@ -147,7 +147,7 @@ def test_layers_encoders_and_vectors():
         select_from(rows, 8)
     with pytest.raises(InputError, match="needs a model"):
         select_from(rows, 8, layer="2")
-    with pytest.raises(InputError, match="not a layer"):
+    with pytest.raises(InputError, match="layer"):
         select_from(rows, 8, model=network(), layer="head")
 
 

@@ -284,7 +284,7 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(InputError, match="inner_reg=0"):
         NetworkSelector(inner_reg=0)
     frozen = network().requires_grad_(False)
-    with pytest.raises(InputError, match="no parameter that can be trained"):
+    with pytest.raises(InputError, match="no parameter to train"):
         NetworkSelector().select(given, 2, context=Context(frozen))
     with pytest.raises(InputError, match="3 outputs and y 2 targets"):
         NetworkSelector(criterion="squared").select(

@@ -13,7 +13,7 @@ from bicore.compat.torch import Sight
 from bicore.data import Array, Dataset
 from bicore.errors import InputError
 from bicore.memory.registry import as_buffer
-from bicore.networks.loading import BATCH, opened
+from bicore.networks.loading import BATCH, open_data
 from bicore.runtime import Clock, Context, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.bilevel import BilevelSelector
@@ -258,7 +258,7 @@ class _Rows:
         model = strategy.model if self.model == STRATEGY else self.model
         runtime = Runtime(progress=False)
         sight = Sight(torch.nn.Flatten() if model is None else model, self.layer, runtime, Clock())
-        reading = opened(data.eval(), batch_size=self.batch_size)
+        reading = open_data(data.eval(), batch_size=self.batch_size)
         if not needs_model:
             return sight.rows(reading), Context(runtime=runtime)
         if model is None:

@@ -19,9 +19,8 @@ from bicore.api import select
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset
 from bicore.errors import InputError, MemoryLimitError, TimeLimitError
-from bicore.networks.embedding import Embedder
-from bicore.networks.loading import Fields, Reading, opened
-from bicore.networks.observe import Observed, floats_of, observed
+from bicore.networks.loading import Fields, Reading, open_data
+from bicore.networks.observe import Embedder, Observed, floats_of, observed
 from bicore.picking import as_seed
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
@@ -122,7 +121,7 @@ def select_from(
     sight = Sight(model, layer, runtime or Runtime(), Clock((runtime or Runtime()).max_seconds))
     fields = Fields(x, y, weight)
     reading = {"batch_size": batch_size, "workers": workers, "transform": transform, "seed": number}
-    given = opened(data, fields, **reading)
+    given = open_data(data, fields, **reading)
     rows: Any
     seen = None
     if folder is not None:
@@ -134,7 +133,7 @@ def select_from(
     coreset = select(
         rows,
         size=size,
-        outer=None if outer is None else sight.rows(opened(outer, fields, **reading)),
+        outer=None if outer is None else sight.rows(open_data(outer, fields, **reading)),
         seed=number,
         runtime=sight.remaining(),
         method=method,

@@ -18,13 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from bicore.data import Array, Dataset, as_tensor, of_mean_one
-from bicore.errors import (
-    InputError,
-    as_option,
-    check_integer,
-    check_type,
-    unknown_name,
-)
+from bicore.errors import InputError, as_option, check_integer, check_type, unknown_name
 from bicore.files import FORMAT, damaged, fingerprint, read_state, write_state
 from bicore.networks.loading import BATCH, Fields, is_loader, is_torch_data
 from bicore.runtime import Context
@@ -63,8 +57,7 @@ class Memory(ABC):
         self.seed = check_integer("seed", seed, 0)
         self.rng = np.random.default_rng(self.seed)
         self._passes = 0
-        #: The rows as tensors, and the same as the last model took them.
-        self._tensors: tuple[Tensor, Tensor, Tensor] | None = None
+        #: The rows on the device and in the precision of the last model.
         self._cast: tuple[Tensor, Tensor, Tensor] | None = None
 
     @abstractmethod
@@ -180,14 +173,12 @@ class Memory(ABC):
         like = next(parameters, torch.empty(0))
         if not len(self):
             return like.new_zeros(())
-        if (
-            self._cast is None
-            or self._cast[0].device != like.device
-            or self._cast[0].dtype != like.dtype
-        ):
+        cast = self._cast
+        if cast is None or (cast[0].device, cast[0].dtype) != (like.device, like.dtype):
             x, y, weight = self.tensors()
-            self._cast = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
-        x, y, weight = self._cast
+            cast = x.to(like.device, like.dtype), y.to(like.device), weight.to(like.device)
+            self._cast = cast
+        x, y, weight = cast
         losses = _as_row_loss(criterion)(model(transform(x) if transform is not None else x), y)
         if losses.shape != weight.shape:
             raise InputError(
@@ -209,11 +200,9 @@ class Memory(ABC):
         InputError
             If the memory is empty, or labels are missing or not numeric.
         """
-        if self._tensors is None:
-            parts = self._filled_parts()
-            x = as_tensor(np.concatenate([rows.x for rows in parts]))
-            self._tensors = x, _labels_as_tensor(parts), as_tensor(self._loss_weights())
-        return self._tensors
+        parts = self._filled_parts()
+        x = as_tensor(np.concatenate([rows.x for rows in parts]))
+        return x, _labels_as_tensor(parts), as_tensor(self._loss_weights())
 
     def _filled_parts(self) -> list[Dataset]:
         parts = self._parts()
@@ -313,7 +302,7 @@ class Memory(ABC):
         """
         before, rng = dict(vars(self)), self.rng.bit_generator.state
         try:
-            self._tensors = self._cast = None
+            self._cast = None
             yield
         except BaseException:
             self.__dict__ = before
@@ -390,7 +379,6 @@ class Memory(ABC):
         InputError
             If it is of another class or configuration, or incomplete; nothing has changed then.
         """
-        words = "state is not a complete state of a memory; give what state_dict() returned"
         try:
             head = dict(json.loads(state[_HEAD]))
             arrays = {
@@ -407,7 +395,7 @@ class Memory(ABC):
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{words} ({error!r}).") from error
+            raise InputError(f"state is not a complete state of a memory ({error!r}).") from error
 
     def _check_configuration(self, head: Mapping[str, Any]) -> None:
         own, given = json.loads(json.dumps(self._configuration())), _configuration_of(head)

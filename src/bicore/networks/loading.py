@@ -1,27 +1,25 @@
-"""Rows of torch's data sets and loaders: which field is which, and batches in the order of rows."""
+"""Data sets and loaders of torch: the fields of an item, and batches in the order of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import default_collate
 
 from bicore.errors import InputError
 
-#: Items that are read together where nothing is said.
+#: The default number of items that are read together.
 BATCH = 256
-#: What a field of a dict is called by people who do not say: the first that is there is taken.
+#: The usual names of a field of a dict: the first that exists is taken.
 _NAMES = {
     "x": ("x", "image", "images", "img", "pixel_values", "input", "inputs", "features", "data"),
     "y": ("y", "label", "labels", "target", "targets"),
 }
-#: The place of a field in an item that is a tuple.
+#: The default place of a field in an item that is a tuple.
 _PLACES = {"x": 0, "y": 1}
 
 
@@ -37,18 +35,18 @@ def is_loader(thing: Any) -> bool:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which fields of an item are features, labels and weights.
+    """The fields of an item that are features, labels and weights.
 
     Parameters
     ----------
     x, y, weight : str or int, optional
         A key of items that are dicts, a place in items that are tuples. By default the first two
-        of a tuple, and in a dict what is usually called so; weights are read where they are named.
+        of a tuple, and in a dict the usual names; weights are read only if they are named.
 
     Raises
     ------
     InputError
-        When a field is asked for that an item has not.
+        If an item does not have a field that is named.
 
     Examples
     --------
@@ -63,92 +61,87 @@ class Fields:
     weight: str | int | None = None
 
     def of(self, item: Any) -> dict[str, Any]:
-        """Features, labels and weights of an item, or of a batch of them.
+        """Return features, labels and weights of an item, or of a batch of them.
 
         Parameters
         ----------
         item : dict, tuple, list or anything
-            What a data set or a loader gives; what is none of these is features.
+            An item of a data set or a batch of a loader; anything else is features.
 
         Returns
         -------
         dict
-            ``"x"``, and ``"y"`` and ``"weight"`` where they are there.
+            ``"x"``, and ``"y"`` and ``"weight"`` if they exist.
         """
-        return _fields(item, vars(self))
+        found = {}
+        for name, field in vars(self).items():
+            key = _default_key(name, item) if field is None else field
+            if _has_field(item, key):
+                found[name] = item[key]
+            elif field is not None or (name == "x" and isinstance(item, (Mapping, tuple, list))):
+                raise InputError(
+                    f"{name}={field!r} names no field of the items, which have {_describe(item)}; "
+                    f"give {name}=…."
+                )
+        return found or {"x": item}
 
 
-@singledispatch
-def _fields(item: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    for name, field in asked.items():
-        if field is not None:
-            raise InputError(
-                f"{name}={field!r} names a field, and items are a {type(item).__name__} without "
-                "fields; leave it out."
-            )
-    return {"x": item}
+def _default_key(name: str, item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return next((one for one in _NAMES.get(name, ()) if one in item), None)
+    return _PLACES.get(name)
 
 
-@_fields.register(Mapping)
-def _(item: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, field in asked.items():
-        usual = [one for one in _NAMES.get(name, ()) if one in item]
-        key: Any = field if field is not None else next(iter(usual), None)
-        if key in item:
-            found[name] = item[key]
-        elif field is not None or name == "x":
-            given = f"{name}={field!r} is none of them" if field is not None else "none is known"
-            raise InputError(
-                f"items are dicts with the fields {', '.join(map(repr, item))}, and {given} as "
-                f"{name}; say {name}='…'."
-            )
-    return found
+def _has_field(item: Any, key: Any) -> bool:
+    if isinstance(item, Mapping):
+        return key in item
+    return isinstance(item, (tuple, list)) and type(key) is int and 0 <= key < len(item)
 
 
-@_fields.register(tuple)
-@_fields.register(list)
-def _(item: Sequence[Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, field in asked.items():
-        place = field if field is not None else _PLACES.get(name)
-        if type(place) is int and 0 <= place < len(item):
-            found[name] = item[place]
-        elif field is not None or name == "x":
-            raise InputError(
-                f"{name}={field!r} is no place in items of {len(item)} fields; give a number from "
-                f"0 to {len(item) - 1}."
-            )
-    return found
-
-
-class _Rows(TorchDataset[tuple[Any, ...]]):
-    """The named fields of the items of a data set and nothing else of them."""
-
-    def __init__(self, source: Any, fields: Fields, transform: Any) -> None:
-        self.source = source
-        self.fields = fields
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, row: int) -> tuple[Any, ...]:
-        found = self.fields.of(self.source[row])
-        if self.transform is not None:
-            found["x"] = self.transform(found["x"])
-        return tuple(found.values())
+def _describe(item: Any) -> str:
+    if isinstance(item, Mapping):
+        return f"the fields {', '.join(map(repr, item))}"
+    return f"{len(item)} places" if isinstance(item, (tuple, list)) else "no fields"
 
 
 @dataclass(frozen=True)
-class _Collated:
-    """What a collate function of the user's makes of items, less what is not asked for."""
+class _Collate:
+    """Makes a batch of items, with the named fields only.
 
-    collate: Any
+    ``custom`` is the user's own function, which makes a batch of whole items.
+    """
+
     fields: Fields
+    transform: Any
+    custom: Any
 
     def __call__(self, items: list[Any]) -> tuple[Any, ...]:
-        return tuple(self.fields.of(self.collate(items)).values())
+        if self.custom is not None:
+            return tuple(self.fields.of(self.custom(items)).values())
+        batch: list[Any] = default_collate([tuple(self.item(item).values()) for item in items])
+        return tuple(batch)
+
+    def item(self, item: Any) -> dict[str, Any]:
+        found = self.fields.of(item)
+        if self.transform is not None:
+            found["x"] = self.transform(found["x"])
+        return found
+
+    def columns(self, item: Any) -> tuple[str, ...]:
+        """The columns of a batch, by the first item; values that cannot be collated are refused."""
+        if self.custom is not None:
+            return tuple(self.fields.of(self.custom([item])))
+        found = self.item(item)
+        for name, value in found.items():
+            try:
+                default_collate([value])
+            except TypeError as error:
+                fix = "give transform=, which makes a tensor" if name == "x" else f"give {name}="
+                raise InputError(
+                    f"{name} of the first item is a {type(value).__name__}, which cannot be part "
+                    f"of a batch; {fix}."
+                ) from error
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,18 +151,18 @@ class Reading:
     Parameters
     ----------
     loader : torch.utils.data.DataLoader
-        Gives tuples of the columns named, in the order of the data set.
+        Gives tuples of the columns, in the order of the data set.
     rows : int
-        How many there are.
+        The number of rows.
     columns : tuple of str
-        ``"x"``, and ``"y"`` and ``"weight"`` where they are there.
+        ``"x"``, and ``"y"`` and ``"weight"`` if they exist.
     seed : int
-        Of what the data set itself may draw while it is read; the caller's generator stays as it
-        is.
+        Seed for random draws of the data set while it is read; the caller's generator is left
+        unchanged.
 
     Examples
     --------
-    >>> reading = opened(torch.utils.data.TensorDataset(torch.ones(3, 2), torch.arange(3)))
+    >>> reading = open_data(torch.utils.data.TensorDataset(torch.ones(3, 2), torch.arange(3)))
     >>> [sorted(batch) for batch in reading]
     [['x', 'y']]
     """
@@ -180,18 +173,18 @@ class Reading:
     seed: int = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        # The caller's generator is put back before every batch is handed out, not at the end only.
+        # The caller's generator is restored before every batch is handed out, not only at the end.
         state = torch.Generator().manual_seed(self.seed).get_state()
         batches = iter(self.loader)
         for number in range(len(self.loader)):
             with torch.random.fork_rng(devices=[]):
                 torch.set_rng_state(state)
-                batch = _next(batches, number)
+                batch = _next_batch(batches, number)
                 state = torch.get_rng_state()
             yield dict(zip(self.columns, batch, strict=True))
 
 
-def _next(batches: Iterator[Any], number: int) -> Any:
+def _next_batch(batches: Iterator[Any], number: int) -> Any:
     try:
         return next(batches)
     except (RuntimeError, TypeError) as error:
@@ -202,7 +195,7 @@ def _next(batches: Iterator[Any], number: int) -> Any:
         ) from error
 
 
-def opened(
+def open_data(
     data: Any,
     fields: Fields | None = None,
     *,
@@ -211,101 +204,73 @@ def opened(
     transform: Any = None,
     seed: int = 0,
 ) -> Reading:
-    """Make ready to read a data set once, in batches and in the order of its rows.
+    """Prepare to read a data set once, in batches and in the order of its rows.
 
     Parameters
     ----------
     data : torch.utils.data.Dataset, DataLoader, or anything with ``len`` and places
-        Of a loader its data set is read, with its batches, workers and collate function; whether
-        it shuffles plays no part.
+        Of a loader, its data set is read in order, with its batches, workers and collate function.
     fields : Fields, optional
-        What the fields of an item are.
+        The fields of an item.
     batch_size, workers : int, optional
         Items that are read together, and processes that read; default: the loader's, else 256 and
         none.
     transform : callable, optional
         Makes a tensor of the features of one item.
     seed : int
-        Of what the data set draws.
+        Seed for random draws of the data set.
 
     Returns
     -------
     Reading
-        Nothing but the first item is read yet.
+        Only the first item is read yet.
 
     Raises
     ------
     InputError
-        Where rows have no places in the data set, or the first item is no tensors.
+        If rows have no places in the data set, or the first item is no tensors.
     """
-    fields = fields or Fields()
     given = data if is_loader(data) else None
     source = data if given is None else given.dataset
-    _check(source, given)
-    own = given is not None and given.collate_fn is not default_collate
-    if own and transform is not None:
+    _check_places(source)
+    custom = None
+    options: dict[str, Any] = {"batch_size": BATCH, "num_workers": 0}
+    if given is not None:
+        _check_sampler(given)
+        custom = given.collate_fn if given.collate_fn is not default_collate else None
+        kept = ("batch_size", "num_workers", "worker_init_fn", "multiprocessing_context")
+        options = {name: getattr(given, name) for name in kept}
+        options["pin_memory"] = bool(given.pin_memory)
+    if custom is not None and transform is not None:
         raise InputError(
-            "transform= makes features of one item, and this loader has a collate_fn that makes "
+            "transform= makes features of one item, but this loader has a collate_fn that makes "
             "batches; put the transform into it, or give the data set."
         )
-    read = source if own else _Rows(source, fields, transform)
-    collate = _Collated(given.collate_fn, fields) if own and given is not None else None
-    size = batch_size or (given.batch_size if given is not None else BATCH)
-    loader = DataLoader(
-        read,
-        batch_size=size,
-        num_workers=_workers(workers, given),
-        collate_fn=collate,
-        pin_memory=bool(given is not None and given.pin_memory),
-        worker_init_fn=None if given is None else given.worker_init_fn,
-        multiprocessing_context=None if given is None else given.multiprocessing_context,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    return Reading(loader, len(source), _columns(source, given, fields, transform, own), seed)
+    options["batch_size"] = batch_size or options["batch_size"]
+    options["num_workers"] = options["num_workers"] if workers is None else workers
+    collate = _Collate(fields or Fields(), transform, custom)
+    with torch.random.fork_rng(devices=[]):  # the first item may draw
+        columns = collate.columns(source[0])
+    generator = torch.Generator().manual_seed(seed)
+    loader: Any = DataLoader(source, collate_fn=collate, generator=generator, **options)
+    return Reading(loader, len(source), columns, seed)
 
 
-def _workers(workers: int | None, given: Any) -> int:
-    if workers is not None:
-        return workers
-    return 0 if given is None else int(given.num_workers)
-
-
-def _check(source: Any, given: Any) -> None:
-    """Refuse what has no places, or a loader that reads others than all rows of its data set."""
-    if issubclass(type(source), IterableDataset) or not hasattr(source, "__getitem__"):
+def _check_places(source: Any) -> None:
+    if isinstance(source, IterableDataset) or not hasattr(source, "__getitem__"):
         raise InputError(
             f"{type(source).__name__} has no places that rows could be named by; give a data set "
             "with len() and [row], or embed it with bicore.shards.embedded."
         )
     if not len(source):
         raise InputError(f"{type(source).__name__} has no rows; give at least one.")
-    if given is None:
-        return
-    sampler = given.sampler
-    whole = type(sampler) in (SequentialSampler, RandomSampler)
-    if not whole or getattr(sampler, "replacement", False) or given.batch_size is None:
+
+
+def _check_sampler(loader: Any) -> None:
+    """Refuse a loader that does not read every row of its data set once."""
+    whole = type(loader.sampler) in (SequentialSampler, RandomSampler)
+    if not whole or getattr(loader.sampler, "replacement", False) or loader.batch_size is None:
         raise InputError(
             "this loader reads its data set by a sampler of its own, and rows would lose their "
             "places; give loader.dataset, or torch.utils.data.Subset(dataset, rows)."
         )
-
-
-def _columns(source: Any, given: Any, fields: Fields, transform: Any, own: bool) -> tuple[str, ...]:
-    """Which columns a batch will have, by the first item; strange ones are refused in words."""
-    # A data set may draw; the caller's generator stays as it is.
-    with torch.random.fork_rng(devices=[]):
-        if own:
-            return tuple(fields.of(given.collate_fn([source[0]])))
-        found = fields.of(source[0])
-        if transform is not None:
-            found["x"] = transform(found["x"])
-    for name, value in found.items():
-        try:
-            default_collate([value])
-        except TypeError as error:
-            mend = "give transform=, which makes a tensor of it" if name == "x" else f"say {name}="
-            raise InputError(
-                f"{name} of the first item is a {type(value).__name__}, and no batch can be made "
-                f"of it; {mend}."
-            ) from error
-    return tuple(found)

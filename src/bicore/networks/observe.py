@@ -1,28 +1,27 @@
-"""What a network says about points: embeddings, predictions and last-layer gradients.
-
-They are computed once, in eval mode, in batches.
-"""
+"""Embeddings, predictions and last-layer gradients of a network, and Monte-Carlo dropout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bicore.data import Array, as_tensor, read_targets
-from bicore.errors import InputError, NumericalError
-from bicore.networks.loading import is_loader, is_torch_data, opened
+from bicore.errors import InputError, NumericalError, check_type, unknown_name
+from bicore.networks.loading import is_loader, is_torch_data, open_data
 from bicore.runtime import checkpoint, wide
 
 #: Points that pass through the module together.
 BATCH = 512
 #: Outputs that are >= 0 and sum to 1 within this are probabilities, not logits.
 PROBABILITY_TOLERANCE = 1e-4
+#: Dropout layers that drop whole channels.
+_WHOLE_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +110,8 @@ class Observed:
         if targets.classes is None:
             goal = torch.from_numpy(targets.values).to(self.outputs.device)
             if goal.shape != self.outputs.shape:
-                raise InputError(
-                    f"the model has {self.outputs.shape[1]} outputs and y {goal.shape[1]} targets; "
-                    "they must match."
-                )
+                outputs = self.outputs.shape[1]
+                raise InputError(f"the model has {outputs} outputs but y {goal.shape[1]} targets.")
             return 2 * (self.outputs.double() - goal)
         residual = self.log_probabilities().exp()
         columns = torch.from_numpy(self.columns(y)).to(residual.device)
@@ -122,7 +119,7 @@ class Observed:
         return residual
 
     def columns(self, y: Array) -> Array:
-        """The output that belongs to each label.
+        """Return the output that belongs to each label.
 
         Parameters
         ----------
@@ -137,7 +134,7 @@ class Observed:
         Raises
         ------
         InputError
-            Where a label has no output.
+            If a label has no output.
         """
         return output_columns(y, self.outputs.shape[1], self.classes, self.present)
 
@@ -159,15 +156,10 @@ class Observed:
         InputError
             Where the module does not end with a Linear layer over vectors.
         """
-        if self.last is None or self.last.dim() != 2:
+        if self.last is None or self.last.dim() != 2 or not self.direct:
             raise InputError(
-                "last-layer gradients need a module whose last layer is Linear over vectors; this "
-                "one has none."
-            )
-        if not self.direct:
-            raise InputError(
-                "last-layer gradients need a module that returns what its last Linear layer gives; "
-                "this one does not."
+                "last-layer gradients need a module that returns the output of its last Linear "
+                "layer over vectors; this one does not."
             )
         inputs = self.last.double()
         if self.bias:
@@ -250,29 +242,61 @@ def observe(model: Any, x: Any, *, layer: str | None = None, batch: int = BATCH)
 
 
 def observed(module: nn.Module, parts: Iterable[Tensor], layer: str | None = None) -> Observed:
-    """What a module says about points that come in parts, each a tensor as it takes them."""
-    seen: list[_Batch] = []
+    """Run a module over points that come in parts, each a tensor as it takes them."""
+    named: list[Tensor | None] = []
+    last: list[Tensor | None] = []
+    outputs: list[Tensor] = []
     with watching(module, layer) as watched, evaluating(module), torch.no_grad():
         if layer is None and not watched.linears:
-            raise InputError(
-                "the model has no Linear layer whose input could be the embedding; name a layer: "
-                "Embedding(layer='…')."
-            )
+            raise InputError("the model has no Linear layer; name a layer: Embedding(layer='…').")
         for part in parts:
-            watched.clear()
-            outputs = forward(module, part)
-            watched.compare(outputs)
-            seen.append(_Batch(watched.named, watched.last, outputs))
-    return replace(_joined(seen, watched.bias, layer), direct=watched.direct)
+            watched.named = watched.last = watched.result = None
+            outputs.append(forward(module, part))
+            watched.compare(outputs[-1])
+            named.append(watched.named)
+            last.append(watched.last)
+    inputs = _concatenate(last)
+    embedding = inputs if layer is None else _concatenate(named)
+    if embedding is None:
+        ran = "no Linear layer" if layer is None else f"layer={layer!r} never"
+        raise InputError(f"{ran} ran in the model's forward pass; name another: layer='…'.")
+    whole = torch.cat(outputs)
+    _check_outputs(embedding, whole)
+    return Observed(embedding.flatten(1), inputs, whole, watched.bias, layer, watched.direct)
+
+
+def _concatenate(parts: list[Tensor | None]) -> Tensor | None:
+    """Join the parts of all batches; None if the layer did not run."""
+    found = [part for part in parts if part is not None]
+    return torch.cat(found) if found else None
+
+
+def _check_outputs(embedding: Tensor, outputs: Tensor) -> None:
+    for name, tensor in (("embedding", embedding), ("output", outputs)):
+        if not torch.isfinite(tensor).all():
+            raise NumericalError(
+                f"the model's {name} holds values that are not finite; train it with a smaller "
+                "step, or scale x."
+            )
+    if outputs.shape[1] < 2 or not bool((outputs >= 0).all()):
+        return
+    if bool(((outputs.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all()):
+        raise InputError(
+            "the model returns probabilities; return logits, without the final softmax, which the "
+            "loss adds."
+        )
 
 
 @contextmanager
 def watching(module: nn.Module, layer: str | None) -> Iterator[_Watch]:
-    """What the layer named gives and what the last Linear layer takes, as long as this lasts."""
+    """Record the output of a named layer and the input of the last Linear layer."""
     watched = _Watch()
     hooks = []
     if layer is not None:
-        hooks.append(_named(module, layer).register_forward_hook(watched.output))
+        known: dict[str, nn.Module] = dict(module.named_modules())
+        if layer not in known:
+            raise unknown_name("layer", layer, list(known)[1:21])
+        hooks.append(known[layer].register_forward_hook(watched.output))
     linears = [part for part in module.modules() if isinstance(part, nn.Linear)]
     watched.linears = len(linears)
     hooks += [part.register_forward_hook(watched.linear, with_kwargs=True) for part in linears]
@@ -283,16 +307,8 @@ def watching(module: nn.Module, layer: str | None) -> Iterator[_Watch]:
             hook.remove()
 
 
-class _Batch(NamedTuple):
-    """The output of the layer named, the input of the last Linear layer, and the outputs."""
-
-    named: Tensor | None
-    last: Tensor | None
-    outputs: Tensor
-
-
 class _Watch:
-    """What the hooks saw in the batch at hand."""
+    """The tensors that the hooks saw in the current batch."""
 
     def __init__(self) -> None:
         self.named: Tensor | None = None
@@ -302,17 +318,8 @@ class _Watch:
         self.bias = True
         self.direct = True
 
-    def clear(self) -> None:
-        self.named = None
-        self.last = None
-        self.result = None
-
     def output(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if not isinstance(output, Tensor):
-            raise InputError(
-                f"the layer named returns a {type(output).__name__}, not a tensor; name another "
-                "layer."
-            )
+        check_type("the output of the named layer", output, Tensor, "a tensor; name another layer")
         # A copy, for the next layer may write over it.
         self.named = output.flatten(1).clone()
 
@@ -323,70 +330,19 @@ class _Watch:
         self.bias = module.bias is not None
 
     def compare(self, outputs: Tensor) -> None:
-        """Whether the module returned what its last Linear layer gave, or the log softmax of it."""
+        """Check whether the module returned its last Linear layer's output, or its log softmax."""
         same = self.result is not None and self.result.shape == outputs.shape
         if same and self.result is not None and not torch.equal(self.result, outputs):
             same = torch.allclose(torch.log_softmax(self.result, 1), outputs, rtol=1e-4, atol=1e-5)
         self.direct = self.direct and same
 
 
-def _joined(seen: list[_Batch], bias: bool, layer: str | None) -> Observed:
-    whole = torch.cat([batch.outputs for batch in seen])
-    inputs = _together([batch.last for batch in seen])
-    named = _together([batch.named for batch in seen])
-    if layer is not None and named is None:
-        raise InputError(
-            f"layer={layer!r} did not run in the model's forward pass; name a layer that does."
-        )
-    chosen = inputs if layer is None else named
-    if chosen is None:
-        raise InputError(
-            "no Linear layer ran in the model's forward pass; name a layer: Embedding(layer='…')."
-        )
-    for name, tensor in (("embedding", chosen), ("output", whole)):
-        if not torch.isfinite(tensor).all():
-            raise NumericalError(
-                f"the model's {name} holds values that are not finite; train it with a smaller "
-                "step, or scale x."
-            )
-    if _probabilities(whole):
-        raise InputError(
-            "the model returns probabilities; return logits (leave the final softmax out, the loss "
-            "adds it)."
-        )
-    return Observed(chosen.flatten(1), inputs, whole, bias, layer)
-
-
-def _together(parts: list[Tensor | None]) -> Tensor | None:
-    """One tensor of all batches; None where the first one has nothing."""
-    if parts[0] is None:
-        return None
-    return torch.cat([part for part in parts if part is not None])
-
-
-def _probabilities(outputs: Tensor) -> bool:
-    """Whether every row is >= 0 and sums to 1."""
-    if outputs.shape[1] < 2 or not bool((outputs >= 0).all()):
-        return False
-    return bool(((outputs.sum(1) - 1).abs() < PROBABILITY_TOLERANCE).all())
-
-
 def as_module(model: Any) -> nn.Module:
-    """The module itself; anything else is refused."""
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"context.model is a {type(model).__name__}; give a torch.nn.Module, or what "
-            "observe(…) returned."
-        )
-    return model
-
-
-def _named(module: nn.Module, layer: str) -> nn.Module:
-    known: dict[str, nn.Module] = dict(module.named_modules())
-    if layer not in known:
-        names = ", ".join(repr(name) for name in list(known)[1:21])
-        raise InputError(f"layer={layer!r} is not a layer of the model; it is one of {names}.")
-    return known[layer]
+    """Return the module; anything else is refused."""
+    words = "a torch.nn.Module, or what observe(…) returned"
+    check_type("context.model", model, nn.Module, words)
+    module: nn.Module = model
+    return module
 
 
 @contextmanager
@@ -416,7 +372,7 @@ def batches(module: nn.Module, x: Any, size: int) -> Iterator[Tensor]:
 
 def _parts(x: Any, size: int) -> Iterator[Tensor]:
     if is_torch_data(x):
-        reading = opened(x, batch_size=None if is_loader(x) else size)
+        reading = open_data(x, batch_size=None if is_loader(x) else size)
         yield from (torch.as_tensor(batch["x"]) for batch in reading)
         return
     for start in range(0, len(x), size):
@@ -437,18 +393,182 @@ def forward(module: Callable[[Tensor], Any], part: Tensor) -> Tensor:
     except InputError:
         raise
     except (RuntimeError, ValueError, TypeError) as error:
+        shape = tuple(part.shape[1:])
+        raise InputError(f"the model cannot read points of shape {shape}: {error}") from error
+    tensor = isinstance(outputs, Tensor)
+    if not tensor or outputs.dim() != 2 or len(outputs) != len(part):
+        found = f"shape {tuple(outputs.shape)}" if tensor else type(outputs).__name__
         raise InputError(
-            f"the model cannot read points of shape {tuple(part.shape[1:])}: {error}"
-        ) from error
-    if not isinstance(outputs, Tensor):
-        raise _no_logits(type(outputs).__name__, len(part))
-    if outputs.dim() != 2 or len(outputs) != len(part):
-        raise _no_logits(tuple(outputs.shape), len(part))
-    return outputs
+            f"the model must return one row of logits per point; it returned {found} for "
+            f"{len(part)} points."
+        )
+    logits: Tensor = outputs
+    return logits
 
 
-def _no_logits(found: object, points: int) -> InputError:
-    return InputError(
-        f"the model returned {found} for {points} points; a tensor with one row of logits a point "
-        "is needed."
-    )
+class Embedder(nn.Module):
+    """A network up to a layer, as a module that gives one vector per row.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A classifier or an encoder; it is not copied, and not changed.
+    layer : str, optional
+        The layer whose output is taken, by its name in ``model.named_modules()``; "" is the model
+        itself. By default the input of the last Linear layer, if the model returns the output of
+        that layer (a classifier); else the output of the model (an encoder).
+
+    Raises
+    ------
+    InputError
+        If it is no module, there is no such layer, or its output is no vector per row.
+
+    Examples
+    --------
+    >>> classifier = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> [Embedder(classifier, layer)(torch.zeros(2, 4)).shape[1] for layer in (None, "0", "")]
+    [8, 8, 3]
+    """
+
+    def __init__(self, model: Any, layer: str | None = None) -> None:
+        super().__init__()
+        self.model = as_module(model)
+        self.layer = layer
+
+    def extra_repr(self) -> str:
+        """Return the text that torch prints next to the model.
+
+        Returns
+        -------
+        str
+            The layer.
+        """
+        return f"layer={self.layer!r}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the embeddings of a batch.
+
+        Parameters
+        ----------
+        x : Tensor
+            Rows as the model takes them; they are moved to its device and precision.
+
+        Returns
+        -------
+        Tensor
+            (rows, columns).
+        """
+        like = floats_of(self.model)
+        given = x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
+        with watching(self.model, self.layer) as watched:
+            outputs = self.model(given)
+            taken = watched.named if self.layer is not None else _embedding_of(watched, outputs)
+        if not torch.is_tensor(taken) or taken.shape[:1] != x.shape[:1]:
+            found = tuple(taken.shape) if torch.is_tensor(taken) else type(taken).__name__
+            raise InputError(
+                f"the model gives {found} for {len(x)} rows; name a layer that gives a vector for "
+                "each: layer='…'."
+            )
+        return taken.flatten(1) if taken.dim() > 1 else taken[:, None]
+
+
+def _embedding_of(watched: _Watch, outputs: Any) -> Any:
+    """The input of the last layer of a classifier, or the output of an encoder."""
+    if watched.result is None or not torch.is_tensor(outputs):
+        return outputs
+    watched.compare(outputs)
+    # Over sequences the last layer sees every place apart; only one vector a row is an embedding.
+    vectors = watched.last is not None and watched.last.dim() == outputs.dim() == 2
+    return watched.last if watched.direct and vectors else outputs
+
+
+def dropout_probabilities(
+    model: Any, x: Array, draws: int, seed: int, batch: int = BATCH
+) -> Tensor:
+    """Compute class probabilities under random dropout masks.
+
+    Within a draw every point sees the same mask; everything but dropout runs in eval mode.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With a Dropout layer; it returns logits.
+    x : array
+        The points.
+    draws : int
+        The number of draws.
+    seed : int
+        Seed for the masks.
+    batch : int
+        Points that pass through together.
+
+    Returns
+    -------
+    Tensor
+        Of shape (draws, n, classes), in float64.
+
+    Raises
+    ------
+    InputError
+        If the model has no dropout, cannot read the points, or returns anything but logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> network = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    >>> dropout_probabilities(network, np.zeros((4, 3)), draws=5, seed=0).shape
+    torch.Size([5, 4, 2])
+    """
+    module = as_module(model)
+    thinned = [
+        part
+        for part in module.modules()
+        if isinstance(part, (nn.Dropout, *_WHOLE_CHANNELS)) and part.p > 0
+    ]
+    if not thinned:
+        raise InputError("the model has no nn.Dropout layer with p > 0, which BatchBALD needs.")
+    masks = _Masks(seed)
+    hooks = [part.register_forward_hook(masks.apply) for part in thinned]
+    try:
+        with evaluating(module), torch.no_grad():
+            seen = []
+            for draw in range(draws):
+                masks.start(draw)
+                parts = [masks.forward(module, part) for part in batches(module, x, batch)]
+                seen.append(torch.softmax(torch.cat(parts).double(), 1))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(seen)
+
+
+class _Masks:
+    """One mask for each dropout layer and draw, drawn when the layer first runs."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.generator = torch.Generator()
+        self.known: dict[tuple[nn.Module, int], Tensor] = {}
+        self.calls: dict[nn.Module, int] = {}
+
+    def start(self, draw: int) -> None:
+        # The generator is on the CPU so that every device draws the same masks.
+        self.generator.manual_seed((self.seed * 1_000_003 + draw) % 2**63)
+        self.known = {}
+
+    def forward(self, module: nn.Module, part: Tensor) -> Tensor:
+        """One batch; a layer that runs several times has a mask for each time."""
+        self.calls = {}
+        return forward(module, part)
+
+    def apply(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        self.calls[module] = self.calls.get(module, 0) + 1
+        key = module, self.calls[module]
+        if key not in self.known:
+            shape = list(output.shape[1:])
+            if isinstance(module, _WHOLE_CHANNELS):
+                shape[1:] = [1] * (len(shape) - 1)
+            kept = 1 - float(module.p)  # type: ignore[arg-type]
+            drawn = torch.rand(shape, generator=self.generator) < kept
+            self.known[key] = drawn.to(output) / max(kept, torch.finfo(output.dtype).tiny)
+        return output * self.known[key]

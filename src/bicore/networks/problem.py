@@ -5,14 +5,14 @@
 
 A score is a derivative of a loss along u, so one forward pass with tangents scores every point; a
 product with the Hessian costs about two gradients. Rows come in batches, and everything is a
-function of one flat vector θ. How θ* is found stands in ``training.py``, how u is in
-``inverse_hessian.py``.
+function of one flat vector θ. ``solvers.py`` computes θ* and u.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,7 +41,7 @@ class FlatModule:
     Raises
     ------
     InputError
-        Where no parameter can be trained.
+        If no parameter can be trained.
 
     Examples
     --------
@@ -56,10 +56,7 @@ class FlatModule:
         self.module = module
         values = {name: one for name, one in module.named_parameters() if one.requires_grad}
         if not values:
-            raise InputError(
-                "the model has no parameter that can be trained; set requires_grad, or give "
-                "another."
-            )
+            raise InputError("the model has no parameter to train; set requires_grad.")
         self.names = list(values)
         self.shapes = [one.shape for one in values.values()]
         self.start = torch.cat([one.detach().flatten() for one in values.values()])
@@ -155,10 +152,7 @@ class Loaded:
             yield Rows(inputs.to(self.like), self.y[start:stop], self.weight[start:stop])
             start = stop
         if start != len(self):
-            raise InputError(
-                f"the loader brought {start} rows where it had {len(self)} before; it must bring "
-                "the same every time."
-            )
+            raise InputError(f"the loader gave {start} rows instead of {len(self)} as before.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +257,7 @@ class NetworkProblem:
         Raises
         ------
         NumericalError
-            Where it is not finite.
+            If it is not finite.
         """
         with torch.no_grad():
             value = float(sum(float(self.weighted(theta, part)) for part in rows.batches()))
@@ -319,19 +313,13 @@ class NetworkProblem:
 
     def _full_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
         """∇²(Σ w ℓ) · direction, the tangent of the gradient."""
-
-        def gradient(point: Tensor) -> Tensor:
-            found: Tensor = grad(self.weighted)(point, rows)
-            return found
-
+        gradient = partial(grad(self.weighted), rows=rows)
         product: Tensor = jvp(gradient, (theta,), (direction,))[1]
         return product
 
     def _gauss_newton_product(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
         """Jᵀ ∇²ℓ J · direction, J being the derivative of the outputs in θ."""
-
-        def outputs(point: Tensor) -> Tensor:
-            return self.module(point, rows.x)
+        outputs = partial(self.module, x=rows.x)
 
         def loss(values: Tensor) -> Tensor:
             return self.criterion(values, rows.y) @ rows.weight
@@ -358,13 +346,9 @@ class NetworkProblem:
         torch.Tensor
             A number for each row.
         """
-        return torch.cat([self._slopes(theta, part, direction) for part in rows.batches()])
-
-    def _slopes(self, theta: Tensor, rows: Rows, direction: Tensor) -> Tensor:
-        """The derivative of every row's loss along the direction, in one pass with tangents."""
-
-        def losses(point: Tensor) -> Tensor:
-            return self.losses(point, rows)
-
-        slopes: Tensor = jvp(losses, (theta,), (direction,))[1]
-        return slopes.detach()
+        found = []
+        for part in rows.batches():
+            # the derivative of every loss along the direction, in one pass with tangents
+            slopes = jvp(partial(self.losses, rows=part), (theta,), (direction,))[1]
+            found.append(slopes.detach())
+        return torch.cat(found)

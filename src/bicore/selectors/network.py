@@ -20,10 +20,15 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from bicore.coreset import Coreset
 from bicore.data import Array, Dataset, as_labels, as_tensor
 from bicore.errors import InputError, as_option, unknown_name
-from bicore.networks.inverse_hessian import ConjugateGradients, InverseHessian, Product
 from bicore.networks.observe import forward, output_columns
 from bicore.networks.problem import Criterion, FlatModule, Loaded, NetworkProblem, Pool, Rows
-from bicore.networks.training import QuasiNewton, Training
+from bicore.networks.solvers import (
+    ConjugateGradients,
+    InverseHessian,
+    Product,
+    QuasiNewton,
+    Training,
+)
 from bicore.picking import First, lowest, step_rng
 from bicore.runtime import Context, wide
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector

@@ -113,8 +113,9 @@ def map_from_state(
     found: FeatureMap = _decode(values["map"], arrays, given)
     if found.identity != values["identity"]:
         raise InputError(
-            f"the features stored as {values['identity']} cannot be made by this version of "
-            "bicore; use the one that stored them."
+            f"the features stored as {values['identity']} are not those made here, "
+            f"{found.identity}; give features=… as they were, or use the version of bicore that "
+            "stored them."
         )
     return found
 
@@ -172,51 +173,37 @@ def _decode(value: Any, arrays: Mapping[str, Array], given: FeatureMap | None) -
         return tuple(_decode(part, arrays, given) for part in value)
     if not isinstance(value, dict):
         return value
-    match value["kind"]:
-        case "module":
-            return None if given is None else given.network()
-        case "array":
-            return arrays[value["place"]]
-        case "tensor":
-            return torch.from_numpy(np.array(arrays[value["place"]]))
-    custom = _find_custom(value["name"], given) if value["kind"] == _CUSTOM else None
-    made = _CLASSES.get(value["kind"]) if custom is None else type(custom)
+    kind = value["kind"]
+    if kind == "array":
+        return arrays[value["place"]]
+    if kind == "tensor":
+        return torch.from_numpy(np.array(arrays[value["place"]]))
+    if kind == "module":
+        return _find_given(None, given).network()
+    custom = _find_given(value["name"], given) if kind == _CUSTOM else None
+    made = _CLASSES.get(kind) if custom is None else type(custom)
     if made is None:
         raise InputError(
-            f"the state holds a map of kind {value['kind']!r}, which this version does not know; "
-            "use the one that wrote it."
+            f"the state holds a map of kind {kind!r}, which this version does not know; use the "
+            "one that wrote it."
         )
     fields = {
         name: getattr(custom, name) if part == _OMITTED else _decode(part, arrays, given)
         for name, part in value["fields"].items()
     }
-    return _make_embedded(**fields) if made is Embedded else made(**fields)
+    if made is Embedded:
+        fields["digest"] = None  # computed from the weights of the given network
+    return made(**fields)
 
 
-def _find_custom(name: str, given: FeatureMap | None) -> FeatureMap:
-    """Find the custom map of that class in the given map."""
+def _find_given(name: str | None, given: FeatureMap | None) -> FeatureMap:
+    """Find the custom map of that class in the given map; None for the whole map."""
     found = given
-    while found is not None and type(found).__name__ != name:
+    while found is not None and name not in (None, type(found).__name__):
         found = getattr(found, "map", None)
     if found is None:
         raise InputError(
-            f"the features are a {name}, a custom map, which a state file cannot hold; give "
-            "features=… as it was."
-        )
-    return found
-
-
-def _make_embedded(module: nn.Module | None, digest: str, **fields: Any) -> Embedded:
-    """Make the map of a module that is given again with the same weights."""
-    if module is None:
-        raise InputError(
-            f"the features are the embedding of a module (fingerprint {digest}), whose weights are "
-            "not stored; give features=… as it was."
-        )
-    found = Embedded(module, **fields)
-    if found.digest != digest:
-        raise InputError(
-            f"module has fingerprint {found.digest}, and the features were those of {digest}; give "
-            "the module with the weights it had then."
+            f"the features hold a {name or 'network'}, which is not part of a state file; give "
+            "features=… as they were."
         )
     return found

@@ -11,7 +11,7 @@ from torch import Tensor
 from bicore.data import Array
 from bicore.errors import InputError
 from bicore.kernels.operators import BLOCK_BYTES
-from bicore.networks.dropout import dropout_probabilities
+from bicore.networks.observe import dropout_probabilities
 from bicore.picking import lowest, step_rng
 from bicore.runtime import checkpoint
 from bicore.selectors.baselines.base import Growth, Job, PlainSelector, several_outputs
