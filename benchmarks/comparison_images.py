@@ -37,7 +37,7 @@ from bicore.evaluate.pools import Pools, make_pools
 from bicore.evaluate.records import Records, Row
 from bicore.selectors.registry import METHODS, as_selector
 from bicore.sources.base import Source
-from bicore.sources.cifar10 import cifar10, cifar10_pixels, standard_cifar10
+from bicore.sources.standard_sets import cifar10, cifar10_pixels, standard_cifar10
 from experiments.networks import ResNet18
 
 RECORD = "comparison_images"

@@ -22,7 +22,7 @@ from bicore import Runtime
 from bicore.errors import BicoreError
 from bicore.selectors import METHODS, as_selector
 from bicore.shards import select_from_shards
-from bicore.shards.sources import ArrayShards
+from bicore.sources import ArrayShards
 
 SIZES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 #: Seeds of what is drawn at random.

@@ -15,7 +15,7 @@ from benchmarks.common import data_folder, mnist_vectors
 from benchmarks.pages import DOCS, drawing
 from bicore import RBF, BilevelSelector, MergeReduce
 from bicore.memory import Reservoir
-from bicore.sources.mnist import MEAN, STD
+from bicore.sources.standard_sets import MEAN, STD
 
 FIGURE = DOCS / "images" / "stream.png"
 RARE = 20

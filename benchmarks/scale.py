@@ -27,7 +27,7 @@ from bicore.moments.features import RandomReLU
 from bicore.runtime import Runtime
 from bicore.shards.executors import Executor, Threads
 from bicore.shards.selection import select_from_shards
-from bicore.shards.sources import ArrayShards, NpyShards
+from bicore.sources import ArrayShards, NpyShards
 
 CLASSES, SIZE = 10, 1000
 FILES = ((100_000, 256), (100_000, 512), (1_000_000, 256), (4_000_000, 256))

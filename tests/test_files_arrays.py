@@ -101,7 +101,7 @@ BROKEN = {
     ),
     "a shape that is not there": (
         lambda path: archive(path, {"x": header((60, 4)) + bytes(32), "y": stored(Y)}),
-        "array 'x' is cut short: 32 of the 1920 bytes",
+        "array 'x' is cut short: 32 of 1920 bytes",
     ),
     "a negative shape": (
         lambda path: archive(path, {"x": header((-60, -4)), "y": stored(Y)}),
@@ -129,7 +129,7 @@ def test_8_an_npz_that_is(command, tmp_path, name):
     ("content", "words"),
     [
         (header((10**12, 4)), "would take 32 TB"),
-        (header((60, 4)) + bytes(100), "is cut short: 100 of the 1920 bytes that its header"),
+        (header((60, 4)) + bytes(100), "is cut short: 100 of 1920 bytes"),
         (stored(X)[:50], "not a readable .npy file"),
         (b"\x93NUMPY\x01\0\xff\xff{", "not a readable .npy file"),
         (b"", "not a readable .npy file"),

@@ -90,14 +90,14 @@ def test_1_the_memory_limit_holds_while_features_are_made(command, many):
 
 
 def test_1_no_more_rows_are_read_than_the_limit_asks_for(monkeypatch, tmp_path):
-    from bicore.sources import open_source, reading, text_tables
+    from bicore.sources import open_source, reading, text_files
 
     table(tmp_path, "long.csv", {"a": numbers(rows=5000), "label": labels(5000)})
-    monkeypatch.setattr(text_tables, "BLOCK", 2**12)
+    monkeypatch.setattr(text_files, "BLOCK", 2**12)
     plain = reading.limited
     seen = []
     monkeypatch.setattr(
-        text_tables,
+        text_files,
         "limited",
         lambda batches, reading: plain((seen.append(1) or one for one in batches), reading),
     )
@@ -198,10 +198,10 @@ def test_4_a_pipe_drops_columns_and_rows_alike(command):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("inf", "is inf in row 3; targets must be finite"),
+        ("inf", "is inf in row 3, and targets must be finite"),
         ("1e999", "is inf in row 3"),
-        ("99999999999999999999", "beyond whole numbers of 64 bits"),
-        ("-99999999999999999999", "beyond whole numbers of 64 bits"),
+        ("99999999999999999999", "at most 64 bits"),
+        ("-99999999999999999999", "at most 64 bits"),
     ],
 )
 def test_8_a_target_that_is_infinite_or_beyond_64_bits(read, tmp_path, value, words):

@@ -156,10 +156,10 @@ def test_m11_encodings_are_detected_or_named(tmp_path, encoding, ending):
 
 
 def test_m11_a_long_file_of_another_encoding_loses_no_row(tmp_path, monkeypatch):
-    from bicore.sources import streams, text_tables
+    from bicore.sources import text_files
 
-    monkeypatch.setattr(streams, "LONGEST", 1000)
-    monkeypatch.setattr(text_tables, "BLOCK", 700)
+    monkeypatch.setattr(text_files, "LONGEST", 1000)
+    monkeypatch.setattr(text_files, "BLOCK", 700)
     columns = {"a": range(ROWS), "city": ["Zürich", "Orléans"] * (ROWS // 2), "label": LABELS}
     (tmp_path / "t.csv").write_bytes(csv_of(columns).encode("utf-16"))
     source = open_source(str(tmp_path / "t.csv"), target="label", scale="none")

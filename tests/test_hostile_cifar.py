@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bicore.errors import InputError, MemoryLimitError
-from bicore.sources.cifar10 import cifar10_pixels
 from bicore.sources.reading import Allowance
+from bicore.sources.standard_sets import cifar10_pixels
 
 #: Bytes that reading a hostile file of a few kilobytes may take.
 ALLOCATED = 5_000_000

@@ -14,8 +14,8 @@ from bicore.moments.features import Rows, WithConstant, map_from_state, map_to_s
 from bicore.shards.executors import Threads
 from bicore.shards.gpu import Card
 from bicore.shards.selection import select_from_shards
-from bicore.shards.source import Part
-from bicore.shards.sources import ArrayShards, NpyShards
+from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.parts import Part
 
 
 def gaussians(seed, share=0.3, n=600):

@@ -22,7 +22,7 @@ from bicore.selectors.from_shards import space_of
 from bicore.shards import Threads, estimate, open_shards, select_from_shards
 from bicore.shards.request import passes_left
 from bicore.shards.selection import Selection
-from bicore.shards.sources import ArrayShards
+from bicore.sources import ArrayShards
 
 
 def rows(count=200, seed=0):
@@ -278,7 +278,7 @@ class TestCommand:
 
     def test_rows_beyond_the_limit_are_read_when_needed(self, bicore, folder):
         plain = select(bicore, folder, "npy", "--json")
-        never = {"bicore.shards.rows.COPIES": 10**9}
+        never = {"bicore.sources.rows.COPIES": 10**9}
         small = bicore("select", "npy", "--size", "9", "--json", cwd=folder, patch=never)
         assert small.returncode == 0, small.stderr
         notes = {one: json.loads(one.stdout)["notes"] for one in (plain, small)}

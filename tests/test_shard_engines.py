@@ -15,12 +15,12 @@ from bicore.moments.features import RandomReLU, Rows
 from bicore.shards.executors import Processes, Threads
 from bicore.shards.gpu import Card
 from bicore.shards.hiring import hired
-from bicore.shards.opening import open_shards
 from bicore.shards.request import Request
 from bicore.shards.scoring import Scoring, largest
 from bicore.shards.selection import Selection, select_from_shards
-from bicore.shards.sources import ArrayShards, NpyShards
 from bicore.shards.work import Counting, Held
+from bicore.sources import ArrayShards, NpyShards
+from bicore.sources.opening import open_shards
 
 
 def rows(n=900, width=12, classes=3, seed=0, dtype=np.float16):

@@ -14,9 +14,7 @@ import pytest
 import torch
 
 from bicore import Dataset, InputError
-from bicore.shards.opening import open_shards
-from bicore.shards.source import Chunk, Part
-from bicore.shards.sources import (
+from bicore.sources import (
     ArrayShards,
     HuggingFaceShards,
     IterableShards,
@@ -26,7 +24,9 @@ from bicore.shards.sources import (
     checked,
     embedded,
 )
-from bicore.shards.sources.columns import Columns
+from bicore.sources.arrow_files import Columns
+from bicore.sources.opening import open_shards
+from bicore.sources.parts import Chunk, Part
 
 SIZES = (10, 7, 4)
 ROWS = sum(SIZES)
@@ -365,7 +365,7 @@ def test_empty_shards_are_passed_over_with_a_note(tmp_path):
     np.testing.assert_array_equal(gathered(source)[1], Y)
     source = IterableShards([(X[:0], Y[:0]), (X, Y)])
     assert source.rows == ROWS
-    assert "1 chunks have no rows" in source.notes[0]
+    assert "chunk 0 has no rows" in source.notes[0]
     write(tmp_path / "a.parquet", table(X[:0], Y[:0], WEIGHT[:0]))
     write(tmp_path / "b.parquet", table(X, Y, WEIGHT))
     assert "a.parquet has no rows" in ParquetShards(tmp_path, "embedding").notes[0]
@@ -465,13 +465,13 @@ def spoil_label_shape(folder):
         (spoil_other_content, r"x-1\.npy is not a readable \.npy"),
         (spoil_pickle, r"x-1\.npy holds pickled .* never loaded"),
         (spoil_header, r"x-1\.npy is not a readable \.npy file \(a shape of \(-7, 3\)"),
-        (spoil_width, r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy of shape \(3,\); .*leave"),
-        (spoil_kind, r"x-1\.npy holds whole numbers and .*x-0\.npy floats; save"),
+        (spoil_width, r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy \(3,\)"),
+        (spoil_kind, r"x-1\.npy has features that are integers and .*x-0\.npy floats"),
         (spoil_text, r"x-1\.npy holds features of dtype <U1; give numbers"),
-        (spoil_missing_labels, r"labels: 2 files for 3 files of features \(.*x-1\.npy has none\)"),
-        (spoil_label_length, r"y-1\.npy has 6 rows and .*x-1\.npy 7"),
-        (spoil_label_kind, r"x-1\.npy has labels that are text and .*x-0\.npy whole numbers; save"),
-        (spoil_label_shape, r"x-1\.npy has labels of shape \(2,\) a row and"),
+        (spoil_missing_labels, "labels: 2 files for 3 files of features"),
+        (spoil_label_length, r"y-1\.npy has 6 rows and the features have 7"),
+        (spoil_label_kind, r"x-1\.npy has labels that are text and .*x-0\.npy integers"),
+        (spoil_label_shape, r"x-1\.npy has labels of shape \(2,\) and"),
     ],
 )
 def test_npy_shards_that_are_wrong(spoil, words, tmp_path):
@@ -487,7 +487,7 @@ def test_npz_shards_that_are_wrong(tmp_path):
     x = X[:7]
     for content, words in (
         ({"a": x}, r"part-1\.npz has no array 'x'; it holds a"),
-        ({"x": x}, r"part-1\.npz has no labels and .*part-0\.npz has; add"),
+        ({"x": x}, r"part-1\.npz has labels that are missing and .*part-0\.npz"),
         ({"x": x, "y": Y[:6]}, r"part-1\.npz has 7 rows in 'x' and 6 in 'y'"),
         ({"x": x, "y": Y[:7]}, r"part-1\.npz has no array 'weight'; every file"),
         ({"x": x[:, :1], "y": Y[:7]}, r"part-1\.npz has rows of shape \(1,\)"),
@@ -564,7 +564,10 @@ def test_parquet_shards_that_are_wrong(tmp_path):
         ({"embedding": lists}, r"part-1\.parquet: target='label' is not known"),
         ({"embedding": lists, "label": ["a", "b"]}, r"part-1\.parquet has labels that are text"),
         ({"embedding": [[1.0, 2.0]], "label": [1]}, r"part-1\.parquet has rows of shape \(2,\)"),
-        ({"embedding": [[1, 2, 3]], "label": [1]}, r"part-1\.parquet holds whole numbers"),
+        (
+            {"embedding": [[1, 2, 3]], "label": [1]},
+            r"part-1\.parquet has features that are integers",
+        ),
         (
             {"embedding": ["a"], "label": [1]},
             r"part-1\.parquet: features='embedding' is a column of string",
@@ -585,7 +588,7 @@ def test_parquet_shards_that_are_wrong(tmp_path):
 
 def test_a_row_group_is_decoded_some_rows_at_a_time(tmp_path, monkeypatch):
     """Pages, a table and an array of a whole row group are three times its rows in memory."""
-    monkeypatch.setattr("bicore.shards.sources.parquet.BLOCK", 40)
+    monkeypatch.setattr("bicore.sources.arrow_files.BLOCK", 40)
     x = np.arange(60, dtype=np.float32).reshape(15, 4)
     labels = ["a"] * 9 + [None] + ["long"] * 5
     table = pyarrow.table({"x": [*x[:12], None, *x[13:]], "y": labels, "w": np.arange(15.0)})
@@ -654,9 +657,9 @@ def test_all_empty_is_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=X[:0])
     write(tmp_path / "x.parquet", table(X[:0], Y[:0], WEIGHT[:0]))
     for name in ("x.npy", "x.npz", "x.parquet"):
-        with pytest.raises(InputError, match=rf"{name}: no file has any rows"):
+        with pytest.raises(InputError, match=rf"{name}: there are no rows"):
             open_shards(tmp_path / name)
-    with pytest.raises(InputError, match="no rows in 1 chunks"):
+    with pytest.raises(InputError, match="no rows in 1 shards"):
         _ = IterableShards([(X[:0], Y[:0])]).rows
     with pytest.raises(InputError, match="at least one row"):
         ArrayShards(X[:0])
@@ -706,7 +709,7 @@ def test_chunks_that_do_not_agree_are_named():
     for second, words in (
         ((X[:, :2], Y), r"chunks, chunk 1 has rows of shape \(2,\)"),
         ((X, Y.astype(str)), "chunk 1 has labels that are text"),
-        ((X, None), "chunk 1 has no labels"),
+        ((X, None), "chunk 1 has labels that are missing"),
         ((X, Y[:3]), "chunk 1: y has shape"),
         ((X, Y, WEIGHT, Y), "chunk 1: a chunk holds 4 things"),
     ):
@@ -981,7 +984,7 @@ def test_opening_what_cannot_be(tmp_path):
     np.save(tmp_path / "named" / "x-0.npy", X)
     for given, options, words in (
         (tmp_path / "none.npy", {}, "none.npy does not exist"),
-        (tmp_path / "z*.npy", {}, "no file matches .*z.*check the pattern"),
+        (tmp_path / "z*.npy", {}, "no .npy .*file matches .*z"),
         (tmp_path / "a.txt", {}, "a.txt has an ending that is not known; give a .npy"),
         (tmp_path / "empty", {}, "empty holds no .npy, .npz"),
         (tmp_path, {}, r"several kinds \(.npy, .npz\); give a pattern"),
@@ -1000,9 +1003,9 @@ def test_opening_what_cannot_be(tmp_path):
         (X, {"labels": Y, "weight": Y[:2]}, r"weight has shape \(2,\)"),
         (tmp_path / "x-0.npy", {"labels": 3}, "labels is a int; give a file"),
         (tmp_path / "named", {"labels": Y}, "labels is a ndarray; give a file"),
-        ([], {}, "there are no rows in 0 chunks"),
+        ([], {}, "there are no rows in 0 shards"),
     ):
         with pytest.raises(InputError, match=words):
             _ = open_shards(given, **options).parts
-    with pytest.raises(InputError, match="part_rows=0 is below 1"):
+    with pytest.raises(InputError, match="part_rows must be an integer >= 1; got 0"):
         ArrayShards(X, part_rows=0)

@@ -17,8 +17,8 @@ from bicore.shards.room import most_listed, most_pairs
 from bicore.shards.scoring import Scoring
 from bicore.shards.selection import Selection, select_from_shards
 from bicore.shards.shortlist import Shortlist
-from bicore.shards.sources import ArrayShards, NpyShards
 from bicore.shards.state import Progress
+from bicore.sources import ArrayShards, NpyShards
 
 
 def rows(n=600, width=8, classes=3, seed=0, dtype=np.float64):

@@ -45,7 +45,7 @@ from bicore.selectors.baselines.design import Variances, _gap
 from bicore.selectors.proxy_model import fitted
 from bicore.shards import select_from_shards, selection
 from bicore.shards.growing import Growing
-from bicore.shards.sources import ArrayShards
+from bicore.sources import ArrayShards
 from tests.helpers import pseudo_huber
 
 #: A weak regulariser eats twenty digits, all that a long double has on many processors. mpmath is

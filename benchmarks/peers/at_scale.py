@@ -111,7 +111,7 @@ def coreax_map_reduce(x, y, size):
 def bicore(x, y, size):
     from bicore.runtime import Runtime
     from bicore.shards import select_from_shards
-    from bicore.shards.sources import ArrayShards
+    from bicore.sources import ArrayShards
 
     return select_from_shards(ArrayShards(x, y), size, runtime=Runtime("cpu")).indices
 

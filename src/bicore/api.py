@@ -384,7 +384,7 @@ class _Parts:
     def read(self) -> tuple[Dataset, Dataset | None, dict[str, Any], tuple[str, ...]]:
         """Read the rows and the outer set, and return them with the method's options and notes."""
         from bicore.selectors import from_shards
-        from bicore.shards.rows import fits, rows_of
+        from bicore.sources.rows import fits, rows_of
 
         outer = from_shards.opened_outer(self.outer, self.options)
         options = {k: v for k, v in self.options.items() if k not in from_shards.OPENING}

@@ -6,8 +6,8 @@ what is needed.
 """
 
 from bicore.shards.dask import DaskExecutor
-from bicore.shards.opening import open_shards
 from bicore.shards.selection import select_from_shards
-from bicore.shards.sources.lazy import DaskShards
+from bicore.sources.chunks import DaskShards
+from bicore.sources.opening import open_shards
 
 __all__ = ["DaskExecutor", "DaskShards", "open_shards", "select_from_shards"]

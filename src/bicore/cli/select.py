@@ -362,7 +362,7 @@ def _describe(found: Estimate) -> list[str]:
 
 def _holds_shards(folder: Path) -> bool:
     """Whether a folder holds shards and no images; a folder of images may hold an array too."""
-    from bicore.shards.sources.files import files_below
+    from bicore.sources.files import files_below
     from bicore.sources import images
 
     endings = {path.suffix.lower() for path in files_below(folder)}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array, Dataset
-from bicore.shards.sources.checking import checked
-from bicore.shards.sources.huggingface import HuggingFaceShards
+from bicore.sources.rows import checked
+from bicore.sources.arrow_files import HuggingFaceShards
 
 __all__ = ["from_hf"]
 
@@ -26,7 +26,7 @@ def from_hf(
     """Load the rows of a Hugging Face data set as arrays of the stored precision.
 
     Memory holds the rows once. For rows that do not fit into memory use
-    :class:`bicore.shards.sources.HuggingFaceShards`.
+    :class:`bicore.sources.HuggingFaceShards`.
 
     Parameters
     ----------

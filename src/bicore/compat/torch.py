@@ -25,7 +25,7 @@ from bicore.picking import as_seed
 from bicore.runtime import Clock, Context, ProgressLine, Runtime
 from bicore.selectors.base import Selector
 from bicore.selectors.registry import as_selector
-from bicore.shards.sources.embedded import embedded, embedded_batch, frozen
+from bicore.sources.embedding import embedded, embedded_batch, frozen
 
 __all__ = ["WeightedSubset", "select_from", "weighted_sampler"]
 

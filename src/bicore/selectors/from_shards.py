@@ -29,9 +29,9 @@ from bicore.moments.features import (
 from bicore.selectors.bilevel import BilevelSelector
 from bicore.selectors.large import Large
 from bicore.selectors.names import KERNELS, as_kernel, as_quotas
-from bicore.shards.opening import open_shards
 from bicore.shards.quotas import BALANCED
-from bicore.shards.source import ShardSource
+from bicore.sources.opening import open_shards
+from bicore.sources.parts import ShardSource
 
 #: Options that the selection takes as they are.
 OWN = (

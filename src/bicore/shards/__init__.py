@@ -2,10 +2,10 @@
 
 from bicore.shards.estimating import ShardEstimate, Way, estimate
 from bicore.shards.executors import Executor, Processes, Threads
-from bicore.shards.opening import open_shards
 from bicore.shards.selection import select_from_shards
-from bicore.shards.source import Chunk, Part, ShardSource
-from bicore.shards.sources.embedded import embedded
+from bicore.sources.embedding import embedded
+from bicore.sources.opening import open_shards
+from bicore.sources.parts import Chunk, Part, ShardSource
 
 __all__ = [
     "Chunk",

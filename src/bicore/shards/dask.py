@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from bicore.errors import InputError
 from bicore.shards.executors import Executor, Work, in_order
-from bicore.shards.source import Chunk, Part, ShardSource
+from bicore.sources.parts import Chunk, Part, ShardSource
 
 T = TypeVar("T")
 

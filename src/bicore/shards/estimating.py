@@ -34,9 +34,9 @@ from bicore.shards.request import (
 from bicore.shards.room import Shape
 from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
-from bicore.shards.source import Chunk, ShardSource
-from bicore.shards.sources.arrays import ArrayShards
 from bicore.shards.work import Counting
+from bicore.sources.arrays import ArrayShards
+from bicore.sources.parts import Chunk, ShardSource
 
 #: Rows that are timed, and how often: the faster time counts, for the slower one had company.
 PROBE_ROWS, PROBE_CALLS = 8192, 2
@@ -101,7 +101,7 @@ class ShardEstimate:
 
     Examples
     --------
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> found = estimate(ArrayShards(x, x[:, 0] > 0), 10)
     >>> found.rows, found.taken.name
@@ -171,7 +171,7 @@ def estimate(
 
     Examples
     --------
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> x = np.random.default_rng(0).normal(size=(500, 8))
     >>> estimate(ArrayShards(x, x[:, 0] > 0), 10, passes="exact").passes
     11

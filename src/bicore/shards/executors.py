@@ -20,7 +20,7 @@ import torch
 
 from bicore.errors import WorkerLostError
 from bicore.runtime.threads import narrow, on_one_thread
-from bicore.shards.source import Part, ShardSource
+from bicore.sources.parts import Part, ShardSource
 
 T = TypeVar("T")
 Work = Callable[[ShardSource, Part], T]
@@ -82,7 +82,7 @@ class Threads(Executor):
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> source = ArrayShards(np.zeros((10, 2)), part_rows=4)
     >>> list(Threads(2).map(lambda source, part: part.count, source))
     [4, 4, 2]

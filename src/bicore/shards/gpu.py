@@ -15,8 +15,8 @@ from torch import Tensor
 from bicore.errors import InputError
 from bicore.runtime.context import free_bytes
 from bicore.shards.executors import Executor, Work, in_order
-from bicore.shards.source import Part, ShardSource
 from bicore.shards.work import DeviceWork, Held
+from bicore.sources.parts import Part, ShardSource
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Card(Executor):
     --------
     >>> import numpy as np
     >>> from bicore.shards.selection import select_from_shards
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(300, 4))
     >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=100)

@@ -9,7 +9,7 @@ from bicore.shards.dask import DaskExecutor
 from bicore.shards.executors import Executor, Threads
 from bicore.shards.gpu import Card
 from bicore.shards.request import Request, lengths
-from bicore.shards.source import ShardSource
+from bicore.sources.parts import ShardSource
 
 
 def hired(
@@ -37,7 +37,7 @@ def hired(
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> source = ArrayShards(np.zeros((10, 2)), np.arange(10) % 2)
     >>> hired(Threads(3), source, Request(2), Runtime("cpu"))
     Threads(count=3)

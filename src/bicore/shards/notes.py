@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bicore.runtime import Runtime
 from bicore.shards.request import Request, lengths
-from bicore.shards.source import ShardSource
+from bicore.sources.parts import ShardSource
 
 #: How many files with bad rows are named.
 MOST_NAMED = 5
@@ -33,7 +33,7 @@ def beyond_limit(source: ShardSource, request: Request, runtime: Runtime) -> lis
     Examples
     --------
     >>> import numpy as np
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> source = ArrayShards(np.zeros((10, 2)), np.arange(10) % 2)
     >>> beyond_limit(source, Request(2), Runtime("cpu"))
     []

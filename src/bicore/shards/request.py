@@ -13,7 +13,7 @@ from bicore.moments.features import FeatureMap, Rows, WithConstant, as_feature_m
 from bicore.runtime import Runtime
 from bicore.shards.quotas import check_wish
 from bicore.shards.room import Shape, most_listed, most_pairs, shape_of
-from bicore.shards.source import Chunk, ShardSource
+from bicore.sources.parts import Chunk, ShardSource
 
 #: ρ as a share of the mean of ‖φ‖².
 SHARE = 0.1

@@ -9,7 +9,7 @@ import numpy as np
 from bicore.moments.features import FeatureMap
 from bicore.moments.moments import Moments
 from bicore.shards.blocks import BLOCK
-from bicore.shards.source import ShardSource
+from bicore.sources.parts import ShardSource
 
 #: Bytes of a number in sums and fits, and in a block of features.
 NUMBER, SHORT = 8, 4

@@ -27,9 +27,9 @@ from bicore.shards.blocks import (
     row_size,
     slices,
 )
-from bicore.shards.source import Chunk, Part, ShardSource
-from bicore.shards.sources.checking import checked
 from bicore.shards.work import Held
+from bicore.sources.parts import Chunk, Part, ShardSource
+from bicore.sources.rows import checked
 
 #: Squared lengths outside of these may have lost digits in float32.
 LEAST_SQUARE, MOST_SQUARE = 1e-30, 1e30

@@ -48,9 +48,9 @@ from bicore.shards.request import (
 )
 from bicore.shards.scoring import Gains, Scoring
 from bicore.shards.shortlist import Shortlist
-from bicore.shards.source import ShardSource
 from bicore.shards.state import Progress
 from bicore.shards.work import Counting, Fetching, Measuring
+from bicore.sources.parts import ShardSource
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def select_from_shards(
 
     Examples
     --------
-    >>> from bicore.shards.sources import ArrayShards
+    >>> from bicore.sources import ArrayShards
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(1000, 8))
     >>> source = ArrayShards(x, (x[:, 0] > 0).astype(int), part_rows=300)

@@ -25,8 +25,8 @@ from bicore.shards.blocks import (
     row_size,
     slices,
 )
-from bicore.shards.source import Chunk, Part, ShardSource
-from bicore.shards.sources.checking import checked
+from bicore.sources.parts import Chunk, Part, ShardSource
+from bicore.sources.rows import checked
 
 T = TypeVar("T", covariant=True)
 

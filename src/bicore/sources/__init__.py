@@ -1,10 +1,35 @@
-"""Readers: files, data frames and built-in data."""
+"""Readers: files, data frames, standard data sets, and rows in parts."""
 
+from bicore.sources.arrays import ArrayShards
+from bicore.sources.arrow_files import HuggingFaceShards, ParquetShards
 from bicore.sources.base import Source
-from bicore.sources.builtin import digits
-from bicore.sources.cifar10 import cifar10
-from bicore.sources.mnist import mnist
-from bicore.sources.opening import open_source
+from bicore.sources.chunks import DaskShards, IterableShards
+from bicore.sources.embedding import embedded
+from bicore.sources.numpy_files import NpyShards, NpzShards
+from bicore.sources.opening import open_shards, open_source
+from bicore.sources.parts import Chunk, Part, ShardSource
+from bicore.sources.rows import checked
+from bicore.sources.standard_sets import cifar10, digits, mnist
 from bicore.sources.tables import encode_table
 
-__all__ = ["Source", "cifar10", "digits", "encode_table", "mnist", "open_source"]
+__all__ = [
+    "ArrayShards",
+    "Chunk",
+    "DaskShards",
+    "HuggingFaceShards",
+    "IterableShards",
+    "NpyShards",
+    "NpzShards",
+    "ParquetShards",
+    "Part",
+    "ShardSource",
+    "Source",
+    "checked",
+    "cifar10",
+    "digits",
+    "embedded",
+    "encode_table",
+    "mnist",
+    "open_shards",
+    "open_source",
+]

@@ -1,107 +1,147 @@
-""".npz with x and y, or .npy with a second .npy of labels; pickles inside are refused."""
+"""Arrays in memory, or mapped from files, as a source in parts."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Sequence
-from pathlib import Path
-from typing import IO
+import mmap
+from typing import Any
 
-from bicore.data import Array, Dataset
-from bicore.errors import InputError
-from bicore.sources.base import Source
-from bicore.sources.failures import foreign
-from bicore.sources.reading import Reading
-from bicore.sources.sparse import PARTS, dense
-from bicore.sources.stored import Stored, stored
+import numpy as np
 
-#: How files of one array and of several begin.
-_ONE = b"\x93NUMPY"
-_SEVERAL = b"PK"
+from bicore.data import Array, as_labels
+from bicore.errors import InputError, check_integer
+from bicore.sources.parts import (
+    PART_ROWS,
+    Chunk,
+    KnownShards,
+    Part,
+    Shard,
+    check_labels,
+    check_numbers,
+    digest_columns,
+    kind_of,
+    make_chunk,
+)
+
+#: The mode of a map whose changes stay in this process; other processes would not see them.
+_PRIVATE = "c"
 
 
-def npz(path: Path, reading: Reading) -> Source:
-    """Arrays named x and y, and one of weights where asked for.
+class ArrayShards(KnownShards):
+    """Rows of arrays in memory, or mapped from files.
 
-    A sparse matrix as scipy writes it stands for x, with y beside it or in a file of its own.
+    Another process gets a copy of arrays in memory, and maps files anew.
+
+    Parameters
+    ----------
+    x : array (n, …)
+        Features; integers are converted part by part.
+    y : array (n,) or (n, targets), optional
+        Labels or targets.
+    weight : array (n,), optional
+        Weight of each row.
+    part_rows : int
+        Rows that are read together.
+    name : str
+        Name of the source in reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = ArrayShards(np.zeros((10, 3), dtype=np.float16), np.arange(10), part_rows=4)
+    >>> [part.count for part in source.parts], source.shape
+    ([4, 4, 2], (3,))
+    >>> source.read(source.parts[2]).y.tolist()
+    [8, 9]
     """
-    with foreign(path, ".npz file"), open(path, "rb") as file:
-        if _begins(file) == _ONE:
-            raise InputError(
-                f"{path} is a single array under the name .npz; rename it to .npy and give "
-                "--labels."
-            )
-        with zipfile.ZipFile(file) as archive:
-            x, y, weight = _columns(path, archive, reading)
-    return _source(path, x, y, weight)
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        part_rows: int = PART_ROWS,
+        name: str = "arrays",
+    ) -> None:
+        super().__init__(name)
+        self.part_rows = check_integer("part_rows", part_rows)
+        rows = _as_rows(x)
+        #: Features, labels and weights.
+        self.columns: tuple[Array | None, ...] = (
+            rows,
+            None if y is None else _as_labels(y, len(rows)),
+            None if weight is None else _as_weights(weight, len(rows)),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "columns": tuple(map(_pack, self.columns))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "columns": tuple(map(_unpack, state["columns"]))})
+
+    def _look(self) -> list[Shard]:
+        x, y, _ = self.columns
+        assert x is not None
+        label = None if y is None else (kind_of(y.dtype), y.shape[1:])
+        return [Shard(self.name, len(x), x.shape[1:], kind_of(x.dtype), label)]
+
+    def read(self, part: Part) -> Chunk:
+        rows = slice(part.start, part.stop)
+        x, y, weight = (None if column is None else column[rows] for column in self.columns)
+        assert x is not None
+        return make_chunk(x, None if y is None else np.asarray(y), weight)
+
+    def fingerprint(self) -> str:
+        return digest_columns("arrays", self.columns)
 
 
-def _columns(
-    path: Path, archive: zipfile.ZipFile, reading: Reading
-) -> tuple[Array, Array, Array | None]:
-    held = [name.removesuffix(".npy") for name in archive.namelist()]
-
-    def read(name: str, limit: bool = True) -> Array:
-        with archive.open(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name) as member:
-            header: Stored = stored(member, f"{path}, array {name!r}")
-            return header.read(reading if limit else reading.whole())
-
-    sparse = "x" not in held and set(PARTS) <= set(held)
-    needed = [] if sparse else ["x"]
-    needed += ["y"] if reading.labels is None else []
-    needed += [] if reading.weight is None else [reading.weight]
-    _need(path, held, needed)
-    if sparse:
-        x = dense(str(path), {name: read(name, limit=False) for name in PARTS}, reading)
-    else:
-        x = read("x")
-    y = read("y") if reading.labels is None else _array(Path(reading.labels), reading)
-    return x, y, None if reading.weight is None else read(reading.weight)
+def _as_rows(x: Any) -> Array:
+    array: Array = np.asanyarray(x)
+    check_numbers(array.dtype, "x")
+    if array.ndim < 1 or array.size == 0:
+        raise InputError(
+            f"x has shape {array.shape}; at least one row and one column are needed, rows first."
+        )
+    return array[:, None] if array.ndim == 1 else array
 
 
-def _need(path: Path, held: Sequence[str], needed: Sequence[str]) -> None:
-    for name in needed:
-        if name not in held:
-            raise InputError(
-                f"{path} has no array {name!r}; it holds {', '.join(held) or 'nothing'} "
-                "(np.savez(file, x=…, y=…) makes one, --labels FILE.npy gives labels)."
-            )
+def _as_labels(y: Any, rows: int) -> Array:
+    array: Array = np.asanyarray(y)
+    if array.dtype.kind == "O":
+        array = as_labels(y, rows)
+    check_labels(array.dtype, "y")
+    if array.ndim < 1 or len(array) != rows:
+        raise InputError(f"y has shape {array.shape} and x has {rows} rows; give one label a row.")
+    return array
 
 
-def npy(path: Path, reading: Reading) -> Source:
-    """A matrix of features and, in a file of its own, the labels."""
-    if reading.labels is None:
-        raise InputError(f"{path} holds features only; give the labels with --labels FILE.npy.")
-    return _source(path, _array(path, reading), _array(Path(reading.labels), reading), None)
+def _as_weights(weight: Any, rows: int) -> Array:
+    array: Array = np.asanyarray(weight)
+    check_numbers(array.dtype, "weight")
+    if array.shape != (rows,):
+        raise InputError(
+            f"weight has shape {array.shape}; give one number for each of {rows} rows."
+        )
+    return array
 
 
-def _source(path: Path, x: Array, y: Array, weight: Array | None) -> Source:
-    # Vectors are as their maker had them, most often embeddings; pixels come to one scale.
-    scale = "none" if x.ndim == 2 else "standard"
-    return Source(path.name, Dataset(x, y, weight), scale, images=_images(x))
+def _pack(column: Array | None) -> Any:
+    """A column for another process: the place of a map in its file, else the column itself."""
+    whole: Any = column
+    while whole is not None and getattr(whole, "_mmap", None) is None:
+        whole = getattr(whole, "base", None)
+    if column is None or whole is None or whole.filename is None or whole.mode == _PRIVATE:
+        return column
+    # NumPy begins a map at the last boundary of pages before its first value.
+    begin = whole.offset - whole.offset % mmap.ALLOCATIONGRANULARITY
+    first = np.frombuffer(whole._mmap, dtype=np.uint8).ctypes.data
+    offset = begin + column.ctypes.data - first
+    return str(whole.filename), offset, column.dtype, column.shape, column.strides
 
 
-def _array(path: Path, reading: Reading) -> Array:
-    with foreign(path, ".npy file"), open(path, "rb") as file:
-        if _begins(file).startswith(_SEVERAL):
-            raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
-        return stored(file, str(path)).read(reading)
-
-
-def _begins(file: IO[bytes]) -> bytes:
-    """The first bytes of a file, which is then at its beginning again."""
-    found = file.read(len(_ONE))
-    file.seek(0)
-    return found
-
-
-def _images(x: Array) -> Array | None:
-    """Images for a picture where the array has their shape, brought to 0 … 1."""
-    if x.ndim == 3:
-        x = x[:, None]
-    if x.ndim != 4 or x.shape[1] not in (1, 3) or not x.size or x.dtype.kind not in "biuf":
-        return None
-    low = float(x.min())
-    high = float(x.max())
-    scaled = (x - low) / (high - low if high > low else 1.0)
-    return scaled[:, 0] if x.shape[1] == 1 else scaled.transpose(0, 2, 3, 1)
+def _unpack(packed: Any) -> Array | None:
+    """The inverse of :func:`_pack`."""
+    if not isinstance(packed, tuple):
+        return packed  # type: ignore[no-any-return]
+    path, offset, dtype, shape, strides = packed
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    return np.ndarray(shape, dtype, whole.data, offset, strides)

@@ -1,27 +1,51 @@
-"""Parquet files, and Arrow's own: Feather, and files and streams of its writers."""
+"""Parquet and Arrow files, and Hugging Face data sets: as tables, or as numbers in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-from bicore.frames import arrow
+import numpy as np
+
+from bicore.data import Array
+from bicore.errors import InputError, check_integer
+from bicore.frames import arrow, dense, is_list, plain
 from bicore.sources.base import Source
-from bicore.sources.failures import foreign
-from bicore.sources.reading import Reading, limited, roles_of
+from bicore.sources.files import Files, common_name, find_files, foreign
+from bicore.sources.parts import (
+    PART_ROWS,
+    Chunk,
+    KnownShards,
+    Part,
+    Shard,
+    as_floats,
+    changed,
+    digest_columns,
+    digest_files,
+    kind_of,
+    spread,
+)
+from bicore.sources.reading import Reading, limited, name_list, roles_of, unknown_column
 from bicore.sources.tables import Table, table_source
 
-#: Rows that are read at a time.
+#: Rows of a table that are read at a time.
 _ROWS = 65_536
-#: How a file begins, which a stream does not.
+#: The first bytes of an Arrow file, which a stream does not have.
 _FILE = b"ARROW1"
+#: Numbers of the rows of a part that are decoded together, 4 MB of float32.
+BLOCK = 2**20
+#: Rows among which one is sought that shows how long the lists of a column are.
+FIRST_ROWS = 64
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """A Parquet file whose rows are read when asked for; errors inside name the file."""
+    """Open a Parquet file, whose rows are read on demand; errors inside name the file."""
     arrow("Parquet")
     from pyarrow import parquet as files
 
@@ -34,16 +58,16 @@ def open_parquet(path: Path) -> Iterator[Any]:
         yield file
 
 
-def parquet(path: Path, reading: Reading) -> Source:
-    """Columns by their types."""
+def load_parquet(path: Path, reading: Reading) -> Source:
+    """Load a Parquet file as a table."""
     with open_parquet(path) as file:
         rows = file.iter_batches(batch_size=min(_ROWS, reading.limit or _ROWS))
         table = _table(path, file.schema_arrow, rows, reading)
     return table_source(path.name, table, reading)
 
 
-def feather(path: Path, reading: Reading) -> Source:
-    """Columns by their types."""
+def load_feather(path: Path, reading: Reading) -> Source:
+    """Load a Feather file, or an Arrow file or stream, as a table."""
     arrow("Feather")
     with foreign(path, "Arrow file"), open(path, "rb") as stream:
         table = _table(path, *_batches(stream), reading)
@@ -67,3 +91,381 @@ def _batches(stream: IO[bytes]) -> tuple[Any, Iterator[Any]]:
         return reader.schema, iter(reader)
     file = files.open_file(stream)
     return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of numbers, or the one of lists (``nested``), as features; labels; weights."""
+
+    features: tuple[str, ...]
+    nested: bool
+    target: str | None = None
+    weight: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are read, each once."""
+        rest = [name for name in (self.target, self.weight) if name is not None]
+        return list(dict.fromkeys([*self.features, *rest]))
+
+    @property
+    def note(self) -> str:
+        """The features in words."""
+        if self.nested:
+            return f"features: the lists of column {self.features[0]!r}"
+        return f"features: {len(self.features)} columns of numbers: {name_list(self.features)}"
+
+    def shard(self, schema: Any, first: Any, place: str, rows: int) -> Shard:
+        """Describe rows by their schema and the first of them."""
+        kinds = [_dtype(schema.field(name).type) for name in self.features]
+        # Lists of targets are checked when they are read.
+        label = self.target and _label_kind(schema.field(self.target).type, self.target)
+        shape = self._shape(first, place)
+        return Shard(
+            place, rows, shape, kind_of(np.result_type(*kinds)), (label, ()) if label else None
+        )
+
+    def _shape(self, first: Any, place: str) -> tuple[int, ...]:
+        if not self.nested:
+            return (len(self.features),)
+        column = first.column(self.features[0])
+        for chunk in column.chunks:
+            shown = chunk.drop_null()
+            if len(shown):
+                return tuple(dense(shown.slice(0, 1), None, 0, place).shape[1:])
+        raise InputError(
+            f"{place} holds no value in the first {len(column)} rows of {self.features[0]!r}; "
+            "drop the rows without one."
+        )
+
+    def gather(self, tables: Iterable[Any], shape: tuple[int, ...], part: Part) -> Chunk:
+        """Write the rows of a part, which come in several tables, to one array."""
+        pieces: list[Chunk] = []
+        x: Array | None = None
+        done = 0
+        for table in tables:
+            count = table.num_rows
+            if done + count > part.count:
+                raise changed(part.place, f"{part.count} rows", "longer")
+            some = self.chunk(table, shape, replace(part, offset=part.offset + done, count=count))
+            if x is None:
+                x = np.empty((part.count, *shape), dtype=some.x.dtype)
+            x[done : done + count] = some.x
+            pieces.append(replace(some, x=some.x[:0]))
+            done += count
+        if x is None or done != part.count:
+            raise changed(part.place, f"{part.count} rows", f"{done} rows")
+        y, weight = (_join([getattr(one, name) for one in pieces]) for name in ("y", "weight"))
+        return Chunk(x, y, weight)
+
+    def chunk(self, table: Any, shape: tuple[int, ...], part: Part) -> Chunk:
+        """The rows of a part from their table."""
+        if table.num_rows != part.count:
+            raise changed(part.place, f"{part.count} rows", f"{table.num_rows} rows")
+        if self.nested:
+            x = _matrix(table.column(self.features[0]), shape, part)
+        else:
+            columns = [table.column(name) for name in self.features]
+            kinds = [as_floats(np.empty(0, _dtype(column.type))).dtype for column in columns]
+            x = np.empty((part.count, len(columns)), dtype=np.result_type(*kinds))
+            for place, column in enumerate(columns):
+                x[:, place] = _numbers(column)
+        y = None if self.target is None else _labels(table.column(self.target), part)
+        weight = None if self.weight is None else as_floats(_numbers(table.column(self.weight)))
+        return Chunk(x, y, weight)
+
+
+def choose(
+    schema: Any,
+    features: str | Sequence[str] | None,
+    target: str | None,
+    weight: str | None,
+    place: str,
+) -> Columns:
+    """Check the columns asked for; by default the one of lists or all of numbers are features."""
+    if features is not None:
+        names = [features] if isinstance(features, str) else list(features)
+    else:
+        free = [field for field in schema if field.name not in (target, weight)]
+        names = [field.name for field in free if is_list(field.type)]
+        if len(names) > 1:
+            raise InputError(
+                f"{place} holds several columns of lists ({', '.join(names)}); say which one with "
+                f"features={names[0]!r}."
+            )
+        names = names or [field.name for field in free if _is_number(field.type)]
+    if not names:
+        raise InputError(
+            f"{place} holds no column of numbers or lists besides target and weight (columns: "
+            f"{name_list(schema.names)}); name the features."
+        )
+    wanted = [("features", name) for name in names] + [("target", target), ("weight", weight)]
+    for argument, name in wanted:
+        if name is None:
+            continue
+        if schema.names.count(name) != 1:
+            raise InputError(f"{place}: {unknown_column(argument, str(name), schema.names)}")
+        kind = schema.field(name).type
+        if argument != "target" and not _is_number(_innermost(kind)):
+            raise InputError(
+                f"{place}: {argument}={name!r} is a column of {kind}; give numbers (encode text "
+                "and dates first)."
+            )
+    nested = [name for name in names if is_list(schema.field(name).type)]
+    if nested and len(names) > 1:
+        raise InputError(
+            f"{place}: features={names!r} mixes lists ({nested[0]!r}) with other columns; give "
+            "the one column of lists, or columns of numbers."
+        )
+    return Columns(tuple(names), bool(nested), target, weight)
+
+
+def _innermost(kind: Any) -> Any:
+    kind = plain(kind)
+    return _innermost(kind.value_type) if is_list(kind) else kind
+
+
+def _is_number(kind: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _dtype(kind: Any) -> np.dtype[np.generic]:
+    """NumPy's dtype for a type of numbers, or of numbers in lists."""
+    dtype: np.dtype[np.generic] = np.dtype(_innermost(kind).to_pandas_dtype())
+    return dtype
+
+
+def _label_kind(kind: Any, name: str) -> str:
+    inner = kind.value_type if arrow().types.is_dictionary(kind) else _innermost(kind)
+    if not _is_number(inner) and not _is_text(inner):
+        raise InputError(
+            f"target={name!r} is a column of {kind}; give integers, text, booleans or floats."
+        )
+    return kind_of(np.dtype(np.str_) if _is_text(inner) else _dtype(inner))
+
+
+def _numbers(column: Any) -> Array:
+    """A column of numbers; NaN for missing ones."""
+    if arrow().types.is_boolean(column.type):
+        column = column.cast("uint8")
+    return np.asarray(column.to_numpy())
+
+
+def _matrix(column: Any, shape: tuple[int, ...] | None, part: Part) -> Array:
+    """Lists of equal length as rows; NaN for a missing list or value."""
+    starts = accumulate(map(len, column.chunks), initial=part.offset)
+    pieces = [
+        as_floats(dense(chunk, shape, start, part.place))
+        for chunk, start in zip(column.chunks, starts, strict=False)
+    ]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _labels(column: Any, part: Part) -> Array:
+    """Labels as stored, text as NumPy's; missing ones are masked."""
+    if is_list(column.type):
+        return _matrix(column, None, part)
+    missing = column.is_null().to_numpy()
+    if arrow().types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    fill = "" if _is_text(column.type) else 0
+    values = np.asarray(column.fill_null(arrow().scalar(fill).cast(column.type)).to_numpy())
+    if _is_text(column.type):
+        values = values.astype(np.str_)
+    return np.ma.MaskedArray(values, missing) if missing.any() else values
+
+
+def _join(pieces: list[Any]) -> Array | None:
+    """Pieces of a column below each other; masked if one is."""
+    if pieces[0] is None:
+        return None
+    masked = any(np.ma.is_masked(piece) for piece in pieces)
+    join: Any = np.ma.concatenate if masked else np.concatenate
+    joined: Array = join(pieces)
+    return joined
+
+
+class ParquetShards(KnownShards):
+    """Rows in Parquet files; pyarrow reads them (extra ``tables``). A row group is a part.
+
+    Parameters
+    ----------
+    files : path, pattern or list of them
+        A file, a folder, or a pattern such as ``'part-*.parquet'``, in the order of names.
+    features : str or list of str, optional
+        One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
+        or all columns of numbers besides target and weight.
+    target : str, optional
+        The column of labels or targets.
+    weight : str, optional
+        The column of weights.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import pyarrow, pyarrow.parquet
+    >>> table = pyarrow.table({"embedding": [[0.5, 1.0], [1.5, 2.0]], "label": ["cat", "dog"]})
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> pyarrow.parquet.write_table(table, folder / "part-0.parquet")
+    >>> source = ParquetShards(folder, features="embedding", target="label")
+    >>> source.shape, source.read(source.parts[0]).y.tolist()
+    ((2,), ['cat', 'dog'])
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        features: str | Sequence[str] | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+    ) -> None:
+        self._paths = find_files(files, (".parquet", ".pq"))
+        self._wanted = features, target, weight
+        self._columns: Columns | None = None
+        super().__init__(common_name(self._paths))
+        _ = self.shards  # files that do not agree are refused now
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self._columns is None or self._wanted[0] is not None:
+            return super().notes
+        return (*super().notes, self._columns.note)
+
+    def _look(self) -> Iterator[Shard]:
+        for path in self._paths:
+            with open_parquet(path) as table:
+                # An empty file may have been written without types.
+                if table.metadata.num_rows:
+                    yield from self._row_groups(path, table)
+                else:
+                    yield Shard(str(path), 0)
+
+    def _row_groups(self, path: Path, table: Any) -> Iterator[Shard]:
+        columns = choose(table.schema_arrow, *self._wanted, str(path))
+        self._columns = self._columns or columns
+        if columns != self._columns:
+            raise InputError(
+                f"{path} has the columns {name_list(columns.features)} and the files before it "
+                f"{name_list(self._columns.features)}; name those that all have with features=[…]."
+            )
+        metadata = table.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        filled = [group for group, rows in enumerate(sizes) if rows]
+        first = next(_tables(table, FIRST_ROWS, filled[0], list(columns.features)))
+        shard = columns.shard(table.schema_arrow, first, str(path), 0)
+        starts = [0, *accumulate(sizes)]
+        for group in filled:
+            inside = f", row group {group}" if len(sizes) > 1 else ""
+            yield replace(
+                shard,
+                place=f"{path}{inside}",
+                rows=sizes[group],
+                path=path,
+                offset=starts[group],
+                number=group,
+            )
+
+    def read(self, part: Part) -> Chunk:
+        shard = self.home(part)
+        assert shard.path is not None
+        assert self._columns is not None
+        with open_parquet(shard.path) as table:
+            # Some rows at a time: a row group is held as an array, not as pages, table and array.
+            step = max(1, BLOCK // max(1, prod(self.shape)))
+            tables = _tables(table, step, shard.number, self._columns.names)
+            return self._columns.gather(tables, self.shape, part)
+
+    def fingerprint(self) -> str:
+        features, target, weight = self._wanted
+        paths = list(dict.fromkeys(shard.path for shard in self.shards if shard.path is not None))
+        return digest_files(f"parquet {features!r} {target!r} {weight!r}", paths)
+
+
+def _tables(file: Any, rows: int, group: int, names: list[str]) -> Iterator[Any]:
+    # One thread: parts are read by several processes.
+    for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+        yield arrow().Table.from_batches([batch])
+
+
+class HuggingFaceShards(KnownShards):
+    """Rows of a ``datasets.Dataset``, such as ``datasets.load_from_disk`` gives.
+
+    Its Arrow tables are mapped, never made into Python lists.
+
+    Parameters
+    ----------
+    dataset : datasets.Dataset
+        One split, on disk or in memory; selected or shuffled rows stay so.
+    x : str or list of str, optional
+        One column of lists (an embedding), or columns of numbers. Default: the one column of lists,
+        or all columns of numbers besides y and weight.
+    y : str, optional
+        The column of labels or targets.
+    weight : str, optional
+        The column of weights.
+    part_rows : int
+        Rows that are read together.
+
+    Examples
+    --------
+    >>> import datasets  # doctest: +SKIP
+    >>> dataset = datasets.load_from_disk("embedded")  # doctest: +SKIP
+    >>> source = HuggingFaceShards(dataset, x="embedding", y="label")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        x: str | Sequence[str] | None = None,
+        y: str | None = None,
+        weight: str | None = None,
+        part_rows: int = PART_ROWS,
+    ) -> None:
+        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
+            raise InputError(
+                f"dataset is a {type(dataset).__name__}; give one split of a datasets.Dataset "
+                "that is on disk (not streamed)."
+            )
+        if hasattr(dataset, "keys"):
+            splits = list(dataset.keys())
+            raise InputError(
+                f"dataset holds the splits {', '.join(splits)}; give one of them, such as "
+                f"dataset[{splits[0]!r}]."
+            )
+        arrow()
+        self.part_rows = check_integer("part_rows", part_rows)
+        info = getattr(dataset, "info", None)
+        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"))
+        schema = dataset.with_format("arrow")[:FIRST_ROWS].schema
+        self._columns = choose(schema, x, y, weight, self.name)
+        self._chosen = x is not None
+        self.dataset = dataset.select_columns(self._columns.names).with_format("arrow")
+        _ = self.shards
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self._chosen else (self._columns.note,)
+
+    def _look(self) -> list[Shard]:
+        if not len(self.dataset):
+            return [Shard(self.name, 0)]
+        first = self.dataset[:FIRST_ROWS]
+        return [self._columns.shard(first.schema, first, self.name, len(self.dataset))]
+
+    def read(self, part: Part) -> Chunk:
+        return self._columns.chunk(self.dataset[part.start : part.stop], self.shape, part)
+
+    def fingerprint(self) -> str:
+        rows = len(self.dataset)
+        sample = spread(rows).tolist()
+        part = Part(0, 0, len(sample), self.name)
+        chunk = self._columns.chunk(self.dataset[sample], self.shape, part)
+        words = f"dataset {rows} {self._columns.names}"
+        return digest_columns(words, (chunk.x, chunk.y, chunk.weight))

@@ -1,13 +1,19 @@
-"""Cells of one column of pyarrow's, as arrays of NumPy.
+"""Columns of pyarrow, cleaned, and read as numbers, times, vectors or text.
 
 :func:`clean` comes first: it makes every missing cell a null and trims text. The other functions
 expect its result.
+
+Text is read as numbers with a decimal point, a decimal comma or commas at thousands, also with a
+currency or a percent sign; and as times: 2013-01-05 and 2013/1/5 with or without a time (after a T
+or a space, with or without a zone), 5.1.2013, 1/5/2013 if some row shows which number is the month,
+and 17:30.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -71,7 +77,7 @@ def as_text(cells: Sequence[Any]) -> Any:
 
 
 def join(pieces: Sequence[Any]) -> Any:
-    """Arrays below each other: one type if they can have one, else text."""
+    """Arrays below each other: of one type if possible, else text."""
     pyarrow = arrow()
     flat = [chunk for one in pieces for chunk in getattr(one, "chunks", [one])]
     kinds = {one.type for one in flat if not pyarrow.types.is_null(one.type)}
@@ -86,17 +92,17 @@ def join(pieces: Sequence[Any]) -> Any:
 def clean(column: Any, words: Sequence[str] = ()) -> Any:
     """A column in which every missing cell is null and text is trimmed.
 
-    ``words`` are further words for a missing value. Types are simplified: extensions and
-    dictionaries become their values.
+    ``words`` are further words for a missing value. Extensions and dictionaries become their
+    values.
     """
     pyarrow = arrow("a table")
     if not hasattr(column, "chunks"):
         column = pyarrow.chunked_array([typed(column)])
-    column = _simplified(column)
+    column = _simplify(column)
     compute = pyarrow.compute
     if pyarrow.types.is_floating(column.type):
         return compute.if_else(compute.is_nan(column), pyarrow.scalar(None, column.type), column)
-    if kind_of(column) != "text":
+    if cells_of(column) != "text":
         return column
     known = pyarrow.array([*MISSING, *(word.strip().lower() for word in words)], column.type)
     return pyarrow.chunked_array([_clean_text(one, known) for one in column.chunks], column.type)
@@ -113,43 +119,46 @@ def _clean_text(chunk: Any, known: Any) -> Any:
     return chunk if trimmed.equals(chunk) else trimmed
 
 
-def _simplified(column: Any) -> Any:
+def _simplify(column: Any) -> Any:
     """The column without an extension, dictionary, view or null type."""
     pyarrow = arrow()
     kind = plain(column.type)
     if kind != column.type:
         column = pyarrow.chunked_array([chunk.storage for chunk in column.chunks], kind)
     if pyarrow.types.is_dictionary(kind):
-        return _simplified(column.cast(kind.value_type))
+        return _simplify(column.cast(kind.value_type))
     if str(kind) == "string_view":  # pyarrow has no test for it before version 16
         return column.cast(pyarrow.large_string())
     return column.cast(pyarrow.string()) if pyarrow.types.is_null(kind) else column
 
 
-def kind_of(column: Any) -> str:
-    """A word for what a column holds."""
+def cells_of(column: Any) -> str:
+    """A word for the cells of a column."""
     types, kind = arrow().types, column.type
-    if types.is_string(kind) or types.is_large_string(kind):
-        return "text"
-    if types.is_boolean(kind):
-        return "booleans"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "numbers"
-    if types.is_duration(kind):
-        return "durations"
-    if types.is_timestamp(kind) or types.is_date(kind):
-        return "dates"
-    if types.is_time(kind):
-        return "times"
-    return "lists" if is_list(kind) else "values of a kind that is not read"
+    kinds = {
+        "text": types.is_string(kind) or types.is_large_string(kind),
+        "booleans": types.is_boolean(kind),
+        "numbers": types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind),
+        "durations": types.is_duration(kind),
+        "dates": types.is_timestamp(kind) or types.is_date(kind),
+        "times": types.is_time(kind),
+        "lists": is_list(kind),
+    }
+    return next((word for word, true in kinds.items() if true), "values of a kind that is not read")
 
 
 def missing(column: Any) -> Array:
-    """Which cells are null."""
+    """Mark the cells that are null."""
     return as_numpy(column.is_null())
 
 
-def sample(column: Any) -> Any:
+def as_numpy(column: Any) -> Array:
+    """A column or one of its chunks as an array."""
+    chunked = hasattr(column, "num_chunks")
+    return np.asarray(column.to_numpy() if chunked else column.to_numpy(zero_copy_only=False))
+
+
+def _sample(column: Any) -> Any:
     """Up to a hundred cells, spread over the column, without the nulls."""
     places = np.linspace(0, len(column) - 1, min(TRIED, len(column))).astype(np.int64)
     pieces = [column.slice(place, 1) for place in places.tolist()]
@@ -157,29 +166,8 @@ def sample(column: Any) -> Any:
     return arrow().chunked_array(chunks, column.type).drop_null()
 
 
-def floats(column: Any) -> Array:
-    """Numbers as float64, NaN where one is missing; durations are seconds."""
-    scale = 1.0
-    if kind_of(column) == "durations":
-        column, scale = column.cast(arrow().duration("us"), safe=False).cast("int64"), 1e6
-    found = as_numpy(column.cast("float64", safe=False).fill_null(np.nan))
-    return np.array(found, dtype=np.float64) / scale
-
-
-def moments(column: Any) -> Array:
-    """Dates or times of day as microseconds since 1970, NaT where one is missing."""
-    pyarrow = arrow()
-    unit = pyarrow.timestamp("us", getattr(column.type, "tz", None))
-    if kind_of(column) == "times":
-        unit = pyarrow.time64("us")
-    whole = column.cast(unit, safe=False).cast("int64")
-    found = as_numpy(whole.fill_null(0)).astype("datetime64[us]")
-    found[missing(column)] = np.datetime64("NaT")
-    return found
-
-
 def vectors(column: Any) -> Array | None:
-    """Lists of numbers as rows, NaN where one is missing; None if their lengths differ."""
+    """Lists of numbers as rows, NaN for missing ones; None if their lengths differ."""
     filled = [chunk for chunk in column.chunks if len(chunk) > chunk.null_count]
     types = arrow().types
     inner = column.type.value_type
@@ -205,20 +193,9 @@ class Texts:
         return np.append(values, np.array([missing], dtype=values.dtype))[self.codes]
 
 
-def count_values(column: Any, most: int) -> int:
-    """How many different values there are; counting ends above ``most``."""
-    seen: set[str] = set()
-    for start in range(0, len(column), _COUNTED):
-        seen.update(_as_words(column.slice(start, _COUNTED)).unique().drop_null().to_pylist())
-        if len(seen) > most:
-            break
-    return len(seen)
-
-
 def texts(column: Any) -> Texts:
     """Cells as text, whatever their type; values are sorted."""
-    column = _as_words(column)
-    encoded = column.dictionary_encode().unify_dictionaries()
+    encoded = _as_words(column).dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
         return Texts(np.zeros(0, np.int64), ())
     values = np.array(encoded.chunk(0).dictionary.to_pylist(), dtype=object)
@@ -229,16 +206,200 @@ def texts(column: Any) -> Texts:
     return Texts(places[np.concatenate(codes)], tuple(values[order]))
 
 
+def count_values(column: Any, most: int) -> int:
+    """The number of different values; counting ends above ``most``."""
+    seen: set[str] = set()
+    for start in range(0, len(column), _COUNTED):
+        seen.update(_as_words(column.slice(start, _COUNTED)).unique().drop_null().to_pylist())
+        if len(seen) > most:
+            break
+    return len(seen)
+
+
 def _as_words(column: Any) -> Any:
     """The column as text; booleans as Python writes them."""
-    if kind_of(column) == "text":
+    if cells_of(column) == "text":
         return column
-    if kind_of(column) == "booleans":
+    if cells_of(column) == "booleans":
         return arrow().compute.if_else(column, "True", "False")
     return arrow().chunked_array([as_text(listed(column))])
 
 
-def as_numpy(column: Any) -> Array:
-    """A column or one of its chunks as an array."""
-    chunked = hasattr(column, "num_chunks")
-    return np.asarray(column.to_numpy() if chunked else column.to_numpy(zero_copy_only=False))
+class Numerals(StrEnum):
+    """How the numbers of a column are written."""
+
+    POINT = "point"
+    COMMA = "comma"
+    THOUSANDS = "thousands"
+
+
+_EXPONENT = r"(?:[eE][+-]?\d+)?"
+_NUMBERS = {
+    Numerals.POINT: rf"^[+-]?(?:(?:\d[\d_]*\.?\d*|\.\d+){_EXPONENT}|(?i:inf|infinity))$",
+    # 3,14 and 1.234,5
+    Numerals.COMMA: rf"^[+-]?(?:\d{{1,3}}(?:\.\d{{3}})+|\d+)(?:,\d+)?{_EXPONENT}$",
+    # 1,001 and 12,345.6
+    Numerals.THOUSANDS: rf"^[+-]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d*)?{_EXPONENT}$",
+}
+#: Currencies and the percent sign, before or after a number, are left out.
+_UNITS = ((r"^([+-]?)[$€£¥] ?([+-]?)", r"\1\2"), (r" ?[%$€£¥]$", ""))
+#: Characters of a number that pyarrow does not read.
+_PLAIN = ((r"^\+", ""), ("_", ""))
+_REWRITES = {
+    Numerals.POINT: _PLAIN,
+    Numerals.COMMA: ((r"\.", ""), (",", "."), *_PLAIN),
+    Numerals.THOUSANDS: ((",", ""), *_PLAIN),
+}
+#: In a column of numbers one cell in so many may be something else.
+STRAY = 100
+
+
+def find_numerals(column: Any, decimal: str | None, tolerant: bool = False) -> list[Numerals]:
+    """The ways in which cells can be read as numbers: none, one, or two if commas are ambiguous.
+
+    ``tolerant`` allows one stray cell in a hundred.
+    """
+    if cells_of(column) in ("numbers", "durations"):
+        return [Numerals.POINT]
+    some = _sample(column) if cells_of(column) == "text" else ()
+    if not len(some) or 2 * max(_count_numbers(some).values()) < len(some):
+        return []
+    if _cast(column) is not None:
+        return [Numerals.POINT]
+    there = len(column) - column.null_count
+    counts = _count_numbers(column)
+    most = max(counts.values())
+    if most < there - (there // STRAY if tolerant else 0):
+        return []
+    ways = [way for way, count in counts.items() if count == most]
+    if Numerals.POINT in ways:
+        return [Numerals.POINT]
+    wanted = {"comma": Numerals.COMMA, "point": Numerals.THOUSANDS}.get(decimal or "")
+    return [wanted] if wanted in ways else ways
+
+
+def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
+    """Cells as float64; NaN if one is missing or no number; durations are seconds."""
+    scale, kind = 1.0, cells_of(column)
+    if kind == "text":
+        plain_numbers = _cast(column) if written == Numerals.POINT else None
+        if plain_numbers is None:
+            bare = _matching(_rewrite(column, _UNITS), written)
+            plain_numbers = _rewrite(bare, _REWRITES[written])
+        column = plain_numbers
+    elif kind == "durations":
+        column, scale = column.cast(arrow().duration("us"), safe=False).cast("int64"), 1e6
+    elif kind != "numbers":
+        return np.full(len(column), np.nan)
+    found = as_numpy(column.cast("float64", safe=False).fill_null(np.nan))
+    return np.array(found, dtype=np.float64) / scale
+
+
+def _cast(text: Any) -> Any:
+    """Text as float64 if every cell is a plain number, else None; faster than a pattern."""
+    try:
+        return text.cast("float64")
+    except arrow().ArrowInvalid:
+        return None
+
+
+def _count_numbers(text: Any) -> dict[Numerals, int]:
+    bare = _rewrite(text, _UNITS)
+    return {way: len(text) - _matching(bare, way).null_count for way in Numerals}
+
+
+def _matching(bare: Any, way: Numerals) -> Any:
+    pyarrow = arrow()
+    fits = pyarrow.compute.match_substring_regex(bare, _NUMBERS[way])
+    return pyarrow.compute.if_else(fits, bare, pyarrow.scalar(None, bare.type))
+
+
+def _rewrite(text: Any, rules: tuple[tuple[str, str], ...]) -> Any:
+    for pattern, new in rules:
+        text = arrow().compute.replace_substring_regex(text, pattern=pattern, replacement=new)
+    return text
+
+
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+_HALF = r"(?:\s?(?P<half>[AaPp][Mm]))?"
+_REST = rf"(?:[T ]\s?{_CLOCK}{_HALF}\s?(?P<zone>Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?"
+_TIMES = {
+    "ymd": rf"^(?P<y>\d{{4}})[-/](?P<m>\d{{1,2}})[-/](?P<d>\d{{1,2}}){_REST}$",
+    "dmy": rf"^(?P<d>\d{{1,2}})\.(?P<m>\d{{1,2}})\.(?P<y>\d{{4}}){_REST}$",
+    "dmy/": rf"^(?P<d>\d{{1,2}})/(?P<m>\d{{1,2}})/(?P<y>\d{{4}}){_REST}$",
+    "mdy/": rf"^(?P<m>\d{{1,2}})/(?P<d>\d{{1,2}})/(?P<y>\d{{4}}){_REST}$",
+    "clock": rf"^(?P<y>)(?P<m>)(?P<d>){_CLOCK}{_HALF}(?P<zone>)$",
+}
+#: Parts of a time, the value of a missing one, and the length to which it is padded with zeros.
+_PARTS = {
+    "y": ("1970", 4),
+    "m": ("1", 2),
+    "d": ("1", 2),
+    "hour": ("0", 2),
+    "minute": ("0", 2),
+    "second": ("0", 2),
+    "part": ("0", 0),
+    "half": ("", 0),
+    "zone": ("Z", 0),
+}
+_NOON = 12 * 3_600_000_000  # microseconds
+
+
+def find_times(column: Any) -> tuple[Array, str | None] | None:
+    """Cells as times, and the form of text; None if there is no such form, or more than one."""
+    if cells_of(column) != "text":
+        found = read_times(column, None)
+        return None if found is None else (found, None)
+    some = _sample(column)
+    forms = [form for form in _TIMES if len(some) and read_times(some, form) is not None]
+    parsed = {form: read_times(column, form) for form in forms}
+    fits = [(times, form) for form, times in parsed.items() if times is not None]
+    return fits[0] if len(fits) == 1 else None
+
+
+def read_times(column: Any, form: str | None) -> Array | None:
+    """Cells as microseconds since 1970, NaT for missing ones; None if a cell is no such time."""
+    pyarrow = arrow()
+    kind = cells_of(column)
+    if kind == "text" and form is not None:
+        return _parse_times(column, form)
+    if kind not in ("dates", "times"):
+        return None
+    unit = pyarrow.timestamp("us", getattr(column.type, "tz", None))
+    return _moments(column.cast(pyarrow.time64("us") if kind == "times" else unit, safe=False))
+
+
+def _moments(column: Any) -> Array:
+    found = as_numpy(column.cast("int64").fill_null(0)).astype("datetime64[us]")
+    found[missing(column)] = np.datetime64("NaT")
+    return found
+
+
+def _parse_times(text: Any, form: str) -> Array | None:
+    pyarrow = arrow()
+    compute = pyarrow.compute
+    match = compute.extract_regex(text, pattern=_TIMES[form])
+    if match.null_count > text.null_count:
+        return None
+    field = {}
+    for name, (default, width) in _PARTS.items():
+        found = compute.struct_field(match, name).cast("string")
+        found = compute.if_else(compute.equal(found, ""), default, found)
+        field[name] = compute.utf8_lpad(found, width, "0")
+    part = compute.utf8_slice_codeunits(compute.utf8_rpad(field["part"], 6, "0"), 0, 6)
+    zone = compute.replace_substring(field["zone"], "UTC", "Z")
+    date = compute.binary_join_element_wise(field["y"], field["m"], field["d"], "-")
+    time = compute.binary_join_element_wise(field["hour"], field["minute"], field["second"], ":")
+    whole = compute.binary_join_element_wise(date, "T", time, ".", part, zone, "")
+    try:
+        moments = _moments(whole.cast(pyarrow.timestamp("us", "UTC")))
+    except pyarrow.ArrowInvalid:  # the 31st of June
+        return None
+    half = as_numpy(compute.utf8_lower(field["half"]).fill_null(""))
+    hour = as_numpy(field["hour"].cast("int64").fill_null(1))
+    if ((half != "") & ((hour < 1) | (hour > 12))).any():
+        return None
+    later = (
+        np.where(half == "pm", hour < 12, 0) * _NOON - np.where(half == "am", hour == 12, 0) * _NOON
+    )
+    return np.asarray(moments + later.astype("timedelta64[us]"))

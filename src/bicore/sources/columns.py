@@ -1,4 +1,4 @@
-"""How the columns of a table become features: fitted on some rows and applied to any.
+"""How the columns of a table become features and targets: fitted on some rows, applied to any.
 
 A table in a file is fitted on all of its rows. A table that comes through a pipe is fitted on its
 first rows, and the fit is stored so that another process reads further rows in the same way.
@@ -10,27 +10,31 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bicore.data import Array
 from bicore.errors import InputError
-from bicore.sources import times
+from bicore.frames import arrow
 from bicore.sources.cells import (
+    Numerals,
+    as_numpy,
+    cells_of,
     clean,
     count_values,
-    floats,
-    kind_of,
+    find_numerals,
+    find_times,
     listed,
     missing,
-    moments,
+    read_numbers,
+    read_times,
     texts,
     vectors,
 )
-from bicore.sources.numerals import Numerals, find_ways, parse_numbers
 from bicore.sources.reading import COPIES, NUMBER, Allowance
 
 #: A text column of at most this many values, or this share of the rows, becomes indicators …
@@ -47,6 +51,16 @@ _ROW_NAMES = re.compile(
 )
 #: Fewer numbers than these rise by chance.
 FEWEST_NUMBERED = 3
+#: Microseconds of a day, and days of a mean year.
+_DAY = 86_400_000_000
+_YEAR = 365.2425
+_WEEK = 7
+#: Kinds of times, and the cycles in which each has a place.
+CYCLES = {
+    "dates": ("year", "week"),
+    "dates with times": ("year", "week", "day"),
+    "times of day": ("day",),
+}
 
 
 class Column(ABC):
@@ -57,9 +71,9 @@ class Column(ABC):
     kind: ClassVar[str]
 
     @property
-    @abstractmethod
     def kept(self) -> tuple[bool, ...]:
         """For each feature, whether scaling leaves it as it is."""
+        return (False,)
 
     @abstractmethod
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
@@ -72,28 +86,23 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers as they are; a missing one is the median."""
+    """Numbers as they are; the median replaces missing ones."""
 
     name: str
     median: float
     written: Numerals = Numerals.POINT
     kind: ClassVar[str] = "numbers"
 
-    @property
-    def kept(self) -> tuple[bool, ...]:
-        return (False,)
-
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         found = read_numbers(column, self.written)
         if strict:
             _refuse_strange(self.name, column, np.isnan(found), "numbers")
-        _refuse_infinite(self.name, found)
-        return np.where(np.isnan(found), self.median, found)[:, None]
+        return _fill(self.name, found[:, None], self.median)
 
 
 @dataclass(frozen=True)
 class Indicators(Column):
-    """An indicator for each value; a missing one has none set."""
+    """An indicator for each value; a missing cell has none set."""
 
     name: str
     values: tuple[str, ...]
@@ -108,10 +117,7 @@ class Indicators(Column):
         place = {value: number for number, value in enumerate(self.values)}
         places = known.look_up(np.array([place.get(one, -2) for one in known.values], int), -1)
         unknown[self.name] += int((places == -2).sum())
-        found = np.zeros((len(places), len(self.values)))
-        rows = np.flatnonzero(places >= 0)
-        found[rows, places[rows]] = 1.0
-        return found
+        return np.equal.outer(places, np.arange(len(self.values))).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,6 @@ class Frequencies(Column):
     name: str
     shares: Mapping[str, float]
     kind: ClassVar[str] = "frequencies"
-
-    @property
-    def kept(self) -> tuple[bool, ...]:
-        return (False,)
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         known = texts(column)
@@ -137,35 +139,45 @@ class Frequencies(Column):
 
 @dataclass(frozen=True)
 class Times(Column):
-    """Days since 1970, and the place in the year, the week and the day as points of circles."""
+    """Days since 1970, and the place in the year, the week and the day as points of circles.
+
+    ``median`` is in microseconds; ``sort`` is one of :data:`CYCLES`, and ``form`` the form of text.
+    """
 
     name: str
-    #: Microseconds.
     median: float
-    sort: times.Sort
-    #: How text writes it; None for a column of dates or times.
+    sort: str
     form: str | None
     kind: ClassVar[str] = "times"
 
     @property
     def kept(self) -> tuple[bool, ...]:
-        return (False, *(True, True) * len(times.CYCLES[self.sort]))
+        return (False, *(True, True) * len(CYCLES[self.sort]))
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         found = read_times(column, self.form)
         if found is None:
-            wrong = [
-                read_times(column.slice(row, 1), self.form) is None for row in range(len(column))
-            ]
+            rows = range(len(column))
+            wrong = [read_times(column.slice(row, 1), self.form) is None for row in rows]
             _refuse_strange(self.name, column, np.array(wrong), self.sort)
             raise AssertionError("every cell is a time, and the column is not")
-        whole = found.astype(np.int64)
-        return times.features(np.where(np.isnat(found), int(self.median), whole), self.sort)
+        time = np.where(np.isnat(found), int(self.median), found.astype(np.int64))
+        days = time / _DAY
+        whole = np.floor_divide(time, _DAY)
+        dates = whole.astype("datetime64[D]")
+        places = {
+            "year": (dates - dates.astype("datetime64[Y]")).astype(np.int64) / _YEAR,
+            "week": (whole % _WEEK) / _WEEK,
+            "day": days - whole,
+        }
+        angles = [2 * np.pi * places[cycle] for cycle in CYCLES[self.sort]]
+        circles = [part(angle) for angle in angles for part in (np.cos, np.sin)]
+        return np.stack([days, *circles], axis=1)
 
 
 @dataclass(frozen=True)
 class Vectors(Column):
-    """Lists of numbers of one length; a missing number is the median of its place."""
+    """Lists of numbers of one length; the median of its place replaces a missing number."""
 
     name: str
     medians: tuple[float, ...]
@@ -177,17 +189,17 @@ class Vectors(Column):
 
     def encode(self, column: Any, strict: bool, unknown: Counter[str]) -> Array:
         width = len(self.medians)
-        gone = column.null_count == len(column)
-        found = np.full((len(column), width), np.nan) if gone else None
-        if not gone and kind_of(column) == "lists":
+        found = None
+        if column.null_count == len(column):
+            found = np.full((len(column), width), np.nan)
+        elif cells_of(column) == "lists":
             found = vectors(column)
         if found is None or found.shape[1] != width:
             raise InputError(
                 f"the column {self.name!r} must hold lists of {width} numbers; fix its rows, or "
                 "exclude the column with --drop."
             )
-        _refuse_infinite(self.name, found)
-        return np.where(np.isnan(found), self.medians, found)
+        return _fill(self.name, found, self.medians)
 
 
 #: Kinds by the word under which they are stored.
@@ -198,9 +210,7 @@ KINDS: dict[str, type[Any]] = {
 
 def _restore(stored: dict[str, Any] | list[Any]) -> Column:
     """A column from its fields, or from the list that version 0.2 stored."""
-    if type(stored) is list:
-        stored = _fields_of_list(*stored)
-    fields = dict(stored)
+    fields = _fields_of_list(*stored) if isinstance(stored, list) else dict(stored)
     found: Column = KINDS[fields.pop("kind")](**fields)
     return found
 
@@ -208,15 +218,17 @@ def _restore(stored: dict[str, Any] | list[Any]) -> Column:
 def _fields_of_list(
     name: str, median: float, values: list[str] | None, kind: str = "", rest: Any = "point"
 ) -> dict[str, Any]:
-    kind = kind or (Numbers.kind if values is None else Indicators.kind)
-    fields = {"kind": kind, "name": name}
-    if kind == Times.kind:
-        return {**fields, "median": median, "sort": rest[0], "form": rest[1]}
-    if kind == Numbers.kind:
-        return {**fields, "median": median, "written": rest}
-    if kind == Indicators.kind:
-        return {**fields, "values": values}
-    return {**fields, "shares" if kind == Frequencies.kind else "medians": rest}
+    fields: dict[str, Any]
+    match kind or ("numbers" if values is None else "indicators"):
+        case "numbers" as kind:
+            fields = {"median": median, "written": rest}
+        case "indicators" as kind:
+            fields = {"values": values}
+        case "times":
+            fields = {"median": median, "sort": rest[0], "form": rest[1]}
+        case _:
+            fields = {"shares" if kind == "frequencies" else "medians": rest}
+    return {"kind": kind, "name": name, **fields}
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,17 +244,17 @@ class Columns:
 
     @property
     def kept(self) -> Array:
-        """Which features scaling leaves as they are: indicators and places in cycles."""
+        """Mark features that scaling leaves as they are: indicators and places in cycles."""
         return np.array([kept for column in self.features for kept in column.kept], dtype=bool)
 
     def encode(
         self,
         table: Mapping[str, Any],
         allowance: Allowance | None = None,
-        words: Iterable[str] = (),
+        words: Sequence[str] = (),
         strict: bool = False,
     ) -> Array:
-        """The features of some rows; ``words`` stand for a missing value."""
+        """Encode some rows; ``words`` stand for a missing value."""
         widths = [len(column.kept) for column in self.features]
         rows = len(next(iter(table.values())))
         if allowance is not None:
@@ -251,7 +263,7 @@ class Columns:
         x = np.empty((rows, sum(widths)))
         start = 0
         for column, width in zip(self.features, widths, strict=True):
-            cells = clean(table[column.name], tuple(words))
+            cells = clean(table[column.name], words)
             x[:, start : start + width] = column.encode(cells, strict, self.unknown)
             start += width
         return x
@@ -268,163 +280,124 @@ class Columns:
         return cls(tuple(map(_restore, values["features"])), list(values["notes"]))
 
 
-def read_numbers(column: Any, written: Numerals = Numerals.POINT) -> Array:
-    """Cells as numbers; NaN where one is missing or is no number."""
-    kind = kind_of(column)
-    if kind in ("numbers", "durations"):
-        return floats(column)
-    if kind == "text":
-        return floats(parse_numbers(column, written))
-    return np.full(len(column), np.nan)
-
-
-def number_ways(column: Any, decimal: str | None, tolerant: bool = False) -> list[Numerals]:
-    """The ways in which cells can be read as numbers: none, one, or two if ambiguous."""
-    if kind_of(column) in ("numbers", "durations"):
-        return [Numerals.POINT]
-    return find_ways(column, decimal, tolerant) if kind_of(column) == "text" else []
-
-
-def read_times(column: Any, form: str | None) -> Array | None:
-    """Cells as times, NaT where missing; None if one is no time."""
-    if form is not None and kind_of(column) == "text":
-        return times.parse_times(column, form)
-    return moments(column) if kind_of(column) in ("dates", "times") else None
-
-
-def infer_times(column: Any) -> tuple[Array, times.Sort, str | None] | None:
-    """Cells as times, what they are and the form of text; None if they are no times."""
-    form = None
-    if kind_of(column) == "text":
-        found, form = times.infer_times(column) or (None, None)
-    else:
-        found = read_times(column, None)
-    if found is None:
-        return None
-    clock = kind_of(column) == "times" or form == "clock"
-    return found, times.sort_of(found, clock), form
-
-
 #: Headings of the notes in their order.
 _HEADINGS = ("numeric", "time", "list", "categorical", "frequency", "left out")
-_COMMAS = {
-    Numerals.POINT: "",
-    Numerals.COMMA: "decimal commas",
-    Numerals.THOUSANDS: "commas at thousands",
-}
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """Columns in the course of being fitted, and notes on them by heading."""
-
-    decimal: str | None
-    named: bool
-    tolerant: bool
-    features: list[Column] = field(default_factory=list)
-    words: dict[str, list[str]] = field(default_factory=dict)
-    strays: list[str] = field(default_factory=list)
-
-    def add(self, name: str, column: Any) -> None:
-        """Fit the first kind that suits the column."""
-        if column.null_count == len(column):
-            heading, words = "left out", " (empty)"
-        else:
-            ways = (self._vectors, self._numbers, self._times, self._categories)
-            heading, words = next(found for way in ways if (found := way(name, column)))
-        self.words.setdefault(heading, []).append(f"{name or '(unnamed)'}{words}")
-
-    def _vectors(self, name: str, column: Any) -> tuple[str, str] | None:
-        if kind_of(column) != "lists":
-            return None
-        found = vectors(column)
-        if found is None:
-            return "left out", " (lists that are not numbers of one length)"
-        self.features.append(Vectors(name, tuple(_median(place) for place in found.T)))
-        return "list", f" ({found.shape[1]} numbers{_filled(np.isnan(found))})"
-
-    def _numbers(self, name: str, column: Any) -> tuple[str, str] | None:
-        ways = number_ways(column, self.decimal, self.tolerant)
-        if not ways:
-            return None
-        if len(ways) > 1:
-            return "left out", f" ({ambiguous_comma(column)})"
-        found = read_numbers(column, ways[0])
-        if not self.named and numbers_rows(name, found):
-            return "left out", " (row numbers)"
-        self._note_strays(name, column, np.isnan(found) & ~missing(column))
-        self.features.append(Numbers(name, _median(found), ways[0]))
-        told = [_COMMAS[ways[0]], _filled(np.isnan(found)).removeprefix(", ")]
-        words = ", ".join(word for word in told if word)
-        return "numeric", f" ({words})" if words else ""
-
-    def _note_strays(self, name: str, column: Any, stray: Array) -> None:
-        rows = np.flatnonzero(stray)
-        if len(rows):
-            there = len(column) - column.null_count
-            self.strays.append(
-                f"{name}: {there - len(rows):,} of {there:,} cells are numbers; row {rows[0]:,} is "
-                f"{listed(column.slice(rows[0], 1))[0]!r} (treated as missing)"
-            )
-
-    def _times(self, name: str, column: Any) -> tuple[str, str] | None:
-        read = infer_times(column)
-        if read is None:
-            return None
-        found, sort, form = read
-        gone = np.isnat(found)
-        self.features.append(Times(name, _median(found[~gone].astype(np.int64)), sort, form))
-        cycles = ", ".join(times.CYCLES[sort])
-        return "time", f" ({sort.value} → days, place in {cycles}{_filled(gone)})"
-
-    def _categories(self, name: str, column: Any) -> tuple[str, str]:
-        kind, rows = kind_of(column), len(column)
-        if kind not in ("text", "booleans"):
-            return "left out", f" ({kind})"
-        most = max(FEW_VALUES, int(FEW_SHARE * rows))
-        count = count_values(column, most)
-        if count > most:
-            return "left out", f" ({kind}, more than {most} values)"
-        if not self.named and _UNNAMED.fullmatch(name) and count == rows:
-            return "left out", " (names of rows)"
-        known = texts(column)
-        if count <= FEW_VALUES or count * rows <= MOST_INDICATORS:
-            self.features.append(Indicators(name, known.values))
-            return "categorical", f" ({count} values)"
-        counts = np.bincount(known.codes[known.codes >= 0], minlength=count) / rows
-        self.features.append(
-            Frequencies(name, dict(zip(known.values, counts.tolist(), strict=True)))
-        )
-        return "frequency", (
-            f" ({count} values → how often each occurs; an indicator each would be "
-            f"{count * rows / 1e6:.3g} million numbers)"
-        )
+_COMMAS = {Numerals.COMMA: "decimal commas", Numerals.THOUSANDS: "commas at thousands"}
 
 
 def fit_columns(
     table: Mapping[str, Any],
     decimal: str | None = None,
     named: bool = False,
-    words: Iterable[str] = (),
+    words: Sequence[str] = (),
     tolerant: bool = True,
 ) -> Columns:
     """Fit each column on some rows.
 
-    ``decimal`` says how fractions are written if a column does not show it. ``named`` columns were
-    asked for one by one, and are features even if they number rows. ``words`` stand for a missing
-    value. ``tolerant`` treats up to 1% of stray cells among numbers as missing.
+    ``decimal`` is the decimal separator if a column does not show it. ``named`` columns were asked
+    for one by one, and are features even if they number rows. ``words`` stand for a missing value.
+    ``tolerant`` treats up to 1% of stray cells among numbers as missing.
     """
-    fit = _Fit(decimal, named, tolerant)
-    for name, column in table.items():
-        fit.add(name, clean(column, tuple(words)))
-    if not fit.features:
-        left_out = fit.words.get("left out", ["there is none"])
+    features: list[Column] = []
+    told: dict[str, list[str]] = {}
+    strays: list[str] = []
+    for name, given in table.items():
+        column = clean(given, words)
+        fitted, heading, remark, stray = _fit(name, column, decimal, named, tolerant)
+        features += [] if fitted is None else [fitted]
+        strays += [stray] if stray else []
+        remark = f" ({remark})" if remark else ""
+        told.setdefault(heading, []).append(f"{name or '(unnamed)'}{remark}")
+    if not features:
+        left_out = told.get("left out", ["there is none"])
         raise InputError(f"no column can serve as a feature: {', '.join(left_out)}.")
-    notes = [f"{one} columns: {', '.join(fit.words[one])}" for one in _HEADINGS if one in fit.words]
-    return Columns(tuple(fit.features), [*notes, *fit.strays])
+    notes = [f"{one} columns: {', '.join(told[one])}" for one in _HEADINGS if one in told]
+    return Columns(tuple(features), [*notes, *strays])
 
 
-def numbers_rows(name: str, found: Array) -> bool:
+#: A fitted column if it can be a feature, the heading and a remark for the notes, and a further
+#: note on stray cells.
+_Fitted = tuple[Column | None, str, str, str]
+
+
+def _fit(name: str, column: Any, decimal: str | None, named: bool, tolerant: bool) -> _Fitted:
+    """Fit the first kind that suits a column."""
+    kind = cells_of(column)
+    if column.null_count == len(column):
+        return None, "left out", "empty", ""
+    if kind == "lists":
+        rows = vectors(column)
+        if rows is None:
+            return None, "left out", "lists that are not numbers of one length", ""
+        remark = _remark(f"{rows.shape[1]} numbers", np.isnan(rows))
+        return Vectors(name, tuple(map(_median, rows.T))), "list", remark, ""
+    ways = find_numerals(column, decimal, tolerant)
+    if len(ways) > 1:
+        return None, "left out", ambiguous_comma(column), ""
+    if ways:
+        return _fit_numbers(name, column, ways[0], named)
+    read = find_times(column)
+    if read is not None:
+        return _fit_times(name, column, *read)
+    if kind not in ("text", "booleans"):
+        return None, "left out", kind, ""
+    return _fit_categories(name, column, named)
+
+
+def _fit_numbers(name: str, column: Any, way: Numerals, named: bool) -> _Fitted:
+    found = read_numbers(column, way)
+    if not named and _numbers_rows(name, found):
+        return None, "left out", "row numbers", ""
+    stray = np.flatnonzero(np.isnan(found) & ~missing(column))
+    note = ""
+    if len(stray):
+        there = len(column) - column.null_count
+        cell = listed(column.slice(stray[0], 1))[0]
+        note = (
+            f"{name}: {there - len(stray):,} of {there:,} cells are numbers; row {stray[0]:,} is "
+            f"{cell!r} (treated as missing)"
+        )
+    remark = _remark(_COMMAS.get(way, ""), np.isnan(found))
+    return Numbers(name, _median(found), way), "numeric", remark, note
+
+
+def _fit_times(name: str, column: Any, found: Array, form: str | None) -> _Fitted:
+    gone = np.isnat(found)
+    there = found[~gone].astype(np.int64)
+    sort = "dates with times" if (there % _DAY).any() else "dates"
+    if cells_of(column) == "times" or form == "clock":
+        sort = "times of day"
+    remark = _remark(f"{sort} → days, place in {', '.join(CYCLES[sort])}", gone)
+    return Times(name, _median(there), sort, form), "time", remark, ""
+
+
+def _fit_categories(name: str, column: Any, named: bool) -> _Fitted:
+    rows = len(column)
+    most = max(FEW_VALUES, int(FEW_SHARE * rows))
+    count = count_values(column, most)
+    if count > most:
+        return None, "left out", f"{cells_of(column)}, more than {most} values", ""
+    if not named and _UNNAMED.fullmatch(name) and count == rows:
+        return None, "left out", "names of rows", ""
+    known = texts(column)
+    if count <= FEW_VALUES or count * rows <= MOST_INDICATORS:
+        return Indicators(name, known.values), "categorical", f"{count} values", ""
+    shares = np.bincount(known.codes[known.codes >= 0], minlength=count) / rows
+    remark = (
+        f"{count} values → how often each occurs; an indicator each would be "
+        f"{count * rows / 1e6:.3g} million numbers"
+    )
+    found = Frequencies(name, dict(zip(known.values, shares.tolist(), strict=True)))
+    return found, "frequency", remark, ""
+
+
+def _remark(words: str, gone: Array) -> str:
+    count = int(gone.sum())
+    filled = f"{count} missing → median" if count else ""
+    return ", ".join(one for one in (words, filled) if one)
+
+
+def _numbers_rows(name: str, found: Array) -> bool:
     """Whether a column numbers the rows: by its name, and by integers that rise or fall."""
     if not (_UNNAMED.fullmatch(name) or _ROW_NAMES.fullmatch(name.strip())):
         return False
@@ -453,12 +426,8 @@ def _median(values: Array) -> float:
     return float(low) if low == high else float(low / 2 + high / 2)
 
 
-def _filled(gone: Array) -> str:
-    count = int(gone.sum())
-    return f", {count} missing → median" if count else ""
-
-
-def _refuse_infinite(name: str, found: Array) -> None:
+def _fill(name: str, found: Array, medians: float | tuple[float, ...]) -> Array:
+    """Replace missing numbers; an infinite one is refused."""
     wrong = np.argwhere(np.isinf(found))
     if len(wrong):
         value = found[tuple(wrong[0])]
@@ -466,6 +435,7 @@ def _refuse_infinite(name: str, found: Array) -> None:
             f"the column {name!r} holds {value} in row {wrong[0][0]}; features must be finite: "
             "leave the cell empty, or exclude the column with --drop."
         )
+    return np.where(np.isnan(found), medians, found)
 
 
 def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
@@ -477,3 +447,113 @@ def _refuse_strange(name: str, column: Any, unread: Array, held: str) -> None:
             f"the column {name!r} held {held} in the first rows and now holds {cell!r}; leave the "
             "cell empty if there is no value, or begin with a larger --batch that has such a cell."
         )
+
+
+#: Bytes of a character in NumPy's arrays of text, which are all as wide as the longest.
+_CHARACTER = 4
+_WHOLE = r"^[+-]?\d[\d_]*$"
+
+
+class TargetKind(StrEnum):
+    """How the cells of a target are read."""
+
+    WHOLE = "integers, which are classes"
+    NUMBERS = "numbers, which are targets"
+    TEXT = "text, which is classes"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict."""
+
+    name: str
+    kind: TargetKind
+    written: Numerals = Numerals.POINT
+
+    def encode(
+        self,
+        column: Any,
+        start: int = 0,
+        allowance: Allowance | None = None,
+        words: Sequence[str] = (),
+    ) -> Array:
+        """Labels or targets of some rows; ``start`` is the number of rows before them."""
+        column = clean(column, words)
+        lost = np.flatnonzero(missing(column))
+        if len(lost):
+            raise InputError(
+                f"the target column {self.name!r} has no value in row {start + lost[0]} (and "
+                f"{len(lost) - 1} more); fill those rows, or leave them out with "
+                "--drop-missing-target."
+            )
+        if self.kind is TargetKind.TEXT:
+            known = texts(column)
+            longest = max(map(len, known.values), default=0)
+            if allowance is not None:
+                size = len(column) * longest * _CHARACTER
+                allowance.need(size, f"the target {self.name!r} as text")
+            return np.array(known.values, dtype=np.str_)[known.codes]
+        if self.kind is TargetKind.WHOLE:
+            held = f"its first rows held {self.kind.value}"
+            self._refuse(column, ~_is_whole(column), start, held)
+            return self._integers(column, start)
+        found = read_numbers(column, self.written)
+        held = f"its first rows held {self.kind.value}"
+        self._refuse(column, np.isnan(found), start, held)
+        self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
+        return found
+
+    def _integers(self, column: Any, start: int) -> Array:
+        pyarrow = arrow()
+        bare = column
+        if cells_of(column) == "text":
+            bare = pyarrow.compute.replace_substring_regex(column, r"^\+|_", "")
+        try:
+            return as_numpy(bare.cast("int64"))
+        except pyarrow.ArrowInvalid:
+            limits = np.iinfo(np.int64)
+            beyond = [not limits.min <= int(cell) <= limits.max for cell in listed(column)]
+            self._refuse(column, np.array(beyond), start, "integers have at most 64 bits")
+            raise
+
+    def _refuse(self, column: Any, wrong: Array, start: int, why: str) -> None:
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            cell = listed(column[rows[0] : rows[0] + 1])[0]
+            raise InputError(
+                f"the target column {self.name!r} is {cell} in row {start + rows[0]}, and {why}; "
+                "fix the cell, write targets with a decimal point and classes as text, or leave "
+                "the cell empty and give --drop-missing-target."
+            )
+
+
+def fit_target(
+    name: str, column: Any, decimal: str | None = None, words: Sequence[str] = ()
+) -> Target:
+    """Choose how to read a target by some of its rows."""
+    there = clean(column, words).drop_null()
+    if len(there) and _is_whole(there).all():
+        return Target(name, TargetKind.WHOLE)
+    ways = find_numerals(there, decimal)
+    if len(ways) > 1:
+        raise InputError(f"the target column {name!r} holds {ambiguous_comma(there)}.")
+    if ways:
+        return Target(name, TargetKind.NUMBERS, ways[0])
+    if len(there) and find_times(there) is not None:
+        raise InputError(
+            f"the target column {name!r} holds dates or times, such as {listed(there[:1])[0]}; "
+            "predict a number of days or hours, or write classes as other text."
+        )
+    if cells_of(there) not in ("text", "booleans"):
+        raise InputError(
+            f"the target column {name!r} holds {cells_of(there)}; give numbers, text or booleans."
+        )
+    return Target(name, TargetKind.TEXT)
+
+
+def _is_whole(column: Any) -> Array:
+    """Mark cells that are integers by type, or are written as integers."""
+    pyarrow = arrow()
+    if cells_of(column) == "text":
+        return as_numpy(pyarrow.compute.match_substring_regex(column, _WHOLE))
+    return np.full(len(column), pyarrow.types.is_integer(column.type))

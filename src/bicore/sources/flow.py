@@ -18,12 +18,10 @@ import numpy as np
 from bicore.data import Dataset
 from bicore.errors import InputError, unknown_name
 from bicore.sources.base import SCALES, Scaling, Source, scaling
-from bicore.sources.cells import MISSING
-from bicore.sources.columns import Columns, fit_columns
-from bicore.sources.numerals import Numerals
+from bicore.sources.cells import MISSING, Numerals
+from bicore.sources.columns import Columns, Target, TargetKind, fit_columns, fit_target
 from bicore.sources.reading import Reading, name_list, roles_of
-from bicore.sources.target import Target, TargetKind, fit_target
-from bicore.sources.text_tables import lines_of, piped_rows
+from bicore.sources.text_files import check_encoding, piped_rows, text_lines
 
 #: Columns are fitted on at least so many rows: fewer say little about means.
 FITTED_ON = 125
@@ -115,7 +113,7 @@ class PipedFlow(Flow):
         self.limit = limit
         self.fitted_on = max(FITTED_ON, batch)
         self.position = 0
-        lines = lines_of(pipe, PIPE, self.reading.encoding or "utf-8-sig")
+        lines = text_lines(pipe, PIPE, check_encoding(self.reading.encoding or "utf-8-sig"))
         self._rows = piped_rows(lines, PIPE)
         if self.reading.drop_missing_target:
             words = {*MISSING, *map(str.lower, self.reading.missing_words)}

@@ -1,27 +1,36 @@
-"""From a word on the command line to data."""
+"""Open data by a path, a pattern, a name or an object: loaded, or in parts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from bicore.data import Dataset
 from bicore.errors import InputError
-from bicore.sources.arrays import npy, npz
-from bicore.sources.arrow_files import feather, parquet
+from bicore.sources.arrays import ArrayShards
+from bicore.sources.arrow_files import (
+    HuggingFaceShards,
+    ParquetShards,
+    load_feather,
+    load_parquet,
+)
 from bicore.sources.base import Source
-from bicore.sources.builtin import digits
-from bicore.sources.cifar10 import cifar10_pixels, standard_cifar10
-from bicore.sources.images import image_folder
-from bicore.sources.mnist import MEAN, STD, mnist_within
+from bicore.sources.chunks import MOST_ARRAYS, DaskShards, IterableShards, open_dask
+from bicore.sources.files import files_below, find_files
+from bicore.sources.images import load_images
+from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
+from bicore.sources.parts import ShardSource
 from bicore.sources.reading import Allowance, Reading
-from bicore.sources.streams import PACKED
-from bicore.sources.text_tables import delimited, json_table, tabbed
+from bicore.sources.standard_sets import STANDARD_SETS, load_standard_set
+from bicore.sources.text_files import PACKED, load_csv, load_json, load_tsv
 
-#: Options that tables read.
-_OF_TABLES = (
+_TABLE = (
     "target",
     "data-weights",
     "features",
@@ -30,55 +39,31 @@ _OF_TABLES = (
     "decimal",
     "missing",
 )
-_OF_TEXT = (*_OF_TABLES, "encoding")
-
-
-@dataclass(frozen=True)
-class Format:
-    """Files of one ending: how they are read, and the options that mean something for them."""
-
-    read: Callable[[Path, Reading], Source]
-    options: tuple[str, ...] = _OF_TABLES
-
-
-#: A new format is a file and a line here.
-FORMATS: dict[str, Format] = {
-    ".csv": Format(delimited, _OF_TEXT),
-    ".txt": Format(delimited, _OF_TEXT),
-    ".tsv": Format(tabbed, _OF_TEXT),
-    ".tab": Format(tabbed, _OF_TEXT),
-    ".json": Format(json_table, _OF_TEXT),
-    ".jsonl": Format(json_table, _OF_TEXT),
-    ".ndjson": Format(json_table, _OF_TEXT),
-    ".parquet": Format(parquet),
-    ".pq": Format(parquet),
-    ".feather": Format(feather),
-    ".arrow": Format(feather),
-    ".npz": Format(npz, ("data-weights", "labels")),
-    ".npy": Format(npy, ("labels",)),
+_TEXT = (*_TABLE, "encoding")
+#: Readers that load files, by ending, and the options of each; a new format is a line here.
+FORMATS: dict[str, tuple[Callable[[Path, Reading], Source], tuple[str, ...]]] = {
+    ".csv": (load_csv, _TEXT),
+    ".txt": (load_csv, _TEXT),
+    ".tsv": (load_tsv, _TEXT),
+    ".tab": (load_tsv, _TEXT),
+    ".json": (load_json, _TEXT),
+    ".jsonl": (load_json, _TEXT),
+    ".ndjson": (load_json, _TEXT),
+    ".parquet": (load_parquet, _TABLE),
+    ".pq": (load_parquet, _TABLE),
+    ".feather": (load_feather, _TABLE),
+    ".arrow": (load_feather, _TABLE),
+    ".npz": (load_npz, ("data-weights", "labels")),
+    ".npy": (load_npy, ("labels",)),
 }
-#: Text that is read also where it is packed, as in .csv.gz.
-_TEXT = [ending for ending, one in FORMATS.items() if one.options == _OF_TEXT]
-FORMATS |= {ending + packed: FORMATS[ending] for ending in _TEXT for packed in PACKED}
-#: Options of what is no file.
-_READS: dict[str, tuple[str, ...]] = {
-    "digits": (),
-    "mnist": ("data",),
-    "cifar10": ("data",),
-    "-": _OF_TEXT,
+FORMATS |= {
+    ending + packed: one for ending, one in FORMATS.items() if one[1] == _TEXT for packed in PACKED
 }
 KINDS = (
     "digits, mnist, cifar10, FILE.npz, FILE.npy, a table (.csv .tsv .txt .json .jsonl .parquet "
     ".feather .arrow, text also .gz .bz2 .zst .zip), a folder of images, or - for CSV on standard "
     "input"
 )
-
-
-def ending_of(path: Path) -> str:
-    """The ending by which a file is read: .csv, and .csv.gz of one that is packed."""
-    endings = [one.lower() for one in path.suffixes[-2:]]
-    both = "".join(endings)
-    return both if both in FORMATS else "".join(endings[-1:])
 
 
 def open_source(
@@ -99,7 +84,7 @@ def open_source(
     missing: str | None = None,
     encoding: str | None = None,
 ) -> Source:
-    """Read data by a word, as the command line does.
+    """Load data by a name or a path, as the command line does.
 
     Parameters
     ----------
@@ -108,24 +93,24 @@ def open_source(
         .json, .jsonl, each also .gz, .bz2, .zst or .zip, .parquet, .feather, .arrow), a folder of
         images with a subfolder for each class, or ``-`` for CSV on standard input.
     target : str, optional
-        The column of a table that holds labels or targets; several columns of numbers have commas
-        between them.
+        The column of a table that holds labels or targets; several columns of numbers are
+        separated by commas.
     labels : str, optional
         The file of labels that belongs to an .npy, or to a sparse .npz.
     weight : str, optional
         The column, or the array of an .npz, that holds weights.
     folder : str, optional
-        Where mnist and cifar10 lie; default: the environment's BICORE_DATA.
+        The folder of mnist and cifar10 (default: the environment variable BICORE_DATA).
     scale : "standard" or "none", optional
-        Default: what suits the source.
+        Scaling of the features (default: by the kind of source).
     limit : int, optional
-        The first so many rows; default: all.
+        Read only the first ``limit`` rows (default: all).
     later : bool
         Leaves standardising to the caller.
     memory : int or str, optional
-        What reading may take, in bytes or as in "4GB"; default: half of what is free.
+        Memory limit, in bytes or as in "4GB" (default: half of the free memory).
     features, drop : str, optional
-        Columns of a table that serve as features, and columns that do not, with commas between.
+        Columns of a table to use as features, and columns to exclude, separated by commas.
     drop_missing_target : bool
         Leaves out the rows of a table that have no target.
     decimal : "comma" or "point", optional
@@ -138,14 +123,14 @@ def open_source(
     Returns
     -------
     Source
-        The data, and in words what was done to them.
+        The data, and notes on how they were encoded.
 
     Raises
     ------
     InputError
-        Where there is no such source, it cannot be read, or an option means nothing for it.
+        If there is no such source, it cannot be read, or an option means nothing for it.
     MemoryLimitError
-        Where the data do not fit ``memory``; sizes are looked at before they are allocated.
+        If the data do not fit ``memory``; sizes are checked before memory is taken.
 
     Examples
     --------
@@ -167,72 +152,199 @@ def open_source(
         missing,
         encoding,
     )
-    source = _open(word, reading)
+    source = _load(word, reading)
     if limit is not None and len(source.data) > limit:
-        source = _first(source, limit)
+        images = None if source.images is None else source.images[:limit]
+        source = replace(source, data=source.data[:limit], images=images)
     return source.scaled(scale, later)
 
 
 def open_test(word: str, folder: str | None = None, scale: str | None = None) -> Source | None:
-    """The test set that belongs to the source, scaled as its training data; None without one."""
+    """Load the test set of a source, scaled like its training data; None if it has none."""
     if word not in ("mnist", "cifar10"):
         return None
-    return _named(word, Reading(folder=folder), "test").scaled(scale, later=True)
+    return load_standard_set(word, Reading(folder=folder), "test").scaled(scale, later=True)
 
 
-def _open(word: str, reading: Reading) -> Source:
+def _load(word: str, reading: Reading) -> Source:
     path = Path(word)
-    if word in _READS:
-        _refuse_unused(word, reading, _READS[word])
-        return delimited(None, reading) if word == "-" else _named(word, reading)
+    if word in STANDARD_SETS:
+        _refuse_unused(word, reading, () if word == "digits" else ("data",))
+        return load_standard_set(word, reading)
+    if word == "-":
+        _refuse_unused(word, reading, _TEXT)
+        return load_csv(None, reading)
     if path.is_dir():
         _refuse_unused(word, reading, ())
-        return image_folder(path, reading)
+        return load_images(path, reading)
     if not path.exists():
         raise InputError(f"{word!r} is neither a file nor a known source; give {KINDS}.")
-    found = FORMATS.get(ending_of(path))
+    endings = [one.lower() for one in path.suffixes[-2:]]
+    found = FORMATS.get("".join(endings)) or FORMATS.get("".join(endings[-1:]))
     if found is None:
         raise InputError(f"{word!r} has an ending that is not known; give {KINDS}.")
-    _refuse_unused(word, reading, found.options)
-    return found.read(path, reading)
+    load, options = found
+    _refuse_unused(word, reading, options)
+    return load(path, reading)
 
 
-def _refuse_unused(word: str, reading: Reading, reads: tuple[str, ...]) -> None:
-    """An option that a source does not read is a mistake, not something to pass over in silence."""
+def _refuse_unused(word: str, reading: Reading, options: tuple[str, ...]) -> None:
     for option, value in reading.given().items():
-        if option not in reads:
-            allowed = ", ".join(f"--{name}" for name in reads) or "none of these options"
+        if option not in options:
+            allowed = ", ".join(f"--{name}" for name in options) or "none of these options"
             given = f"--{option} {value}".rstrip()
             raise InputError(f"{given} means nothing for {word}; it reads {allowed}.")
 
 
-def _named(word: str, reading: Reading, split: str = "train") -> Source:
-    if word == "digits":
-        x, y = digits()
-        return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
-    place = reading.folder or os.environ.get("BICORE_DATA")
-    if place is None:
-        files = (
-            "MNIST/raw/train-images-idx3-ubyte.gz …"
-            if word == "mnist"
-            else "cifar-10-batches-py/data_batch_1 …"
-        )
+SHARDS = (
+    "a .npy, .npz or .parquet file, a folder or a pattern such as 'part-*.parquet' of them, an "
+    "array, a Dataset, a Dask collection, or an iterable of (x, y) chunks"
+)
+
+
+def open_shards(
+    source: Any,
+    features: str | Sequence[str] | None = None,
+    target: str | None = None,
+    labels: Any = None,
+    weight: Any = None,
+) -> ShardSource:
+    """Open rows in parts, which are never loaded all at once.
+
+    Parameters
+    ----------
+    source : path, pattern, array, data set or iterable
+        A .npy, .npz or .parquet file, a folder or pattern of them, an array or tensor, a
+        :class:`~bicore.Dataset`, a Hugging Face data set, a Dask array, dataframe or list of
+        delayed (x, y) chunks, or an iterable of such chunks (or a function that makes one).
+    features : str or list of str, optional
+        Columns of a table: one of lists, or several of numbers.
+    target : str, optional
+        The column of a table that holds labels or targets.
+    labels : path or array, optional
+        Labels of .npy files, in files of their own, or those of an array.
+    weight : str, path or array, optional
+        The column of weights, the array of an .npz, the file next to an .npy, or the weights of an
+        array.
+
+    Returns
+    -------
+    ShardSource
+        Its headers are read and agree; its rows are not read yet.
+
+    Raises
+    ------
+    InputError
+        If there is no such source, its files do not agree, or an option means nothing for it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> open_shards(np.zeros((100, 8)), labels=np.arange(100)).rows
+    100
+    """
+    given = {"features": features, "target": target, "labels": labels, "weight": weight}
+    asked = {name: value for name, value in given.items() if value is not None}
+    several = isinstance(source, (list, tuple)) and bool(source)
+    if _is_path(source) or (several and all(map(_is_path, source))):
+        thing, names, read, source = _file_reader(source, asked)
+    else:
+        thing, names, read = _reader(source)
+    for name in asked:
+        if name not in names:
+            allowed = ", ".join(f"{word}=" for word in names) or "none of these"
+            raise InputError(f"{name}= means nothing for {thing}; it reads {allowed}.")
+    opened: ShardSource = read(source, *(asked.get(name) for name in names))
+    return opened
+
+
+#: The kind of a source in words, the options it takes in order, and the function that opens it.
+_Reader = tuple[str, tuple[str, ...], Callable[..., ShardSource]]
+_COLUMNS = ("features", "target", "weight")
+
+
+def _reader(source: Any) -> _Reader:
+    """Choose the reader of an object in memory or on a cluster."""
+    match source:
+        case ShardSource():
+            return "an open source", (), lambda source: source
+        case Dataset():
+            return "a Dataset", (), lambda data: ArrayShards(data.x, data.y, data.weight)
+        case np.ndarray() | torch.Tensor():
+            return "an array", ("labels", "weight"), ArrayShards
+        case tuple():
+            return "arrays (x, y)", (), _open_tuple
+        case list():
+            delayed = bool(source) and all(hasattr(one, "__dask_graph__") for one in source)
+            return "a list of chunks", (), DaskShards if delayed else IterableShards
+    if hasattr(source, "with_format") and hasattr(source, "column_names"):
+        return "a Hugging Face data set", _COLUMNS, HuggingFaceShards
+    if hasattr(source, "__dask_graph__"):
+        if hasattr(source, "columns"):
+            return "a Dask dataframe", _COLUMNS, open_dask
+        if hasattr(source, "to_delayed"):
+            return "a Dask array", ("labels", "weight"), _open_dask_array
+        return "a delayed chunk", (), lambda chunk: DaskShards([chunk])
+    if hasattr(source, "keys"):
         raise InputError(
-            f"{word} is read from DIR/{files}, as torchvision lays it out; give --data DIR or set "
-            "BICORE_DATA."
+            f"source is a {type(source).__name__} of named columns; give arrays (x, y), such as "
+            "(frame[features].to_numpy(), frame[target].to_numpy()), or a .parquet file."
         )
-    if word == "mnist":
-        x, y = mnist_within(place, split, reading.limit, reading.allowance)
-        return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
-    pixels, y = cifar10_pixels(place, split, reading.limit, reading.allowance)
-    x = standard_cifar10(pixels)
-    return Source("cifar10", Dataset(x, y), "constants", images=pixels.transpose(0, 2, 3, 1) / 255)
+    if not callable(source) and not isinstance(source, Iterable):
+        raise InputError(f"source is a {type(source).__name__}; give {SHARDS}.")
+    return "an iterable of chunks", (), IterableShards
 
 
-def _first(source: Source, limit: int) -> Source:
-    """The first rows, of a source that cannot be asked for fewer."""
-    return replace(
-        source,
-        data=source.data[:limit],
-        images=None if source.images is None else source.images[:limit],
-    )
+def _open_tuple(source: tuple[Any, ...]) -> ShardSource:
+    if not 1 <= len(source) <= MOST_ARRAYS:
+        raise InputError(
+            f"source is a tuple of {len(source)}; give (x, y) or (x, y, weight), or a list of such "
+            "chunks."
+        )
+    if hasattr(source[0], "__dask_graph__"):
+        return _open_dask_array(*source)
+    return ArrayShards(*source)
+
+
+def _open_dask_array(x: Any, labels: Any = None, weight: Any = None) -> ShardSource:
+    return open_dask(x, labels=labels, weight=weight)
+
+
+def _is_path(thing: Any) -> bool:
+    return isinstance(thing, (str, os.PathLike))
+
+
+_FILE_READERS: dict[str, _Reader] = {
+    ".npy": (".npy files", ("labels", "weight"), NpyShards),
+    ".npz": (".npz files", ("weight",), lambda files, weight: NpzShards(files, weight or "weight")),
+    ".parquet": ("Parquet files", _COLUMNS, ParquetShards),
+    ".pq": ("Parquet files", _COLUMNS, ParquetShards),
+}
+
+
+def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
+    """Choose the reader of files by their ending, which must be one; and find the files."""
+    folder = Path(source) if _is_path(source) and Path(source).is_dir() else None
+    if folder is None:
+        found = list(find_files(source, tuple(_FILE_READERS), "source"))
+    else:
+        found = [path for path in files_below(folder) if path.suffix.lower() in _FILE_READERS]
+    endings = sorted({path.suffix.lower() for path in found})
+    unknown = [path for path in found if path.suffix.lower() not in _FILE_READERS]
+    if unknown:
+        raise InputError(f"{unknown[0]} has an ending that is not known; give {SHARDS}.")
+    if not found:
+        raise InputError(f"{folder} holds no {', '.join(_FILE_READERS)} file; give {SHARDS}.")
+    if len({_FILE_READERS[ending] for ending in endings}) > 1:
+        raise InputError(
+            f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "
+            f"matches one kind, such as '*{endings[0]}'."
+        )
+    if folder is not None and endings == [".npy"] and (x := sorted(folder.glob("x-*.npy"))):
+        # The names that embedded() gives: features, and labels and weights next to them.
+        for option, letter in (("labels", "y"), ("weight", "w")):
+            beside = sorted(folder.glob(f"{letter}-*.npy"))
+            if beside:
+                asked.setdefault(option, beside)
+        found = x
+    return (*_FILE_READERS[endings[0]], found)

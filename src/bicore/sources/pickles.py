@@ -17,42 +17,17 @@ import numpy as np
 from bicore.data import Array
 from bicore.errors import InputError
 
-#: The names that pickled arrays refer to, as NumPy 1 and 2 write them, and what each one makes.
+#: The names that pickled arrays refer to, without the module that differs between NumPy 1 and 2.
 _NAMES = {
-    "numpy.core.multiarray _reconstruct": "array",
-    "numpy._core.multiarray _reconstruct": "array",
-    "numpy.core.multiarray scalar": "scalar",
-    "numpy._core.multiarray scalar": "scalar",
-    "numpy.core.numeric _frombuffer": "buffer",
-    "numpy._core.numeric _frombuffer": "buffer",
+    "numpy multiarray _reconstruct": "array",
+    "numpy multiarray scalar": "scalar",
+    "numpy numeric _frombuffer": "buffer",
     "numpy ndarray": "class",
     "numpy dtype": "dtype",
     "_codecs encode": "bytes",
 }
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-#: Operations that push their own argument.
-_VALUES = frozenset(
-    [
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-        "BYTEARRAY8",
-    ]
-)
+#: Tuples of a known length.
 _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 #: Characters of an unknown name that an error shows.
 _LONGEST_NAME = 100
@@ -73,8 +48,17 @@ def load_plain(content: bytes, operations: int) -> Any:
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         if count == operations:
             raise ValueError(f"it has more than {operations} operations")
-        machine.run(operation.name, argument)
+        if _is_value(operation):
+            machine.stack.append(argument)
+        else:
+            machine.run(operation.name, argument)
     return machine.stack.pop()
+
+
+def _is_value(operation: Any) -> bool:
+    """Whether an operation only pushes its argument, a number, text or bytes."""
+    pushes = operation.arg is not None and not operation.stack_before and operation.stack_after
+    return bool(pushes) and operation.stack_after != [pickletools.anyobject]
 
 
 class _Machine:
@@ -87,93 +71,78 @@ class _Machine:
 
     def run(self, name: str, argument: Any) -> None:
         """Replay one operation."""
-        if name in _VALUES:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _TUPLES:
-            self.stack.append(tuple(self._pop_from(len(self.stack) - _TUPLES[name])))
-        elif not (self._remember(name, argument) or self._collect(name)):
-            self._record(name, argument)
-
-    def _remember(self, name: str, argument: Any) -> bool:
-        """Replay an operation on the memo; whether it is one."""
-        match name:
-            case "PUT" | "BINPUT" | "LONG_BINPUT":
-                self.memo[argument] = self.stack[-1]
-            case "MEMOIZE":
-                self.memo[len(self.memo)] = self.stack[-1]
-            case "GET" | "BINGET" | "LONG_BINGET":
-                self.stack.append(self.memo[argument])
-            case _:
-                return False
-        return True
-
-    def _collect(self, name: str) -> bool:
-        """Replay an operation on lists, dicts and long tuples; whether it is one."""
-        match name:
-            case "MARK":
-                self.marks.append(len(self.stack))
-            case "EMPTY_LIST":
-                self.stack.append([])
-            case "EMPTY_DICT":
-                self.stack.append({})
-            case "TUPLE":
-                self.stack.append(tuple(self._pop_from(self.marks.pop())))
-            case "LIST":
-                self.stack.append(self._pop_from(self.marks.pop()))
-            case "DICT":
-                items = self._pop_from(self.marks.pop())
-                self.stack.append({})
-                self._set_items(items)
-            case "APPEND":
-                self._append(self._pop_from(len(self.stack) - 1))
-            case "APPENDS":
-                self._append(self._pop_from(self.marks.pop()))
-            case "SETITEM":
-                self._set_items(self._pop_from(len(self.stack) - 2))
-            case "SETITEMS":
-                self._set_items(self._pop_from(self.marks.pop()))
-            case _:
-                return False
-        return True
-
-    def _record(self, name: str, argument: Any) -> None:
-        """Record a name, a call or its state; refuse all other operations."""
+        stack = self.stack
         match name:
             case "PROTO" | "FRAME" | "STOP":
                 pass
+            case "MARK":
+                self.marks.append(len(stack))
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                self.memo[argument] = stack[-1]
+            case "MEMOIZE":
+                self.memo[len(self.memo)] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(self.memo[argument])
+            case "NONE" | "NEWTRUE" | "NEWFALSE":
+                stack.append(_CONSTANTS[name])
+            case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(self._pop(_TUPLES[name])))
+            case "TUPLE":
+                stack.append(tuple(self._pop_marked()))
+            case "EMPTY_LIST" | "LIST":
+                stack.append(self._pop_marked() if name == "LIST" else [])
+            case "APPEND" | "APPENDS":
+                items = self._pop(1) if name == "APPEND" else self._pop_marked()
+                stack[-1].extend(items)
+            case _:
+                self._run_dict_or_call(name, argument)
+
+    def _run_dict_or_call(self, name: str, argument: Any) -> None:
+        """Replay an operation on dicts, or record a name, a call or its state."""
+        stack = self.stack
+        match name:
+            case "EMPTY_DICT" | "DICT":
+                items = self._pop_marked() if name == "DICT" else []
+                stack.append(_as_dict(items))
+            case "SETITEM" | "SETITEMS":
+                items = self._pop(2) if name == "SETITEM" else self._pop_marked()
+                stack[-1].update(_as_dict(items))
             case "GLOBAL":
-                self.stack.append(_known(argument))
+                stack.append(_known(argument))
             case "STACK_GLOBAL":
-                self.stack.append(_known(" ".join(self._pop_from(len(self.stack) - 2))))
+                stack.append(_known(" ".join(self._pop(2))))
             case "REDUCE":
-                self.stack.append(Call(*self._pop_from(len(self.stack) - 2)))
+                stack.append(Call(*self._pop(2)))
             case "BUILD":
-                (state,) = self._pop_from(len(self.stack) - 1)
-                self.stack[-1].state = state
+                (state,) = self._pop(1)
+                stack[-1].state = state
             case _:
                 raise ValueError(f"plain data does not need the operation {name}")
 
-    def _pop_from(self, start: int) -> list[Any]:
-        if not 0 <= start <= len(self.stack):
+    def _pop_marked(self) -> list[Any]:
+        return self._pop(len(self.stack) - self.marks.pop())
+
+    def _pop(self, count: int) -> list[Any]:
+        if not 0 <= count <= len(self.stack):
             raise ValueError("its stack is empty")
+        start = len(self.stack) - count
         found = self.stack[start:]
         del self.stack[start:]
         return found
 
-    def _append(self, items: list[Any]) -> None:
-        self.stack[-1].extend(items)
 
-    def _set_items(self, items: list[Any]) -> None:
-        """Only text is a key: the hash of a deeply nested tuple overflows the C stack."""
-        if not all(isinstance(key, str) for key in items[::2]):
-            raise ValueError("a key is not text")
-        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+def _as_dict(items: list[Any]) -> dict[str, Any]:
+    """Only text is a key: the hash of a deeply nested tuple overflows the C stack."""
+    if not all(isinstance(key, str) for key in items[::2]):
+        raise ValueError("a key is not text")
+    return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def _known(name: str) -> str:
     """Translate a name that the file refers to, if arrays need it."""
+    for module in ("numpy.core.", "numpy._core."):
+        if name.startswith(module):
+            return _known(f"numpy {name.removeprefix(module)}")
     if name not in _NAMES:
         shown = name.replace(" ", ".", 1)[:_LONGEST_NAME].encode("unicode_escape").decode()
         raise InputError(

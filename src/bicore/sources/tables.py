@@ -32,11 +32,19 @@ from bicore.errors import InputError
 from bicore.files import replacing
 from bicore.frames import arrow
 from bicore.sources.base import Source
-from bicore.sources.cells import Cells, clean, join, missing, take, typed
-from bicore.sources.cells import listed as as_list
-from bicore.sources.columns import fit_columns, number_ways, read_numbers
+from bicore.sources.cells import (
+    Cells,
+    clean,
+    find_numerals,
+    join,
+    listed,
+    missing,
+    read_numbers,
+    take,
+    typed,
+)
+from bicore.sources.columns import fit_columns, fit_target
 from bicore.sources.reading import Allowance, Reading, Roles, roles_of
-from bicore.sources.target import fit_target
 
 #: Above this many classes a target is more likely an amount or a name; the notes say so.
 MANY_CLASSES = 50
@@ -116,24 +124,26 @@ def encode_table(
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
     places = frame.columns if hasattr(frame, "column_names") else [frame[one] for one in frame]
     table = Table(names, [_arrow_column(one) for one in places])
-    named: dict[str, Any] = {
-        key: one for key, one in (("target", y), ("weight", weight)) if type(one) is str
-    }
-    given = {"y": y, "weight": weight}
-    given = {key: one for key, one in given.items() if one is not None and type(one) is not str}
-    reading = Reading(allowance=Allowance.of(memory), **named, **options)
+    reading = Reading(
+        target=y if isinstance(y, str) else None,
+        weight=weight if isinstance(weight, str) else None,
+        allowance=Allowance.of(memory),
+        **options,
+    )
     found = table_source(type(frame).__name__, table, reading, needs_target=False)
+    beside = {"y": y, "weight": weight}
+    given = {k: one for k, one in beside.items() if one is not None and not isinstance(one, str)}
     return replace(found, data=replace(found.data, **given)) if given else found
 
 
 def _arrow_column(column: Any) -> Any:
     """A column of a data frame as pyarrow's; as text if its cells have several types."""
     pyarrow = arrow("a data frame")
-    if hasattr(column, "chunks") or hasattr(column, "to_arrow"):
-        found = column.to_arrow() if hasattr(column, "to_arrow") else column
-    else:
-        found = typed(column)
-    return found if hasattr(found, "chunks") else pyarrow.chunked_array([found])
+    if hasattr(column, "to_arrow"):
+        column = column.to_arrow()
+    elif not hasattr(column, "chunks"):
+        column = typed(column)
+    return column if hasattr(column, "chunks") else pyarrow.chunked_array([column])
 
 
 def table_source(
@@ -149,7 +159,11 @@ def table_source(
     rows = None
     if reading.drop_missing_target:
         rows = _rows_with_targets(table, roles, reading)
-        told += _count_left_out(len(table) - len(rows))
+        if len(rows) < len(table):
+            told.append(
+                f"{len(table) - len(rows)} rows without a target are left out; rows are counted "
+                "without them"
+            )
         table = table.at(rows)
     columns = table.by_name()
     words = reading.missing_words
@@ -158,7 +172,9 @@ def table_source(
     features = {one: columns[one] for one in roles.features}
     fitted = fit_columns(features, reading.decimal, roles.named, words)
     x = fitted.encode(features, reading.allowance, words)
-    told += [*fitted.notes, *_asked(roles)]
+    told += fitted.notes
+    told += [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
+    told += [f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else []
     told += [] if y is None else _many_classes(roles.targets[0], y)
     data = Dataset(x, y, weights) if rows is None else Dataset(x, y, weights, rows)
     return Source(name, data, "standard", tuple(told), table=table, keep=fitted.kept)
@@ -167,17 +183,10 @@ def table_source(
 def _rows_with_targets(table: Table, roles: Roles, reading: Reading) -> Array:
     """The rows that have all targets, by their numbers in the file."""
     columns, words = table.by_name(), reading.missing_words
-    gone = [missing(clean(columns[name], words)) for name in roles.targets]
-    lost = np.any(gone, axis=0)
+    lost = np.any([missing(clean(columns[name], words)) for name in roles.targets], axis=0)
     if lost.all():
         raise InputError(f"no row has a value of --target {roles.targets[0]}; name another column.")
     return np.flatnonzero(~lost)
-
-
-def _count_left_out(count: int) -> list[str]:
-    if not count:
-        return []
-    return [f"{count} rows without a target are left out; rows are counted without them"]
 
 
 def _targets(roles: Roles, columns: dict[str, Any], reading: Reading) -> Array:
@@ -198,22 +207,15 @@ def _targets(roles: Roles, columns: dict[str, Any], reading: Reading) -> Array:
 
 def _weights(name: str, column: Any) -> Array:
     column = clean(column)
-    ways = number_ways(column, None)
-    if len(ways) != 1:
-        raise InputError(f"the weight column {name!r} holds values that are not numbers.")
-    values = read_numbers(column, ways[0])
-    if np.isnan(values).any():
+    ways = find_numerals(column, None)
+    values = read_numbers(column, ways[0]) if len(ways) == 1 else np.full(len(column), np.nan)
+    wrong = np.isnan(values)
+    if wrong.any():
         raise InputError(
-            f"the weight column {name!r} has no value in row {int(np.isnan(values).argmax())}; "
-            "every row needs one."
+            f"the weight column {name!r} holds no number in row {int(wrong.argmax())}; every row "
+            "needs one."
         )
     return values
-
-
-def _asked(roles: Roles) -> list[str]:
-    """Notes on columns that an option names."""
-    notes = [f"features are those named: {', '.join(roles.features)}"] if roles.named else []
-    return [*notes, f"dropped columns: {', '.join(roles.dropped)}"] if roles.dropped else notes
 
 
 def _many_classes(target: str, y: Array) -> list[str]:
@@ -222,7 +224,7 @@ def _many_classes(target: str, y: Array) -> list[str]:
         return []
     if y.dtype.kind == "i":
         return [
-            f"target {target!r}: {count} different whole numbers, which are classes unless --task "
+            f"target {target!r}: {count} different integers, which are classes unless --task "
             "regression says that they are amounts"
         ]
     return [f"target {target!r}: {count} classes of text; is it the column to predict?"]
@@ -231,7 +233,7 @@ def _many_classes(target: str, y: Array) -> list[str]:
 def write_rows(path: Path, table: Table, indices: Array, weights: Array) -> None:
     """Write the chosen rows with a weight column as .csv or .parquet, all or nothing."""
     names = [*table.names, _free_name(table.names)]
-    columns = [*(as_list(take(one, indices)) for one in table.columns), weights.tolist()]
+    columns = [*(listed(take(one, indices)) for one in table.columns), weights.tolist()]
     with replacing(path) as beside:
         if path.suffix.lower() == ".parquet":
             pyarrow = arrow()

@@ -1,4 +1,4 @@
-"""Rows behind a frozen module: embedded once, into shards on disk."""
+"""Embed rows by a frozen module once, into shards on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ import numpy as np
 import torch
 
 from bicore.data import Array
-from bicore.errors import InputError
+from bicore.errors import InputError, check_integer, unknown_name
 from bicore.files import replacing
-from bicore.shards.sources.arrays import PART_ROWS
-from bicore.shards.sources.headers import npy_header
-from bicore.shards.sources.npy import NpyShards
+from bicore.sources.numpy_files import NpyShards, npy_header
+from bicore.sources.parts import PART_ROWS
 
 _RECORD = "embedding.json"
 _DTYPES = ("float16", "float32")
@@ -37,24 +35,23 @@ def embedded(
 ) -> NpyShards:
     """Embed the rows of a loader once, and read them from disk from then on.
 
-    A run that was killed goes on with the first shard that is not finished; a finished one returns
-    at once.
+    A run that was killed continues with its first unfinished shard; a finished one returns at once.
 
     Parameters
     ----------
     loader : torch.utils.data.DataLoader
         Gives (x, y), or x alone, in the same order each time: without shuffling.
     module : torch.nn.Module
-        Makes a row of numbers of each x; it computes in evaluation mode, and its weights are not
+        Gives a row of numbers for each x; it computes in evaluation mode, and its weights are not
         changed.
     folder : path
-        Where shards ``x-00000.npy``, ``y-00000.npy`` … and a small record are written.
+        Folder for the shards ``x-00000.npy``, ``y-00000.npy`` … and a small record.
     device : str
-        Where the module computes.
+        Device of the module.
     dtype : "float16" or "float32"
-        What is stored.
+        Type of the stored numbers.
     shard_rows : int
-        Rows of a shard, at least; it ends with a batch.
+        Least number of rows of a shard; it ends with a batch.
 
     Returns
     -------
@@ -64,7 +61,7 @@ def embedded(
     Raises
     ------
     InputError
-        Where the folder holds another embedding, the loader shuffles or drops rows, an output is
+        If the folder holds another embedding, the loader shuffles or drops rows, an output is
         no row of numbers or too large for float16, or the disk is full.
 
     Examples
@@ -78,18 +75,22 @@ def embedded(
     (10, (3,))
     """
     if dtype not in _DTYPES:
-        raise InputError(f"dtype={dtype!r} is not known; it is 'float16' or 'float32'.")
-    if shard_rows < 1:
-        raise InputError(f"shard_rows={shard_rows} is below 1; give the number of rows of a shard.")
-    _refuse_lost_places(loader)
+        raise unknown_name("dtype", dtype, _DTYPES)
+    check_integer("shard_rows", shard_rows)
+    if isinstance(getattr(loader, "sampler", None), torch.utils.data.RandomSampler):
+        raise InputError("loader shuffles; give DataLoader(…, shuffle=False) to keep positions.")
+    if getattr(loader, "drop_last", False):
+        raise InputError(
+            "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
+        )
     place = Path(folder)
-    with _room(place):
+    with _full_disk(place):
         place.mkdir(parents=True, exist_ok=True)
-        record = _begun(place, _record(loader, module, dtype, shard_rows))
+        record = _begin(place, _record(loader, module, dtype, shard_rows))
         if not record["complete"]:
             with frozen(module, device):
                 _write_shards(loader, module, place, device, record)
-            _note(place, {**record, "complete": True})
+            _write_record(place, {**record, "complete": True})
     return NpyShards(sorted(place.glob("x-*.npy")), sorted(place.glob("y-*.npy")) or None)
 
 
@@ -98,20 +99,20 @@ def _write_shards(
 ) -> None:
     shard = _Shard(place, 0)
     for batch in loader:
-        x, y = _columns(batch)
+        x, y, *_ = (*batch, None) if isinstance(batch, (tuple, list)) else (batch, None)
         if shard.finished is None:
             shard.x.append(embedded_batch(module, x, device, record["dtype"]))
             if y is not None:
                 shard.y.append(np.asarray(y))
         shard.rows += len(x)
         if shard.rows >= record["shard_rows"]:
-            shard = shard.closed()
+            shard = shard.close()
     if shard.rows:
-        shard.closed()
+        shard.close()
 
 
 class _Shard:
-    """A shard that is growing in memory, or one that is on disk and is only counted again."""
+    """A shard that is growing in memory, or one on disk that is only counted again."""
 
     def __init__(self, place: Path, number: int) -> None:
         self.place = place
@@ -119,30 +120,30 @@ class _Shard:
         self.rows = 0
         self.x: list[Array] = []
         self.y: list[Array] = []
-        path = self.path("x")
-        #: Rows on disk; None where there are none yet.
+        path = self._path("x")
+        #: Rows on disk; None if there are none yet.
         self.finished = npy_header(path).rows if path.exists() else None
 
-    def path(self, column: str) -> Path:
+    def _path(self, column: str) -> Path:
         return self.place / f"{column}-{self.number:05d}.npy"
 
-    def closed(self) -> _Shard:
-        """Write what was gathered; features last, because their file says that all is there."""
+    def close(self) -> _Shard:
+        """Write the rows, features last because their file says that all is there."""
         if self.finished is None:
             for column, batches in (("y", self.y), ("x", self.x)):
                 if batches:
-                    with replacing(self.path(column)) as beside:
+                    with replacing(self._path(column)) as beside:
                         np.save(beside, np.concatenate(batches))
         elif self.finished != self.rows:
             raise InputError(
-                f"{self.path('x')} has {self.finished} rows and the loader gives {self.rows} "
+                f"{self._path('x')} has {self.finished} rows and the loader gives {self.rows} "
                 "there; the loader changed: embed into another folder."
             )
         return _Shard(self.place, self.number + 1)
 
 
 def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:
-    """A row of numbers for each row of a batch."""
+    """Embed the rows of a batch as rows of numbers."""
     if not hasattr(x, "to"):
         raise InputError(
             f"loader gives a {type(x).__name__} for x; give batches (x, y) in which x is a tensor "
@@ -165,48 +166,20 @@ def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> 
     return stored
 
 
-@singledispatch
-def _columns(batch: Any) -> tuple[Any, Any]:
-    return batch, None
-
-
-@_columns.register(tuple)
-@_columns.register(list)
-def _(batch: Any) -> tuple[Any, Any]:
-    return batch[0], batch[1] if len(batch) > 1 else None
-
-
-def _refuse_lost_places(loader: Any) -> None:
-    """Row i of the embedding is row i of what the loader reads."""
-    sampler = type(getattr(loader, "sampler", None))
-    if issubclass(sampler, torch.utils.data.RandomSampler):
-        raise InputError(
-            "loader shuffles, and positions in it would mean nothing; give "
-            "DataLoader(…, shuffle=False)."
-        )
-    if getattr(loader, "drop_last", False):
-        raise InputError(
-            "loader leaves out the rows of a last short batch; give DataLoader(…, drop_last=False)."
-        )
-
-
 def _record(loader: Any, module: torch.nn.Module, dtype: str, shard_rows: int) -> dict[str, Any]:
-    """What an embedding depends on."""
+    """All that an embedding depends on."""
+    try:
+        batches = len(loader)
+    except TypeError:  # a loader over an iterable has no length
+        batches = None
     return {
         "module": _digest(module),
-        "batches": _batches(loader),
+        "batches": batches,
         "batch_size": getattr(loader, "batch_size", None),
         "dtype": dtype,
         "shard_rows": shard_rows,
         "complete": False,
     }
-
-
-def _batches(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except TypeError:  # one over an iterable has no length
-        return None
 
 
 def _digest(module: torch.nn.Module) -> str:
@@ -220,16 +193,13 @@ def _digest(module: torch.nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _begun(place: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The record of the folder, which must be of the same embedding; a new folder gets one."""
+def _begin(place: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Read the record of the folder, which must be of the same embedding; or write a new one."""
     path = place / _RECORD
     if not path.exists():
         if any(place.glob("x-*.npy")):
-            raise InputError(
-                f"{place} holds shards without {_RECORD}, so nobody knows by what they were made; "
-                "give another folder."
-            )
-        _note(place, record)
+            raise InputError(f"{place} holds shards without {_RECORD}; give another folder.")
+        _write_record(place, record)
         return record
     try:
         found = dict(json.loads(path.read_text()))
@@ -244,14 +214,14 @@ def _begun(place: Path, record: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _note(place: Path, record: dict[str, Any]) -> None:
+def _write_record(place: Path, record: dict[str, Any]) -> None:
     with replacing(place / _RECORD) as beside:
         beside.write_text(json.dumps(record, indent=1))
 
 
 @contextmanager
 def frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
-    """Evaluation mode without gradients for the duration."""
+    """Evaluation mode without gradients inside."""
     training = [(one, one.training) for one in module.modules()]
     module.eval().to(device)
     try:
@@ -263,7 +233,7 @@ def frozen(module: torch.nn.Module, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def _room(place: Path) -> Iterator[None]:
+def _full_disk(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,0 +1,299 @@
+"""Chunks (x, y, weight) from an iterable that starts anew, or from Dask's collections.
+
+Chunks are looked at once; when they are read again, a digest shows whether they are the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bicore.data import Array
+from bicore.errors import InputError
+from bicore.sources.arrays import ArrayShards
+from bicore.sources.parts import (
+    Chunk,
+    KnownShards,
+    Part,
+    Shard,
+    changed,
+    digest_columns,
+    digest_words,
+    kind_of,
+)
+
+Made = Iterable[Any] | Callable[[], Iterable[Any]]
+#: After the last chunk.
+_END = object()
+#: x, y and weight.
+MOST_ARRAYS = 3
+
+
+class IterableShards(KnownShards):
+    """Rows from an iterable of chunks, each a part.
+
+    A first run counts the rows; later runs must give the same chunks in the same order, which is
+    checked. Parts that are read in order are one run.
+
+    Parameters
+    ----------
+    make : iterable, or callable that returns one
+        Gives (x, y) or (x, y, weight), or x alone. An iterable must start anew whenever it is
+        iterated; a generator does not, the function that makes it does.
+    name : str
+        Name of the source in reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def chunks():
+    ...     for number in range(3):
+    ...         yield np.full((4, 2), float(number)), np.full(4, number)
+    >>> source = IterableShards(chunks)
+    >>> source.rows, source.read(source.parts[2]).y.tolist()
+    (12, [2, 2, 2, 2])
+    """
+
+    def __init__(self, make: Made, name: str = "chunks") -> None:
+        if not callable(make) and iter(make) is make:
+            raise InputError(
+                f"make is a {type(make).__name__}, which can be run through once only; give a "
+                "list, or the function that makes it (without calling it)."
+            )
+        super().__init__(name)
+        self._make = make
+        self._running: Iterator[Any] | None = None
+        self._next = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A run under way stays in its process; the shards are sent along.
+        return {**self.__dict__, "_running": None, "_next": 0}
+
+    def _run(self) -> Iterator[Any]:
+        return iter(self._make() if callable(self._make) else self._make)
+
+    def _look(self) -> Iterator[Shard]:
+        for number, given in enumerate(self._run()):
+            yield _look_at(given, f"{self.name}, chunk {number}", number)
+
+    def fingerprint(self) -> str:
+        return digest_words(f"chunks {' '.join(shard.digest for shard in self.shards)}")
+
+    def read(self, part: Part) -> Chunk:
+        shard = self.home(part)
+        if self._running is None or self._next > shard.number:
+            self._running, self._next = self._run(), 0
+        running = self._running
+        given = next(itertools.islice(running, shard.number - self._next, None), _END)
+        self._next = shard.number + 1
+        try:
+            if given is _END:
+                raise changed(part.place, f"{part.count} rows", "not there")
+            chunk = check_chunk(given, shard)
+            if self._next == len(self._seen):
+                self._running = None
+                if next(running, _END) is not _END:
+                    raise changed(self.name, f"{self._next} chunks long", "longer")
+        except InputError as error:
+            self._running = None
+            raise InputError(
+                f"{error} An iterable must give the same chunks in the same order each time: do "
+                "not shuffle, and let a function make a new iterator when called."
+            ) from error
+        return chunk
+
+
+class DaskShards(KnownShards):
+    """Rows of a Dask array, a Dask dataframe or delayed chunks, a part each.
+
+    All chunks are computed once to count their rows, on the current cluster; rows stay there.
+
+    Parameters
+    ----------
+    chunks : sequence of dask.delayed.Delayed
+        Each gives (x, y) or (x, y, weight), or x alone.
+    name : str
+        Name of the source in reports.
+
+    Examples
+    --------
+    >>> import dask  # doctest: +SKIP
+    >>> chunks = [dask.delayed(load)(path) for path in paths]  # doctest: +SKIP
+    >>> DaskShards(chunks).rows  # doctest: +SKIP
+    100000
+    """
+
+    def __init__(self, chunks: Sequence[Any], name: str = "dask") -> None:
+        if not len(chunks):
+            raise InputError("source is a Dask collection without partitions; give one with rows.")
+        super().__init__(name)
+        self._all = tuple(chunks)
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """The delayed chunk of each part."""
+        return tuple(self._all[shard.number] for shard in self.shards)
+
+    def _look(self) -> Sequence[Shard]:
+        import dask
+
+        look = dask.delayed(_look_at)
+        found: Sequence[Shard] = dask.compute(
+            *(
+                look(chunk, f"{self.name}, partition {number}", number)
+                for number, chunk in enumerate(self._all)
+            )
+        )
+        return found
+
+    def read(self, part: Part) -> Chunk:
+        return check_chunk(self.chunks[part.number].compute(), self.home(part))
+
+    def given(self, part: Part) -> Given:
+        """The check of a part for a worker that has its rows already.
+
+        Parameters
+        ----------
+        part : Part
+            One of ``parts``.
+
+        Returns
+        -------
+        Given
+            Small: it holds no rows.
+        """
+        return Given(self.home(part))
+
+    def fingerprint(self) -> str:
+        return digest_words(f"dask {' '.join(shard.digest for shard in self.shards)}")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A shard whose rows lie on a worker."""
+
+    shard: Shard
+
+    def chunk(self, rows: Any, part: Part) -> Chunk:
+        """Check the rows of a part.
+
+        Parameters
+        ----------
+        rows : tuple of array
+            Features, labels and weights.
+        part : Part
+            The part.
+
+        Returns
+        -------
+        Chunk
+            The rows, if they are those that were counted.
+        """
+        return check_chunk(rows, self.shard)
+
+
+def as_chunk(given: Any) -> Chunk:
+    """Rows as an iterable or a cluster gives them: x, (x, y) or (x, y, weight)."""
+    if isinstance(given, Chunk):
+        given = (given.x, given.y, given.weight)
+    elif not isinstance(given, (tuple, list)):
+        given = (given,)
+    if not 1 <= len(given) <= MOST_ARRAYS:
+        raise InputError(
+            f"a chunk holds {len(given)} things; give (x, y) or (x, y, weight), arrays of rows."
+        )
+    if not len(given[0]):
+        return Chunk(np.empty((0, 1)))
+    x, y, weight = (*given, None, None)[:MOST_ARRAYS]
+    whole = ArrayShards(x, y, weight, part_rows=len(x))
+    return whole.read(whole.parts[0])
+
+
+def check_chunk(given: Any, shard: Shard) -> Chunk:
+    """Rows as a chunk; an error if they are not those of the shard."""
+    chunk = as_chunk(given)
+    if _digest(chunk) != shard.digest:
+        found = f"{len(chunk)} rows, some of other values"
+        raise changed(shard.place, f"{shard.rows} rows", found)
+    return chunk
+
+
+def _digest(chunk: Chunk) -> str:
+    return digest_columns("", (chunk.x, chunk.y, chunk.weight))
+
+
+def _look_at(given: Any, place: str, number: int) -> Shard:
+    try:
+        chunk = as_chunk(given)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from error
+    label = None if chunk.y is None else (kind_of(chunk.y.dtype), chunk.y.shape[1:])
+    shape, kind = chunk.x.shape[1:], kind_of(chunk.x.dtype)
+    return Shard(place, len(chunk), shape, kind, label, number=number, digest=_digest(chunk))
+
+
+def open_dask(
+    source: Any,
+    features: str | Sequence[str] | None = None,
+    target: str | None = None,
+    weight: Any = None,
+    labels: Any = None,
+) -> DaskShards:
+    """Open a Dask array with labels and weights, or a Dask dataframe by its columns."""
+    import dask
+
+    if hasattr(source, "columns"):
+        names = None if features is None else np.atleast_1d(features).tolist()
+        cut = dask.delayed(_frame_columns)
+        return DaskShards([cut(one, names, target, weight) for one in source.to_delayed()])
+    whole = source.rechunk(dict.fromkeys(range(1, source.ndim), -1)) if source.ndim > 1 else source
+    sizes = whole.chunks[0]
+    columns = [_blocks(one, sizes) for one in (whole, labels, weight)]
+    return DaskShards([dask.delayed(blocks) for blocks in zip(*columns, strict=True)])
+
+
+def _blocks(column: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Cut labels or weights like the blocks of x."""
+    if column is None:
+        return [None] * len(sizes)
+    import dask.array
+
+    known = not np.isnan(np.array(sizes, dtype=float)).any()
+    if not hasattr(column, "__dask_graph__"):
+        if not known:
+            raise InputError(
+                "the blocks of x have unknown lengths, and labels or weights are no Dask array; "
+                "give these as one too, or call x.compute_chunk_sizes() first."
+            )
+        column = dask.array.from_array(np.asarray(column))
+    if known and column.shape[0] == sum(sizes):
+        column = column.rechunk({0: sizes})
+    blocks: list[Any] = list(column.to_delayed().ravel())
+    if len(blocks) != len(sizes) or (known and column.shape[0] != sum(sizes)):
+        raise InputError(
+            f"x has {sum(sizes)} rows in {len(sizes)} blocks and labels or weights have "
+            f"{column.shape[0]} in {len(blocks)}; give one for each row, cut alike."
+        )
+    return blocks
+
+
+def _frame_columns(
+    frame: Any, features: list[str] | None, target: str | None, weight: str | None
+) -> tuple[Array, Array | None, Array | None]:
+    """The columns of one partition of a dataframe as arrays."""
+    others = {target, weight}
+    names = features or [name for name in frame.select_dtypes("number") if name not in others]
+    missing = [name for name in (*names, target, weight) if name and name not in frame]
+    if missing or not names:
+        raise InputError(
+            f"the dataframe has no column {missing[0] if missing else 'of numbers'!r} (columns: "
+            f"{', '.join(map(str, frame.columns))}); name those that are there."
+        )
+    lists = len(names) == 1 and frame[names[0]].dtype == object
+    x = np.stack(frame[names[0]].to_list()) if lists and len(frame) else frame[names].to_numpy()
+    y, weights = (None if name is None else frame[name].to_numpy() for name in (target, weight))
+    return x, y, weights

@@ -1,0 +1,363 @@
+"""Rows in parts that can be read again and again, and the code that all readers of parts share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bicore.data import Array
+from bicore.errors import InputError
+
+#: Rows of a part by default: 32 MB of float16 at 256 columns.
+PART_ROWS = 65536
+#: Rows (or blocks of a file) that a fingerprint samples.
+SAMPLES = 64
+#: Bytes of a file in one sample; every file gives its beginning and its end.
+_BLOCK = 4096
+_LEAST = 2
+_LENGTH = 16
+#: Integers of at most so many bytes have their exact value in float32.
+_SHORT = 2
+#: Words for NumPy's kinds of features and labels.
+_KINDS = {
+    "b": "booleans",
+    "i": "integers",
+    "u": "integers",
+    "f": "floats",
+    "U": "text",
+    "S": "text",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a source that are read together.
+
+    Parameters
+    ----------
+    number : int
+        Its place among the parts.
+    start, count : int
+        Position of its first row in the source, and its number of rows.
+    place : str
+        Where it lies, for errors: a file, a row group.
+    offset : int
+        Row of that file with which it begins.
+
+    Examples
+    --------
+    >>> Part(1, 1000, 500, "part-1.npy").stop
+    1500
+    """
+
+    number: int
+    start: int
+    count: int
+    place: str = ""
+    offset: int = 0
+
+    @property
+    def stop(self) -> int:
+        """Position after its last row."""
+        return self.start + self.count
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """The rows of a part.
+
+    Parameters
+    ----------
+    x : array (n, …)
+        Features as they are stored: float16, float32 or float64, not checked.
+    y : array (n,) or (n, targets), optional
+        Labels or targets.
+    weight : array (n,), optional
+        Weight of each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(Chunk(np.zeros((3, 2))))
+    3
+    """
+
+    x: Array
+    y: Array | None = None
+    weight: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+class ShardSource(ABC):
+    """Rows in parts: the input of a selection of any size.
+
+    A source is small and can be sent to another process; it opens files when it reads. Positions of
+    rows count from 0 over all parts in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bicore.sources import ArrayShards
+    >>> len(ArrayShards(np.zeros((10, 2)), part_rows=4))
+    10
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the source in reports."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """All parts in order; known without reading rows."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row."""
+
+    @property
+    @abstractmethod
+    def labelled(self) -> bool:
+        """Whether parts have labels."""
+
+    @abstractmethod
+    def read(self, part: Part) -> Chunk:
+        """Read the rows of a part.
+
+        Parameters
+        ----------
+        part : Part
+            One of ``parts``.
+
+        Returns
+        -------
+        Chunk
+            As stored.
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Sixteen characters that change with the files, their sizes or a sample of their rows."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(part.count for part in self.parts)
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file, row group or chunk before its rows are read.
+
+    ``kind`` and ``label`` say what its features and labels are, the latter with the shape of one.
+    ``offset`` is its first row in the file, ``number`` its place in the file or among the chunks.
+    """
+
+    place: str
+    rows: int
+    shape: tuple[int, ...] = ()
+    kind: str = ""
+    label: tuple[str, tuple[int, ...]] | None = None
+    path: Path | None = None
+    offset: int = 0
+    number: int = 0
+    digest: str = ""
+
+
+class KnownShards(ShardSource):
+    """A source that looks at its shards once; they must agree with one another."""
+
+    part_rows: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @abstractmethod
+    def _look(self) -> Iterable[Shard]:
+        """Describe all shards without keeping their rows."""
+
+    @cached_property
+    def _seen(self) -> tuple[Shard, ...]:
+        found = tuple(self._look())
+        filled = [shard for shard in found if shard.rows]
+        if not filled:
+            raise InputError(
+                f"{self.name}: there are no rows in {len(found)} shards; check how they were made."
+            )
+        for shard in filled:
+            _refuse_unlike(shard, filled[0])
+        return found
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards that have rows."""
+        return tuple(shard for shard in self._seen if shard.rows)
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[Part, Shard], ...]:
+        found: list[tuple[Part, Shard]] = []
+        start = 0
+        for shard in self.shards:
+            step = self.part_rows or shard.rows
+            for first in range(0, shard.rows, step):
+                count = min(step, shard.rows - first)
+                part = Part(len(found), start, count, shard.place, shard.offset + first)
+                found.append((part, shard))
+                start += count
+        return tuple(found)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the source: empty shards are skipped."""
+        empty = [shard.place for shard in self._seen if not shard.rows]
+        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+        return (f"{empty[0]}{more} has no rows and is skipped",) if empty else ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for part, _ in self._cut)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shards[0].shape
+
+    @property
+    def labelled(self) -> bool:
+        return self.shards[0].label is not None
+
+    def home(self, part: Part) -> Shard:
+        """The shard that a part is cut from."""
+        return self._cut[part.number][1]
+
+
+def _refuse_unlike(shard: Shard, first: Shard) -> None:
+    label, other = (one.label or ("missing", ()) for one in (shard, first))
+    for what, here, there in (
+        ("rows of shape", shard.shape, first.shape),
+        ("features that are", shard.kind, first.kind),
+        ("labels that are", label[0], other[0]),
+        ("labels of shape", label[1], other[1]),
+    ):
+        if here != there:
+            raise InputError(
+                f"{shard.place} has {what} {here} and {first.place} {there}; all must agree: leave "
+                "one of them out, or make it again."
+            )
+
+
+def changed(place: str, known: object, found: object) -> InputError:
+    """The error for a shard that is not what it was when the source was opened."""
+    return InputError(
+        f"{place} changed since it was opened: it was {known} and is {found}; put it back, or open "
+        "the source again and start anew."
+    )
+
+
+def kind_of(dtype: np.dtype[np.generic]) -> str:
+    """What values of this dtype are, in a word; "" if they can be neither feature nor label."""
+    return _KINDS.get(dtype.kind, "")
+
+
+def check_numbers(dtype: np.dtype[np.generic], place: str) -> None:
+    """Refuse features that are not numbers."""
+    if dtype.kind not in "biuf":
+        raise InputError(
+            f"{place} holds features of dtype {dtype}; give numbers (float16, float32 or float64; "
+            "integers are converted), encode text and save without pickles."
+        )
+
+
+def check_labels(dtype: np.dtype[np.generic], place: str) -> None:
+    """Refuse labels that are neither numbers nor text."""
+    if not kind_of(dtype):
+        raise InputError(
+            f"{place} holds labels of dtype {dtype}; give integers, text, booleans or floats, "
+            "saved without pickles."
+        )
+
+
+def make_chunk(x: Array, y: Array | None, weight: Array | None) -> Chunk:
+    """Stored columns as a chunk: numbers as floats, labels as they are, bytes as text."""
+    if y is not None and y.dtype.kind == "S":
+        y = np.char.decode(y, "utf-8")
+    return Chunk(as_floats(x), y, None if weight is None else as_floats(weight))
+
+
+def as_floats(stored: Array) -> Array:
+    """float16, float32 or float64 in the machine's byte order, without a copy if possible.
+
+    Integers of up to 16 bits become float32, longer ones float64.
+    """
+    if stored.dtype.kind in "biu":
+        return stored.astype(np.float32 if stored.dtype.itemsize <= _SHORT else np.float64)
+    size = min(stored.dtype.itemsize, np.dtype(np.float64).itemsize)
+    return np.asarray(stored, dtype=np.dtype(f"=f{size}"))
+
+
+def spread(rows: int, samples: int = SAMPLES) -> Array:
+    """Evenly spaced positions from the first to the last row."""
+    return np.unique(np.linspace(0, max(rows - 1, 0), min(samples, rows)).astype(np.int64))
+
+
+def digest_files(words: str, files: Sequence[Path]) -> str:
+    """Digest how files are read, their names, sizes and a sample of their bytes.
+
+    Folders above the files and times are left out: a copy of the source is the same source.
+    """
+    digest = hashlib.sha256(words.encode())
+    above = common_folder(files)
+    blocks = max(_LEAST, SAMPLES // len(files))
+    for path in files:
+        try:
+            size = os.path.getsize(path)
+            digest.update(f"\n{path.relative_to(above).as_posix()} {size}\n".encode())
+            with open(path, "rb", buffering=0) as file:
+                for start in np.linspace(0, max(size - _BLOCK, 0), blocks).astype(int):
+                    file.seek(int(start))
+                    digest.update(file.read(_BLOCK))
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read any more ({error.strerror}); put the file back, or start "
+                "again from the files there are."
+            ) from error
+    return digest.hexdigest()[:_LENGTH]
+
+
+def digest_words(words: str) -> str:
+    """Digest words alone."""
+    return hashlib.sha256(words.encode()).hexdigest()[:_LENGTH]
+
+
+def digest_columns(words: str, columns: Iterable[Array | None]) -> str:
+    """Digest shapes, types and a sample of the rows of columns in memory or mapped."""
+    digest = hashlib.sha256(words.encode())
+    for column in columns:
+        if column is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{column.dtype.str}{column.shape}".encode())
+        digest.update(np.ascontiguousarray(column[spread(len(column))]).tobytes())
+    return digest.hexdigest()[:_LENGTH]
+
+
+def common_folder(files: Iterable[Path]) -> Path:
+    """The deepest folder that holds all files."""
+    return Path(os.path.commonpath([path.parent for path in files]))

@@ -1,0 +1,274 @@
+"""Standard data sets: digits of scikit-learn, and MNIST and CIFAR-10 in torchvision's layout.
+
+DIR/MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte, gzipped or not, and
+DIR/cifar-10-batches-py/{data_batch_1 … 5, test_batch}. The latter are pickles;
+`bicore.sources.pickles` reads them without Python's unpickler, so no code of a hostile file runs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bicore.data import Array, Dataset
+from bicore.errors import InputError, unknown_name
+from bicore.sources.base import Source
+from bicore.sources.files import foreign
+from bicore.sources.pickles import Call, as_array, as_whole_number, load_plain
+from bicore.sources.reading import Allowance, Reading
+
+STANDARD_SETS = ("digits", "mnist", "cifar10")
+#: The constants by which the paper standardises the pixels of MNIST …
+MEAN = 0.1307
+STD = 0.3081
+#: … and the three channels of CIFAR-10.
+CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR_STD = (0.2023, 0.1994, 0.2010)
+_MNIST = {"train": "train", "test": "t10k"}
+_CIFAR = {"train": [f"data_batch_{part}" for part in range(1, 6)], "test": ["test_batch"]}
+_CLASSES = 10
+_PIXELS = 3 * 32 * 32
+#: Bytes of a pixel of MNIST: stored, as a float32, and standardised.
+_MNIST_PIXEL = 1 + 4 + 4
+#: Bytes of a pixel of CIFAR-10: stored, standardised, and as a float64 for display.
+_CIFAR_PIXEL = 1 + 4 + 8
+#: Copies of a file while it is read: its content, a text (up to 4 bytes a character), its bytes.
+_COPIES = 1 + 4 + 1
+#: Pickle operations of an empty file, and of one image: its label and its name take up to 20.
+_OPERATIONS = (1000, 32)
+
+
+def digits() -> tuple[Array, Array]:
+    """1797 handwritten digits of 8×8 pixels, and their labels.
+
+    Returns
+    -------
+    tuple of array
+        Pixels (1797, 64), scaled to 0 … 1, and labels 0 … 9.
+
+    Examples
+    --------
+    >>> x, y = digits()
+    >>> x.shape, int(y.max())
+    ((1797, 64), 9)
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return np.asarray(bunch.data, dtype=np.float64) / 16.0, np.asarray(bunch.target, dtype=np.int64)
+
+
+def mnist(
+    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
+) -> tuple[Array, Array]:
+    """Load MNIST from the files of torchvision.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``MNIST/raw``.
+    split : "train" or "test"
+        Part of the data.
+    limit : int, optional
+        Read only the first ``limit`` images (default: all).
+
+    Returns
+    -------
+    tuple of array
+        Standardised images (n, 1, 28, 28) as float32, and labels.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, truncated or of another format.
+
+    Examples
+    --------
+    >>> import struct, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "MNIST" / "raw").mkdir(parents=True)
+    >>> images = struct.pack(">4I", 0x803, 2, 28, 28) + bytes(2 * 28 * 28)
+    >>> labels = struct.pack(">2I", 0x801, 2) + bytes([7, 1])
+    >>> _ = (folder / "MNIST/raw/t10k-images-idx3-ubyte").write_bytes(images)
+    >>> _ = (folder / "MNIST/raw/t10k-labels-idx1-ubyte").write_bytes(labels)
+    >>> x, y = mnist(folder, split="test")
+    >>> x.shape, y.tolist()
+    ((2, 1, 28, 28), [7, 1])
+    """
+    return _load_mnist(folder, split, limit, Allowance.of(None))
+
+
+def _load_mnist(
+    folder: str | os.PathLike[str], split: str, limit: int | None, allowance: Allowance
+) -> tuple[Array, Array]:
+    if split not in _MNIST:
+        raise unknown_name("split", split, _MNIST)
+    images, labels = (
+        _read_idx(Path(folder), f"{_MNIST[split]}-{name}", dimensions, limit, allowance)
+        for name, dimensions in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
+    )
+    if len(images) != len(labels):
+        raise InputError(
+            f"{folder}: {len(images)} images and {len(labels)} labels; the two files do not belong "
+            "together."
+        )
+    pixels = (images.astype(np.float32) / 255 - MEAN) / STD
+    return pixels[:, None].astype(np.float32), labels.astype(np.int64)
+
+
+def _read_idx(
+    folder: Path, name: str, dimensions: int, limit: int | None, allowance: Allowance
+) -> Array:
+    """Read an IDX file, big-endian: two zero bytes, the type (8: a byte), the dimensions."""
+    raw = folder / "MNIST" / "raw"
+    path = next((one for one in (raw / f"{name}.gz", raw / name) if one.exists()), None)
+    if path is None:
+        raise InputError(
+            f"{raw} does not hold {name}(.gz); put MNIST's four files there, as torchvision lays "
+            "them out."
+        )
+    opener = gzip.open if path.suffix == ".gz" else open
+    with foreign(path, "IDX file"), opener(path, "rb") as file:
+        magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
+        if magic != 0x800 + dimensions:
+            raise ValueError(f"it has not {dimensions} dimensions: it starts with {magic:#010x}")
+        shape[0] = shape[0] if limit is None else min(limit, shape[0])
+        count = math.prod(shape)
+        allowance.need(count * _MNIST_PIXEL, f"{path} of shape {'×'.join(map(str, shape))}")
+        body = file.read(count)
+        if len(body) != count:
+            raise ValueError(f"it holds {len(body)} of {count} bytes")
+        return np.frombuffer(body, dtype=np.uint8).reshape(shape)
+
+
+def cifar10(
+    folder: str | os.PathLike[str], split: str = "train", limit: int | None = None
+) -> tuple[Array, Array]:
+    """Load CIFAR-10 from the files of torchvision.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``cifar-10-batches-py``.
+    split : "train" or "test"
+        Part of the data.
+    limit : int, optional
+        Read only the first ``limit`` images (default: all).
+
+    Returns
+    -------
+    tuple of array
+        Standardised images (n, 3, 32, 32) as float32, and labels.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, damaged, or holds anything but plain data.
+    MemoryLimitError
+        If the images do not fit into half of the free memory.
+
+    Examples
+    --------
+    >>> import pickle, tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cifar-10-batches-py").mkdir()
+    >>> batch = {"data": np.zeros((2, 3072), dtype=np.uint8), "labels": [3, 8]}
+    >>> with open(folder / "cifar-10-batches-py" / "test_batch", "wb") as file:
+    ...     pickle.dump(batch, file)
+    >>> x, y = cifar10(folder, split="test")
+    >>> x.shape, y.tolist()
+    ((2, 3, 32, 32), [3, 8])
+    """
+    pixels, labels = cifar10_pixels(folder, split, limit)
+    return standard_cifar10(pixels), labels
+
+
+def standard_cifar10(pixels: Array) -> Array:
+    """Bytes as standardised float32."""
+    mean = np.array(CIFAR_MEAN, dtype=np.float32)[:, None, None]
+    std = np.array(CIFAR_STD, dtype=np.float32)[:, None, None]
+    return np.asarray((pixels.astype(np.float32) / 255 - mean) / std)
+
+
+def cifar10_pixels(
+    folder: str | os.PathLike[str],
+    split: str = "train",
+    limit: int | None = None,
+    allowance: Allowance | None = None,
+) -> tuple[Array, Array]:
+    """Read bytes (n, 3, 32, 32) and labels; file sizes are checked against the allowance first."""
+    if split not in _CIFAR:
+        raise unknown_name("split", split, _CIFAR)
+    paths = [Path(folder) / "cifar-10-batches-py" / name for name in _CIFAR[split]]
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    rows = min(sum(sizes) // _PIXELS, limit or sum(sizes))
+    needed = rows * _PIXELS * _CIFAR_PIXEL + _COPIES * max(sizes, default=0)
+    (allowance or Allowance.of(None)).need(needed, f"{rows} images of CIFAR-10")
+    images: list[Array] = []
+    labels: list[Array] = []
+    for path in paths:
+        if limit is None or sum(map(len, labels)) < limit:
+            batch = _read_batch(path)
+            images.append(batch[0])
+            labels.append(batch[1])
+    return np.concatenate(images)[:limit], np.concatenate(labels)[:limit]
+
+
+def _read_batch(path: Path) -> tuple[Array, Array]:
+    """Read the images and labels of one file."""
+    if not path.is_file():  # a FIFO would never end
+        raise InputError(
+            f"{path} does not exist as a regular file; put CIFAR-10's data_batch_1 … "
+            "data_batch_5 and test_batch there, as torchvision lays them out."
+        )
+    with foreign(path, "CIFAR-10 file"):
+        content = path.read_bytes()
+        first, each = _OPERATIONS
+        stored = load_plain(content, first + each * (len(content) // _PIXELS))
+        images = as_array(stored["data"])
+        labels = _read_labels(stored["labels"])
+        if images.dtype != np.uint8 or images[:1].size != _PIXELS:
+            raise ValueError(f"its images are not {_PIXELS} bytes each")
+        if len(images) != len(labels):
+            raise ValueError(f"it has {len(images)} images and {len(labels)} labels")
+        return images.reshape(-1, 3, 32, 32), labels
+
+
+def _read_labels(stored: Any) -> Array:
+    """Read labels from a list or an array."""
+    values = as_array(stored).tolist() if isinstance(stored, Call) else stored
+    labels = np.array([as_whole_number(value) for value in values], dtype=np.int64)
+    if not ((labels >= 0) & (labels < _CLASSES)).all():
+        raise ValueError(f"a label is not in 0 … {_CLASSES - 1}")
+    return labels
+
+
+def load_standard_set(word: str, reading: Reading, split: str = "train") -> Source:
+    """Load a standard data set by its name."""
+    if word == "digits":
+        x, y = digits()
+        return Source("digits", Dataset(x, y), "unit", images=x.reshape(-1, 8, 8))
+    place = reading.folder or os.environ.get("BICORE_DATA")
+    if place is None:
+        files = {
+            "mnist": "MNIST/raw/train-images-idx3-ubyte.gz …",
+            "cifar10": "cifar-10-batches-py/data_batch_1 …",
+        }
+        raise InputError(
+            f"{word} is read from DIR/{files[word]}, as torchvision lays it out; give --data DIR "
+            "or set BICORE_DATA."
+        )
+    if word == "mnist":
+        x, y = _load_mnist(place, split, reading.limit, reading.allowance)
+        return Source("mnist", Dataset(x, y), "constants", images=x[:, 0] * STD + MEAN)
+    pixels, y = cifar10_pixels(place, split, reading.limit, reading.allowance)
+    data = Dataset(standard_cifar10(pixels), y)
+    return Source("cifar10", data, "constants", images=pixels.transpose(0, 2, 3, 1) / 255)

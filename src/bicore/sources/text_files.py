@@ -1,0 +1,331 @@
+"""CSV and JSON tables, from files and through pipes.
+
+pyarrow parses CSV files block by block, and every cell stays the text it was: the package's own
+rules say what columns become, and chosen rows are written as they were.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import itertools
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from bicore.errors import InputError
+from bicore.frames import arrow
+from bicore.sources.base import Source
+from bicore.sources.cells import join, typed
+from bicore.sources.files import foreign, unreadable
+from bicore.sources.reading import Reading, limited, roles_of
+from bicore.sources.tables import Table, table_source
+
+#: Endings of packed files, and pyarrow's names for them.
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zip": "zip"}
+#: Bytes that show the encoding, and the longest line: an open quote ends here, before it takes all
+#: memory.
+LONGEST = 2**24
+#: Bytes in which a null means that a file is not text.
+_LOOKED_AT = 4096
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+#: pyarrow's words for a row of too few or too many cells.
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+#: A first line that names the delimiter, as spreadsheets write it.
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*')
+#: The most columns of a header.
+MOST_COLUMNS = 100_000
+#: Bytes that are parsed at a time; a row, or a header, is no longer.
+BLOCK = 2**22
+#: Rows that are held as Python values before pyarrow holds them.
+_ROWS = 8192
+_GAP = re.compile(r"[\s,]*")
+
+
+@contextmanager
+def open_text(path: Path | None, encoding: str | None) -> Iterator[tuple[IO[bytes], list[str]]]:
+    """Open a file, or standard input, as UTF-8; the notes name another encoding that was found."""
+    where = "standard input" if path is None else str(path)
+    with ExitStack() as stack:
+        raw: Any = sys.stdin.buffer if path is None else _unpack(path, stack)
+        head = raw.read(LONGEST)
+        found = _find_encoding(head, where) if encoding is None else check_encoding(encoding)
+        stream: Any = Unread(head, raw)
+        if found != "utf-8":
+            pyarrow = arrow("a table")
+            file = pyarrow.PythonFile(stream, mode="r")
+            stream = Unread(b"", pyarrow.transcoding_input_stream(file, found, "utf-8"))
+        quiet = encoding is not None or found.startswith("utf-8")
+        yield io.BufferedReader(stream), [] if quiet else [f"{where} is read as {found} text"]
+
+
+def _unpack(path: Path, stack: ExitStack) -> Any:
+    file: Any = stack.enter_context(path.open("rb"))
+    way = PACKED.get(path.suffix.lower())
+    if way is None:
+        return file
+    if way != "zip":
+        return stack.enter_context(arrow("a packed table").CompressedInputStream(file, way))
+    archive = stack.enter_context(zipfile.ZipFile(file))
+    held = [one for one in archive.infolist() if not one.is_dir()]
+    held = [one for one in held if not one.filename.startswith("__MACOSX")]
+    if len(held) != 1:
+        raise InputError(f"{path} holds {len(held)} files; give an archive of one table.")
+    return stack.enter_context(archive.open(held[0]))
+
+
+def check_encoding(name: str) -> str:
+    """The codec of a name; an error if there is none."""
+    try:
+        return codecs.lookup(name).name
+    except LookupError as error:
+        raise InputError(
+            f"encoding={name!r} is not known; give a name such as utf-16 or latin-1."
+        ) from error
+
+
+def _find_encoding(head: bytes, where: str) -> str:
+    """The encoding by the byte order mark; UTF-8; or else Windows-1252 or Latin-1."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    if b"\0" in head[:_LOOKED_AT] or head.startswith(b"PAR1"):
+        raise InputError(
+            f"{where} is not a text file; give a CSV file, the right ending or its encoding."
+        )
+    return next(name for name in ("utf-8", "cp1252", "latin-1") if _decodes(head, name))
+
+
+def _decodes(head: bytes, name: str) -> bool:
+    """Whether the bytes are such text; they may end within a character."""
+    decoder = codecs.getincrementaldecoder(name)()
+    try:
+        for start in range(0, len(head), _LOOKED_AT):
+            decoder.decode(head[start : start + _LOOKED_AT])
+        decoder.decode(b"", final=len(head) < LONGEST)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class Unread(io.RawIOBase):
+    """A stream with some bytes put back in front of it."""
+
+    def __init__(self, before: bytes, rest: IO[bytes]) -> None:
+        self._before = before
+        self._rest = rest
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def readinto(self, room: bytearray) -> int:  # type: ignore[override]  # as io calls it
+        """Fill some bytes; 0 at the end."""
+        if self._before:
+            part, self._before = self._before[: len(room)], self._before[len(room) :]
+        else:
+            part = self._rest.read(len(room))
+        room[: len(part)] = part
+        return len(part)
+
+
+def load_csv(path: Path | None, reading: Reading, delimiter: str | None = None) -> Source:
+    """Load a CSV file, or standard input; by default its header shows the delimiter."""
+    pyarrow = arrow("a table")
+    where = str(path or "standard input")
+    with foreign(Path(where), "CSV file"), open_text(path, reading.encoding) as (stream, notes):
+        head = stream.read(BLOCK)
+        names, delimiter, length, lines = _header(head, where, delimiter)
+        roles_of(where, names, reading)  # before all of it is read
+        body = Unread(head[length:], stream)
+        batches = list(limited(_batches(body, delimiter, len(names), lines, where), reading))
+    if not batches:
+        raise _no_rows(where)
+    table = Table(names, pyarrow.Table.from_batches(batches).columns)
+    return table_source(Path(where).name, table, reading, notes)
+
+
+def load_tsv(path: Path, reading: Reading) -> Source:
+    """Load a file with tabs between its cells."""
+    return load_csv(path, reading, "\t")
+
+
+def _header(head: bytes, where: str, delimiter: str | None) -> tuple[list[str], str, int, int]:
+    """The names, the delimiter, and the bytes and lines of the header."""
+    lines = head.splitlines(keepends=True)
+    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    named = _SEPARATOR.fullmatch(lines[first].decode()) if first < len(lines) else None
+    if named:
+        delimiter, first = named[1], first + 1
+    if first >= len(lines):
+        raise _no_rows(where)
+    delimiter = delimiter or _delimiter_of(lines[first].decode())
+    csv.field_size_limit(LONGEST)
+    reader = csv.reader((line.decode() for line in lines[first:]), delimiter=delimiter)
+    names = [name.strip() for name in next(reader)]
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{where} has {len(names)} columns, more than {MOST_COLUMNS}; store such wide rows of "
+            "numbers in an .npz file."
+        )
+    taken = first + reader.line_num
+    return names, delimiter, sum(map(len, lines[:taken])), taken
+
+
+def _delimiter_of(header: str) -> str:
+    return max(",;\t|", key=header.count)
+
+
+def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -> Iterator[Any]:
+    """Rows as batches of text, one for each block of the file; the header has ``lines`` lines."""
+    pyarrow = arrow()
+    from pyarrow import csv as parsing
+
+    names = [str(number) for number in range(width)]
+    try:
+        yield from parsing.open_csv(
+            pyarrow.PythonFile(body, mode="r"),
+            parsing.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
+            parsing.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            parsing.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
+        )
+    except pyarrow.ArrowInvalid as error:
+        ragged = _RAGGED.search(str(error))
+        if ragged:
+            row, width, cells = map(int, ragged.groups())
+            raise _ragged(where, lines + row, cells, width) from error
+        raise _no_rows(where) if "Empty CSV" in str(error) else error from error
+
+
+def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
+    return InputError(
+        f"{where}: line {line} has {cells} cells and the header has {width}; it may be truncated."
+    )
+
+
+def _no_rows(where: str) -> InputError:
+    return InputError(f"{where} holds no rows; give CSV with a header, or JSON lines.")
+
+
+def load_json(path: Path, reading: Reading) -> Source:
+    """Load one JSON object for each line, or from .json files one array of objects.
+
+    The columns are the names of all objects; a value that an object lacks is missing.
+    """
+    with foreign(path, "JSON file"), open_text(path, reading.encoding) as (stream, notes):
+        lines = _count_memory(text_lines(stream, str(path)), reading)
+        if ".json" in (suffix.lower() for suffix in path.suffixes):
+            rows = _json_elements("".join(lines), str(path))
+        else:
+            rows = json_rows(lines, str(path))
+        rows = itertools.islice(rows, reading.limit)
+        parts = []
+        while part := list(itertools.islice(rows, _ROWS)):
+            own = dict.fromkeys(name for row in part for name in row)
+            columns = {name: typed([row.get(name) for row in part]) for name in own}
+            parts.append((len(part), columns))
+        names = list(dict.fromkeys(name for _, columns in parts for name in columns))
+        if not names:
+            raise _no_rows(str(path))
+        nulls = arrow("a table").nulls
+        whole = [join([part.get(name, nulls(count)) for count, part in parts]) for name in names]
+    return table_source(path.name, Table(names, whole), reading, notes)
+
+
+def _count_memory(lines: Iterator[str], reading: Reading) -> Iterator[str]:
+    """Lines as they come; their columns take about as much memory as their text."""
+    held = 0
+    for number, line in enumerate(lines, 1):
+        held += len(line)
+        reading.allowance.need(held, f"the text of the first {number} rows")
+        yield line
+
+
+def _json_elements(text: str, where: str) -> Iterator[dict[str, Any]]:
+    """Rows of an array of objects, decoded one after the other; or of JSON lines."""
+    if not text.lstrip().startswith("["):
+        yield from json_rows(iter(text.splitlines()), where)
+        return
+    place = text.index("[") + 1
+    decoder = json.JSONDecoder()
+    for number in itertools.count(1):
+        place = _GAP.match(text, place).end()  # type: ignore[union-attr]  # matches anything
+        if text[place : place + 1] == "]":
+            return
+        try:
+            row, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            row = None
+        yield _as_object(row, f"{where}: element {number}")
+
+
+def json_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
+    """Rows of one JSON object for each line."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            yield _as_object(row, f"{where}: line {number}")
+
+
+def _as_object(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise InputError(f"{where} is no JSON object; give one for each row.")
+    return row
+
+
+def text_lines(stream: IO[bytes], where: str, encoding: str = "utf-8") -> Iterator[str]:
+    """Lines as they come."""
+    text = io.TextIOWrapper(stream, encoding=encoding, newline="")
+    number = 0
+    try:
+        while line := text.readline(LONGEST):
+            number += 1
+            if len(line) == LONGEST or "\0" in line:
+                raise InputError(
+                    f"{where}: line {number} is no line of a table; give CSV with a header, or one "
+                    "JSON object for each line."
+                )
+            yield line
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{where} is not {encoding} text after line {number} ({error.reason}); save or send it "
+            "as UTF-8, or name its encoding."
+        ) from error
+
+
+def piped_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
+    """Rows of CSV or JSON lines as they come; the first line shows the format."""
+    first = next((line for line in lines if line.strip()), "")
+    if first.lstrip().startswith("{"):
+        yield from json_rows(itertools.chain([first], lines), where)
+        return
+    named = _SEPARATOR.fullmatch(first)
+    if named:
+        first = next(lines, "")
+    csv.field_size_limit(LONGEST)
+    delimiter = named[1] if named else _delimiter_of(first)
+    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        if len(set(names)) != len(names):
+            raise InputError(f"{where} has two columns of one name; rename one.")
+        for row in reader:
+            if row and len(row) != len(names):
+                raise _ragged(where, reader.line_num, len(row), len(names))
+            if row:
+                yield dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        raise unreadable(Path(where), "CSV text", error) from error
