@@ -184,14 +184,14 @@ def test_awkward_tables_are_read_and_written_as_they_are(bicore, tmp_path):
 
 
 def test_deep_grey_images_keep_their_bits(tmp_path):
-    from bicore.sources.images import image_folder
+    from bicore.sources.images import load_images
 
     pixels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
     for label in "ab":
         (tmp_path / label).mkdir()
         Image.fromarray(pixels).save(tmp_path / label / "1.png")
         Image.fromarray(np.zeros((8, 8, 2), np.uint8), mode="LA").save(tmp_path / label / "2.png")
-    source = image_folder(tmp_path)
+    source = load_images(tmp_path)
     assert source.data.x.shape == (4, 1, 8, 8)
     assert "2 images have an alpha channel, which was left out" in source.notes
     np.testing.assert_allclose(source.data.x[0, 0], pixels / 65535, rtol=1e-6)
@@ -382,7 +382,7 @@ REFUSED = {
     ),
     "weights are the target": (
         ["table.csv", "--target", "label", "--data-weights", "label", "--size", "5"],
-        "is the target column itself",
+        "is named by --target too",
     ),
     "float image": (["floats", "--size", "1"], "floating-point pixels"),
     "hostile pickle": (["cifar10", "--data", "hostile", "--size", "5"], "asks for posix.system"),

@@ -156,8 +156,8 @@ def test_4_features_and_drop_name_columns(read, tmp_path):
     told(read(*words, "--drop", "a"), "numeric columns: b, c,d\n", "dropped columns: a")
     told(read(*words, "--features", 'a,"c,d"'), "features are those named: a, c,d")
     refused(read(*words, "--drop", "aa"), "drop='aa' is not known", "Did you mean 'a'")
-    refused(read(*words, "--drop", "label"), "--drop label is the target column itself")
-    refused(read(*words, "--features", "a,b", "--drop", "b"), "--drop b is among --features too")
+    refused(read(*words, "--drop", "label"), "--drop label is named by --target too")
+    refused(read(*words, "--features", "a,b", "--drop", "b"), "b is named by --drop too")
     refused(read("digits", "--drop", "a"), "--drop a means nothing for digits")
 
 

@@ -173,7 +173,7 @@ def test_duplicate_rows_and_targets_mean_the_same_everywhere(route, tmp_path):
 
 
 def test_files_beyond_the_memory_limit_give_the_rows_of_an_array(tmp_path, monkeypatch):
-    from bicore.shards import rows
+    from bicore.sources import rows
 
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 6000)

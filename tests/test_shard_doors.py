@@ -344,7 +344,7 @@ class TestCommand:
             (("digits", "--dask", "tcp://127.0.0.1:1"), "--dask tcp"),
             (("npy", "--features", "embedding"), "features= means nothing"),
             (("digits", "--passes", "exact"), "--passes exact"),
-            (("no-*.npy",), "no file matches"),
+            (("no-*.npy",), "file matches"),
             (("npy/x-0.npy", "--skip-bad"), "has no labels"),
         ],
     )
@@ -379,9 +379,7 @@ class TestCommand:
         np.save(folder / "npy" / "y-1.npy", y[:0])
         found = select(bicore, folder, "npy", "--json")
         assert found.returncode == 0, found.stderr
-        assert any(
-            "no rows and is passed over" in note for note in json.loads(found.stdout)["notes"]
-        )
+        assert any("no rows and is skipped" in note for note in json.loads(found.stdout)["notes"])
 
     def test_bad_rows_are_named_or_counted(self, bicore, folder):
         x, _ = rows(seed=1)

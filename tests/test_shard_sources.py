@@ -412,71 +412,47 @@ def test_bad_targets_and_weights_are_bad_rows():
 # What may be wrong with a shard.
 
 
-def spoil_cut_npy(folder):
-    content = (folder / "x-1.npy").read_bytes()
-    (folder / "x-1.npy").write_bytes(content[:-5])
+def changed_bytes(change):
+    """Change the bytes of the second file of features."""
+
+    def spoil(folder):
+        path = folder / "x-1.npy"
+        path.write_bytes(change(path.read_bytes()))
+
+    return spoil
 
 
-def spoil_other_content(folder):
-    (folder / "x-1.npy").write_bytes(b"hello")
+def other_array(name, array):
+    return lambda folder: np.save(folder / f"{name}-1.npy", array, allow_pickle=True)
 
 
-def spoil_pickle(folder):
-    np.save(folder / "x-1.npy", np.array([{}], dtype=object), allow_pickle=True)
+WRONG = {
+    r"x-1\.npy is cut short: \d+ of \d+ bytes": changed_bytes(lambda content: content[:-5]),
+    r"x-1\.npy is not a readable \.npy": changed_bytes(lambda content: b"hello"),
+    r"x-1\.npy is not a readable \.npy file \(a shape of \(-7, 3\)": changed_bytes(
+        lambda content: content.replace(b"(7, 3), ", b"(-7, 3),", 1)
+    ),
+    r"x-1\.npy holds pickled .* never loaded": other_array("x", np.array([{}], dtype=object)),
+    r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy \(3,\)": other_array(
+        "x", np.zeros((7, 2), dtype=np.float32)
+    ),
+    r"x-1\.npy has features that are integers and .*x-0\.npy floats": other_array(
+        "x", np.zeros((7, 3), dtype=np.int64)
+    ),
+    r"x-1\.npy holds features of dtype <U1; give numbers": other_array("x", np.full((7, 3), "a")),
+    "labels: 2 files for 3 files of features": lambda folder: (folder / "y-1.npy").unlink(),
+    r"y-1\.npy has 6 rows and the features have 7": other_array("y", Y[:6]),
+    r"x-1\.npy has labels that are text and .*x-0\.npy integers": other_array(
+        "y", np.full(7, "cat")
+    ),
+    r"x-1\.npy has labels of shape \(2,\) and": other_array("y", np.zeros((7, 2), dtype=int)),
+}
 
 
-def spoil_header(folder):
-    content = (folder / "x-1.npy").read_bytes()
-    (folder / "x-1.npy").write_bytes(content.replace(b"(7, 3), ", b"(-7, 3),", 1))
-
-
-def spoil_width(folder):
-    np.save(folder / "x-1.npy", np.zeros((7, 2), dtype=np.float32))
-
-
-def spoil_kind(folder):
-    np.save(folder / "x-1.npy", np.zeros((7, 3), dtype=np.int64))
-
-
-def spoil_text(folder):
-    np.save(folder / "x-1.npy", np.full((7, 3), "a"))
-
-
-def spoil_missing_labels(folder):
-    (folder / "y-1.npy").unlink()
-
-
-def spoil_label_length(folder):
-    np.save(folder / "y-1.npy", Y[:6])
-
-
-def spoil_label_kind(folder):
-    np.save(folder / "y-1.npy", np.full(7, "cat"))
-
-
-def spoil_label_shape(folder):
-    np.save(folder / "y-1.npy", np.zeros((7, 2), dtype=np.int64))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (spoil_cut_npy, r"x-1\.npy is cut short: \d+ of \d+ bytes"),
-        (spoil_other_content, r"x-1\.npy is not a readable \.npy"),
-        (spoil_pickle, r"x-1\.npy holds pickled .* never loaded"),
-        (spoil_header, r"x-1\.npy is not a readable \.npy file \(a shape of \(-7, 3\)"),
-        (spoil_width, r"x-1\.npy has rows of shape \(2,\) and .*x-0\.npy \(3,\)"),
-        (spoil_kind, r"x-1\.npy has features that are integers and .*x-0\.npy floats"),
-        (spoil_text, r"x-1\.npy holds features of dtype <U1; give numbers"),
-        (spoil_missing_labels, "labels: 2 files for 3 files of features"),
-        (spoil_label_length, r"y-1\.npy has 6 rows and the features have 7"),
-        (spoil_label_kind, r"x-1\.npy has labels that are text and .*x-0\.npy integers"),
-        (spoil_label_shape, r"x-1\.npy has labels of shape \(2,\) and"),
-    ],
-)
-def test_npy_shards_that_are_wrong(spoil, words, tmp_path):
+@pytest.mark.parametrize("words", WRONG)
+def test_npy_shards_that_are_wrong(words, tmp_path):
     make_npy(tmp_path)
-    spoil(tmp_path)
+    WRONG[words](tmp_path)
     with pytest.raises(InputError, match=words):
         NpyShards(tmp_path / "x-*.npy", tmp_path / "y-*.npy")
 
@@ -986,7 +962,7 @@ def test_opening_what_cannot_be(tmp_path):
         (tmp_path / "none.npy", {}, "none.npy does not exist"),
         (tmp_path / "z*.npy", {}, "no .npy .*file matches .*z"),
         (tmp_path / "a.txt", {}, "a.txt has an ending that is not known; give a .npy"),
-        (tmp_path / "empty", {}, "empty holds no .npy, .npz"),
+        (tmp_path / "empty", {}, "no .npy or .npz .*file matches .*empty"),
         (tmp_path, {}, r"several kinds \(.npy, .npz\); give a pattern"),
         (
             tmp_path / "x-0.npy",

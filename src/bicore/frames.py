@@ -1,13 +1,11 @@
-"""Tables and columns of other libraries: lists as rows of a matrix, rows taken in an order.
+"""Tables and columns of other libraries: lists as rows of a matrix, some rows, another column.
 
-No library is imported for it; whoever hands over its table has it. Arrow's columns are read where
-they lie, without Python lists.
+None of these libraries is imported here. Arrow's columns are read in place, without Python lists.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,19 +54,21 @@ def dense(chunk: Any, shape: tuple[int, ...] | None, first: int, place: str) -> 
         return np.asarray(chunk.to_numpy(zero_copy_only=False))
     there = chunk.drop_null() if chunk.null_count else chunk
     length = shape[0] if shape else _length(there)
-    _refuse_ragged(chunk, length, first, place)
+    lengths = chunk.value_lengths().fill_null(length).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(lengths != length)
+    if len(wrong):
+        raise InputError(
+            f"{place}: row {first + wrong[0]} holds a list of {lengths[wrong[0]]} values where "
+            f"others have {length}; all rows must have the same length."
+        )
     inner = dense(there.flatten(), shape[1:] if shape else None, first, place)
     rows = inner.reshape(len(there), length, *inner.shape[1:])
     if not chunk.null_count:
         return rows
-    full = np.full((len(chunk), *rows.shape[1:]), np.nan, dtype=_float_for(rows.dtype))
+    kind = rows.dtype if rows.dtype.kind == "f" else np.result_type(rows.dtype, np.float32)
+    full = np.full((len(chunk), *rows.shape[1:]), np.nan, dtype=kind)
     full[chunk.is_valid().to_numpy(zero_copy_only=False)] = rows
     return full
-
-
-def _float_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The shortest that holds such numbers and NaN."""
-    return dtype if dtype.kind == "f" else np.result_type(dtype, np.float32)
 
 
 def _length(lists: Any) -> int:
@@ -78,24 +78,17 @@ def _length(lists: Any) -> int:
     return int(lists.value_lengths()[0].as_py()) if len(lists) else 0
 
 
-def _refuse_ragged(chunk: Any, length: int, first: int, place: str) -> None:
-    lengths = chunk.value_lengths().fill_null(length).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != length)
-    if len(wrong):
-        raise InputError(
-            f"{place}: row {first + wrong[0]} holds a list of {lengths[wrong[0]]} values where "
-            f"others have {length}; all rows must have the same length."
-        )
-
-
 def arrow_lists(value: Any, name: str) -> Array | None:
     """A column of lists that Arrow holds, as a matrix of the numbers it is stored in; else None.
 
     Arrow's own, those of polars and of pandas with Arrow's types; a table may have it as its only
     column.
     """
-    column = _only_column(value)
-    held = _library(column) in _OF_ARROW or hasattr(_dtype(column), "pyarrow_dtype")
+    column = value
+    if tuple(getattr(value, "shape", ()))[1:] == (1,) and _library(value) in _OF_ARROW:
+        column = value.to_series(0) if hasattr(value, "to_series") else value.column(0)
+    dtype = getattr(column, "dtype", None)
+    held = _library(column) in _OF_ARROW or hasattr(dtype, "pyarrow_dtype")
     streamed = hasattr(column, "__arrow_c_stream__")
     if not held or not (streamed or hasattr(column, "__arrow_c_array__")):
         return None
@@ -103,28 +96,12 @@ def arrow_lists(value: Any, name: str) -> Array | None:
         found = arrow("a column of lists").chunked_array(column if streamed else [column])
     except (InputError, TypeError, ValueError):  # no pyarrow, or a table
         return None
-    return _of_chunks(found, name) if is_list(found.type) else None
-
-
-def _only_column(value: Any) -> Any:
-    """The column of a table of polars or Arrow that has one; anything else as it is."""
-    if tuple(getattr(value, "shape", ()))[1:] != (1,) or _library(value) not in _OF_ARROW:
-        return value
-    return value.to_series(0) if hasattr(value, "to_series") else value.column(0)
-
-
-def _dtype(column: Any) -> Any:
-    return getattr(column, "dtype", None)
-
-
-def _of_chunks(column: Any, name: str) -> Array:
-    """The rows of all chunks; a single one is not copied."""
-    pieces = []
+    if not is_list(found.type):
+        return None
+    pieces: list[Array] = []
     before = 0
-    shape = None
-    for chunk in column.chunks:
-        pieces.append(dense(chunk, shape, before, name))
-        shape = pieces[0].shape[1:]
+    for chunk in found.chunks:
+        pieces.append(dense(chunk, pieces[0].shape[1:] if pieces else None, before, name))
         before += len(chunk)
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -151,9 +128,15 @@ def _has_rows(value: Any) -> bool:
 
 def taken(table: Any, rows: Any) -> Any:
     """Some rows of an array, a frame or a data set, in this order, as the same kind of thing."""
-    ways = _WAYS.get(_library(table))
-    if ways is not None:
-        return ways[0](table, rows)
+    match _library(table):
+        case "datasets":
+            return table.select(rows)
+        case "pandas":
+            return table.iloc[rows]
+        case "pyarrow":
+            return table.take(rows)
+        case "polars":
+            return table[rows]
     if hasattr(table, "tocsr"):
         return table.tocsr()[rows]  # not every form of a sparse matrix can be asked for rows
     return table[rows] if hasattr(table, "shape") else np.asarray(table)[rows]
@@ -165,11 +148,11 @@ def with_column(table: Any, name: str, values: Array) -> Any:
     Raises
     ------
     InputError
-        Where it is no table that is known, or has such a column already.
+        If it is no table that is known, or has such a column already.
     """
-    ways = _WAYS.get(_library(table))
     names = getattr(table, "column_names", getattr(table, "columns", None))
-    if ways is None or names is None:
+    library = _library(table)
+    if library not in ("datasets", "pandas", "polars", "pyarrow") or names is None:
         raise InputError(
             f"a {type(table).__name__} has no columns; give a datasets.Dataset, a pandas or polars "
             "frame or an Arrow table, or index an array with the coreset."
@@ -179,33 +162,15 @@ def with_column(table: Any, name: str, values: Array) -> Any:
             f"the table has a column {name!r} already; give the weights another name "
             "(weight='coreset_weight'), or none (weight=None)."
         )
-    return ways[1](table, name, values)
+    match library:
+        case "datasets":
+            return table.add_column(name, values)
+        case "pandas":
+            return table.assign(**{name: values})
+        case "polars":
+            return table.with_columns(sys.modules["polars"].Series(name, values))
+    return table.append_column(name, [values])
 
 
 def _library(table: Any) -> str:
     return type(table).__module__.partition(".")[0]
-
-
-def _polars_series(name: str, values: Array) -> Any:
-    return sys.modules["polars"].Series(name, values)
-
-
-#: How rows are taken from what a library calls a table, and how a column is added.
-_WAYS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, str, Array], Any]]] = {
-    "datasets": (
-        lambda table, rows: table.select(rows),
-        lambda table, name, values: table.add_column(name, values),
-    ),
-    "pandas": (
-        lambda table, rows: table.iloc[rows],
-        lambda table, name, values: table.assign(**{name: values}),
-    ),
-    "polars": (
-        lambda table, rows: table[rows],
-        lambda table, name, values: table.with_columns(_polars_series(name, values)),
-    ),
-    "pyarrow": (
-        lambda table, rows: table.take(rows),
-        lambda table, name, values: table.append_column(name, [values]),
-    ),
-}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bicore.data import Array, Dataset
-from bicore.sources.rows import checked
 from bicore.sources.arrow_files import HuggingFaceShards
+from bicore.sources.rows import checked
 
 __all__ = ["from_hf"]
 

@@ -35,7 +35,7 @@ from bicore.shards.room import Shape
 from bicore.shards.scoring import Scoring
 from bicore.shards.shortlist import Shortlist
 from bicore.shards.work import Counting
-from bicore.sources.arrays import ArrayShards
+from bicore.sources.chunks import ArrayShards
 from bicore.sources.parts import Chunk, ShardSource
 
 #: Rows that are timed, and how often: the faster time counts, for the slower one had company.

@@ -20,9 +20,9 @@ from bicore.sources.files import Files, common_name, find_files, foreign
 from bicore.sources.parts import (
     PART_ROWS,
     Chunk,
-    KnownShards,
     Part,
     Shard,
+    ShardSource,
     as_floats,
     changed,
     digest_columns,
@@ -291,7 +291,44 @@ def _join(pieces: list[Any]) -> Array | None:
     return joined
 
 
-class ParquetShards(KnownShards):
+class _ArrowShards(ShardSource):
+    """Rows of Arrow tables with the same columns."""
+
+    def __init__(
+        self,
+        name: str,
+        features: str | Sequence[str] | None,
+        target: str | None,
+        weight: str | None,
+    ) -> None:
+        super().__init__(name)
+        self._wanted = features, target, weight
+        self._known: Columns | None = None
+        _ = self.shards  # tables that do not agree are refused now
+
+    @property
+    def _columns(self) -> Columns:
+        assert self._known is not None
+        return self._known
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        chosen = self._wanted[0] is not None
+        return super().notes if chosen else (*super().notes, self._columns.note)
+
+    def _choose(self, schema: Any, place: str) -> Columns:
+        """The columns of a table, which must be those of the tables before it."""
+        columns = choose(schema, *self._wanted, place)
+        self._known = self._known or columns
+        if columns != self._known:
+            raise InputError(
+                f"{place} has the columns {name_list(columns.features)} and others have "
+                f"{name_list(self._known.features)}; name those that all have with features=[…]."
+            )
+        return columns
+
+
+class ParquetShards(_ArrowShards):
     """Rows in Parquet files; pyarrow reads them (extra ``tables``). A row group is a part.
 
     Parameters
@@ -327,18 +364,9 @@ class ParquetShards(KnownShards):
         weight: str | None = None,
     ) -> None:
         self._paths = find_files(files, (".parquet", ".pq"))
-        self._wanted = features, target, weight
-        self._columns: Columns | None = None
-        super().__init__(common_name(self._paths))
-        _ = self.shards  # files that do not agree are refused now
+        super().__init__(common_name(self._paths), features, target, weight)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        if self._columns is None or self._wanted[0] is not None:
-            return super().notes
-        return (*super().notes, self._columns.note)
-
-    def _look(self) -> Iterator[Shard]:
+    def look(self) -> Iterator[Shard]:
         for path in self._paths:
             with open_parquet(path) as table:
                 # An empty file may have been written without types.
@@ -348,13 +376,7 @@ class ParquetShards(KnownShards):
                     yield Shard(str(path), 0)
 
     def _row_groups(self, path: Path, table: Any) -> Iterator[Shard]:
-        columns = choose(table.schema_arrow, *self._wanted, str(path))
-        self._columns = self._columns or columns
-        if columns != self._columns:
-            raise InputError(
-                f"{path} has the columns {name_list(columns.features)} and the files before it "
-                f"{name_list(self._columns.features)}; name those that all have with features=[…]."
-            )
+        columns = self._choose(table.schema_arrow, str(path))
         metadata = table.metadata
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         filled = [group for group, rows in enumerate(sizes) if rows]
@@ -375,7 +397,6 @@ class ParquetShards(KnownShards):
     def read(self, part: Part) -> Chunk:
         shard = self.home(part)
         assert shard.path is not None
-        assert self._columns is not None
         with open_parquet(shard.path) as table:
             # Some rows at a time: a row group is held as an array, not as pages, table and array.
             step = max(1, BLOCK // max(1, prod(self.shape)))
@@ -394,7 +415,7 @@ def _tables(file: Any, rows: int, group: int, names: list[str]) -> Iterator[Any]
         yield arrow().Table.from_batches([batch])
 
 
-class HuggingFaceShards(KnownShards):
+class HuggingFaceShards(_ArrowShards):
     """Rows of a ``datasets.Dataset``, such as ``datasets.load_from_disk`` gives.
 
     Its Arrow tables are mapped, never made into Python lists.
@@ -441,23 +462,17 @@ class HuggingFaceShards(KnownShards):
             )
         arrow()
         self.part_rows = check_integer("part_rows", part_rows)
+        self.dataset = dataset.with_format("arrow")
         info = getattr(dataset, "info", None)
-        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"))
-        schema = dataset.with_format("arrow")[:FIRST_ROWS].schema
-        self._columns = choose(schema, x, y, weight, self.name)
-        self._chosen = x is not None
-        self.dataset = dataset.select_columns(self._columns.names).with_format("arrow")
-        _ = self.shards
+        super().__init__(str(getattr(info, "dataset_name", None) or "dataset"), x, y, weight)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return () if self._chosen else (self._columns.note,)
-
-    def _look(self) -> list[Shard]:
+    def look(self) -> list[Shard]:
         if not len(self.dataset):
-            return [Shard(self.name, 0)]
+            return []
         first = self.dataset[:FIRST_ROWS]
-        return [self._columns.shard(first.schema, first, self.name, len(self.dataset))]
+        columns = self._choose(first.schema, self.name)
+        self.dataset = self.dataset.select_columns(columns.names).with_format("arrow")
+        return [columns.shard(first.schema, first, self.name, len(self.dataset))]
 
     def read(self, part: Part) -> Chunk:
         return self._columns.chunk(self.dataset[part.start : part.stop], self.shape, part)

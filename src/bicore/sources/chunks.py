@@ -1,39 +1,167 @@
-"""Chunks (x, y, weight) from an iterable that starts anew, or from Dask's collections.
+"""Arrays (x, y, weight) in parts: in memory or mapped, from an iterable, or from Dask.
 
-Chunks are looked at once; when they are read again, a digest shows whether they are the same.
+Chunks of an iterable or of Dask are looked at once; when they are read again, a digest shows
+whether they are the same.
 """
 
 from __future__ import annotations
 
 import itertools
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bicore.data import Array
-from bicore.errors import InputError
-from bicore.sources.arrays import ArrayShards
+from bicore.data import Array, as_labels
+from bicore.errors import InputError, check_integer
 from bicore.sources.parts import (
+    PART_ROWS,
     Chunk,
-    KnownShards,
     Part,
     Shard,
+    ShardSource,
     changed,
+    check_labels,
+    check_numbers,
     digest_columns,
     digest_words,
     kind_of,
+    make_chunk,
 )
 
 Made = Iterable[Any] | Callable[[], Iterable[Any]]
+#: The mode of a map whose changes stay in this process; other processes would not see them.
+_PRIVATE = "c"
 #: After the last chunk.
 _END = object()
 #: x, y and weight.
 MOST_ARRAYS = 3
 
 
-class IterableShards(KnownShards):
+class ArrayShards(ShardSource):
+    """Rows of arrays in memory, or mapped from files.
+
+    Another process gets a copy of arrays in memory, and maps files anew.
+
+    Parameters
+    ----------
+    x : array (n, …)
+        Features; integers are converted part by part.
+    y : array (n,) or (n, targets), optional
+        Labels or targets.
+    weight : array (n,), optional
+        Weight of each row.
+    part_rows : int
+        Rows that are read together.
+    name : str
+        Name of the source in reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = ArrayShards(np.zeros((10, 3), dtype=np.float16), np.arange(10), part_rows=4)
+    >>> [part.count for part in source.parts], source.shape
+    ([4, 4, 2], (3,))
+    >>> source.read(source.parts[2]).y.tolist()
+    [8, 9]
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        weight: Any = None,
+        part_rows: int = PART_ROWS,
+        name: str = "arrays",
+    ) -> None:
+        super().__init__(name)
+        self.part_rows = check_integer("part_rows", part_rows)
+        rows = _as_rows(x)
+        #: Features, labels and weights.
+        self.columns: tuple[Array | None, ...] = (
+            rows,
+            None if y is None else _as_labels(y, len(rows)),
+            None if weight is None else _as_weights(weight, len(rows)),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "columns": tuple(map(_pack, self.columns))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "columns": tuple(map(_unpack, state["columns"]))})
+
+    def look(self) -> list[Shard]:
+        x, y, _ = self.columns
+        assert x is not None
+        label = None if y is None else (kind_of(y.dtype), y.shape[1:])
+        return [Shard(self.name, len(x), x.shape[1:], kind_of(x.dtype), label)]
+
+    def read(self, part: Part) -> Chunk:
+        rows = slice(part.start, part.stop)
+        x, y, weight = (None if column is None else column[rows] for column in self.columns)
+        assert x is not None
+        return make_chunk(x, None if y is None else np.asarray(y), weight)
+
+    def fingerprint(self) -> str:
+        return digest_columns("arrays", self.columns)
+
+
+def _as_rows(x: Any) -> Array:
+    array: Array = np.asanyarray(x)
+    check_numbers(array.dtype, "x")
+    if array.ndim < 1 or array.size == 0:
+        raise InputError(
+            f"x has shape {array.shape}; at least one row and one column are needed, rows first."
+        )
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _as_labels(y: Any, rows: int) -> Array:
+    array: Array = np.asanyarray(y)
+    if array.dtype.kind == "O":
+        array = as_labels(y, rows)
+    check_labels(array.dtype, "y")
+    if array.ndim < 1 or len(array) != rows:
+        raise InputError(f"y has shape {array.shape} and x has {rows} rows; give one label a row.")
+    return array
+
+
+def _as_weights(weight: Any, rows: int) -> Array:
+    array: Array = np.asanyarray(weight)
+    check_numbers(array.dtype, "weight")
+    if array.shape != (rows,):
+        raise InputError(
+            f"weight has shape {array.shape}; give one number for each of {rows} rows."
+        )
+    return array
+
+
+def _pack(column: Array | None) -> Any:
+    """A column for another process: the place of a map in its file, else the column itself."""
+    whole: Any = column
+    while whole is not None and getattr(whole, "_mmap", None) is None:
+        whole = getattr(whole, "base", None)
+    if column is None or whole is None or whole.filename is None or whole.mode == _PRIVATE:
+        return column
+    # NumPy begins a map at the last boundary of pages before its first value.
+    begin = whole.offset - whole.offset % mmap.ALLOCATIONGRANULARITY
+    first = np.frombuffer(whole._mmap, dtype=np.uint8).ctypes.data
+    offset = begin + column.ctypes.data - first
+    return str(whole.filename), offset, column.dtype, column.shape, column.strides
+
+
+def _unpack(packed: Any) -> Array | None:
+    """The inverse of :func:`_pack`."""
+    if not isinstance(packed, tuple):
+        return packed  # type: ignore[no-any-return]
+    path, offset, dtype, shape, strides = packed
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    return np.ndarray(shape, dtype, whole.data, offset, strides)
+
+
+class IterableShards(ShardSource):
     """Rows from an iterable of chunks, each a part.
 
     A first run counts the rows; later runs must give the same chunks in the same order, which is
@@ -76,7 +204,7 @@ class IterableShards(KnownShards):
     def _run(self) -> Iterator[Any]:
         return iter(self._make() if callable(self._make) else self._make)
 
-    def _look(self) -> Iterator[Shard]:
+    def look(self) -> Iterator[Shard]:
         for number, given in enumerate(self._run()):
             yield _look_at(given, f"{self.name}, chunk {number}", number)
 
@@ -94,7 +222,7 @@ class IterableShards(KnownShards):
             if given is _END:
                 raise changed(part.place, f"{part.count} rows", "not there")
             chunk = check_chunk(given, shard)
-            if self._next == len(self._seen):
+            if self._next == len(self._all_shards):
                 self._running = None
                 if next(running, _END) is not _END:
                     raise changed(self.name, f"{self._next} chunks long", "longer")
@@ -107,7 +235,7 @@ class IterableShards(KnownShards):
         return chunk
 
 
-class DaskShards(KnownShards):
+class DaskShards(ShardSource):
     """Rows of a Dask array, a Dask dataframe or delayed chunks, a part each.
 
     All chunks are computed once to count their rows, on the current cluster; rows stay there.
@@ -138,7 +266,7 @@ class DaskShards(KnownShards):
         """The delayed chunk of each part."""
         return tuple(self._all[shard.number] for shard in self.shards)
 
-    def _look(self) -> Sequence[Shard]:
+    def look(self) -> Sequence[Shard]:
         import dask
 
         look = dask.delayed(_look_at)

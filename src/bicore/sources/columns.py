@@ -493,12 +493,11 @@ class Target:
                 size = len(column) * longest * _CHARACTER
                 allowance.need(size, f"the target {self.name!r} as text")
             return np.array(known.values, dtype=np.str_)[known.codes]
+        held = f"its first rows held {self.kind.value}"
         if self.kind is TargetKind.WHOLE:
-            held = f"its first rows held {self.kind.value}"
             self._refuse(column, ~_is_whole(column), start, held)
             return self._integers(column, start)
         found = read_numbers(column, self.written)
-        held = f"its first rows held {self.kind.value}"
         self._refuse(column, np.isnan(found), start, held)
         self._refuse(found, ~np.isfinite(found), start, "targets must be finite")
         return found
@@ -520,8 +519,9 @@ class Target:
         rows = np.flatnonzero(wrong)
         if len(rows):
             cell = listed(column[rows[0] : rows[0] + 1])[0]
+            shown = repr(cell) if isinstance(cell, str) else cell
             raise InputError(
-                f"the target column {self.name!r} is {cell} in row {start + rows[0]}, and {why}; "
+                f"the target column {self.name!r} is {shown} in row {start + rows[0]}, and {why}; "
                 "fix the cell, write targets with a decimal point and classes as text, or leave "
                 "the cell empty and give --drop-missing-target."
             )

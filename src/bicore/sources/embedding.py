@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -97,49 +98,39 @@ def embedded(
 def _write_shards(
     loader: Any, module: torch.nn.Module, place: Path, device: str, record: dict[str, Any]
 ) -> None:
-    shard = _Shard(place, 0)
-    for batch in loader:
+    """Embed the rows of all shards that are not on disk; the others are only counted again."""
+    number = rows = 0
+    columns: dict[str, list[Array]] = {"y": [], "x": []}
+    for batch in itertools.chain(loader, [None]):
+        if rows and (batch is None or rows >= record["shard_rows"]):
+            _close_shard(place, number, rows, columns)
+            number, rows, columns = number + 1, 0, {"y": [], "x": []}
+        if batch is None:
+            return
         x, y, *_ = (*batch, None) if isinstance(batch, (tuple, list)) else (batch, None)
-        if shard.finished is None:
-            shard.x.append(embedded_batch(module, x, device, record["dtype"]))
-            if y is not None:
-                shard.y.append(np.asarray(y))
-        shard.rows += len(x)
-        if shard.rows >= record["shard_rows"]:
-            shard = shard.close()
-    if shard.rows:
-        shard.close()
+        if not _path(place, "x", number).exists():
+            columns["x"].append(embedded_batch(module, x, device, record["dtype"]))
+            columns["y"] += [] if y is None else [np.asarray(y)]
+        rows += len(x)
 
 
-class _Shard:
-    """A shard that is growing in memory, or one on disk that is only counted again."""
+def _close_shard(place: Path, number: int, rows: int, columns: dict[str, list[Array]]) -> None:
+    """Write a shard, features last because their file says that all is there."""
+    path = _path(place, "x", number)
+    if not path.exists():
+        for column, batches in columns.items():
+            if batches:
+                with replacing(_path(place, column, number)) as beside:
+                    np.save(beside, np.concatenate(batches))
+    elif (finished := npy_header(path).shape[0]) != rows:
+        raise InputError(
+            f"{path} has {finished} rows and the loader gives {rows} there; the loader changed: "
+            "embed into another folder."
+        )
 
-    def __init__(self, place: Path, number: int) -> None:
-        self.place = place
-        self.number = number
-        self.rows = 0
-        self.x: list[Array] = []
-        self.y: list[Array] = []
-        path = self._path("x")
-        #: Rows on disk; None if there are none yet.
-        self.finished = npy_header(path).rows if path.exists() else None
 
-    def _path(self, column: str) -> Path:
-        return self.place / f"{column}-{self.number:05d}.npy"
-
-    def close(self) -> _Shard:
-        """Write the rows, features last because their file says that all is there."""
-        if self.finished is None:
-            for column, batches in (("y", self.y), ("x", self.x)):
-                if batches:
-                    with replacing(self._path(column)) as beside:
-                        np.save(beside, np.concatenate(batches))
-        elif self.finished != self.rows:
-            raise InputError(
-                f"{self._path('x')} has {self.finished} rows and the loader gives {self.rows} "
-                "there; the loader changed: embed into another folder."
-            )
-        return _Shard(self.place, self.number + 1)
+def _path(place: Path, column: str, number: int) -> Path:
+    return place / f"{column}-{number:05d}.npy"
 
 
 def embedded_batch(module: torch.nn.Module, x: Any, device: str, dtype: str) -> Array:

@@ -7,7 +7,6 @@ rows asked for: columns are fitted on its first rows, and the fit is stored.
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,65 +28,42 @@ FITTED_ON = 125
 PIPE = "standard input"
 
 
-class Flow(ABC):
-    """Rows one after the other."""
-
-    name: str
-    #: How many there are, if that is known.
-    rows: int | None = None
-
-    @property
-    @abstractmethod
-    def notes(self) -> list[str]:
-        """What happens to columns and values, once rows were taken."""
-
-    @property
-    def later(self) -> list[str]:
-        """What came after the notes were made."""
-        return []
-
-    @abstractmethod
-    def take(self, count: int) -> Dataset | None:
-        """The next rows, fewer than asked for only at the end; None after it."""
-
-    def stored(self) -> dict[str, Any]:
-        """What another process needs to read further rows in the same way, as JSON."""
-        return {}
-
-    def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:  # noqa: B027 (loaded data need nothing)
-        """Read as before; called before any row is taken.
-
-        If ``goes_on``, the rows before ``position`` do not come again.
-        """
-
-    def fingerprint(self) -> str | None:
-        """Of loaded data; None for a pipe."""
-        return None
-
-
-class WholeFlow(Flow):
+class WholeFlow:
     """A loaded source, in its order."""
+
+    #: Notes that came up after the first rows.
+    later: tuple[str, ...] = ()
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
-        self.rows = len(source.data)
+        self.rows: int | None = len(source.data)
         self.position = 0
 
     @property
     def notes(self) -> list[str]:
+        """How columns and values are encoded."""
         return list(self.source.notes)
 
     def take(self, count: int) -> Dataset | None:
+        """The next rows, fewer than asked for only at the end; None after it."""
         rows = self.source.data[self.position : self.position + count]
         self.position += len(rows)
         return rows if len(rows) else None
 
+    def stored(self) -> dict[str, Any]:
+        """Nothing: another process loads the same source."""
+        return {}
+
+    def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:
+        """Do nothing: loaded data begin at their first row."""
+
     def fingerprint(self) -> str | None:
+        """Digest the data."""
         return self.source.data.fingerprint()
 
 
-class PipedFlow(Flow):
+class PipedFlow:
     """A table that comes in a pipe.
 
     ``scale`` is "standard" or "none"; ``batch`` the rows that will be taken at a time; the other
@@ -95,6 +71,7 @@ class PipedFlow(Flow):
     """
 
     name = PIPE
+    rows: int | None = None
 
     def __init__(
         self,
@@ -108,9 +85,7 @@ class PipedFlow(Flow):
         if scale is not None and scale not in SCALES:
             raise unknown_name("scale", scale, SCALES)
         self.reading = Reading(target, limit=limit, **options)
-        self.target = target
         self.standardise = scale != "none"
-        self.limit = limit
         self.fitted_on = max(FITTED_ON, batch)
         self.position = 0
         lines = text_lines(pipe, PIPE, check_encoding(self.reading.encoding or "utf-8-sig"))
@@ -122,59 +97,63 @@ class PipedFlow(Flow):
 
     @property
     def notes(self) -> list[str]:
+        """How columns and values are encoded, once rows were taken."""
         return [] if self._table is None else self._table.notes
 
     @property
     def later(self) -> list[str]:
+        """Notes on cells that came after the first rows."""
         return [] if self._table is None else self._table.later
 
     def take(self, count: int) -> Dataset | None:
-        if self.limit is not None:
-            count = min(count, self.limit - self.position)
+        """The next rows, fewer than asked for only at the end; None after it."""
+        if self.reading.limit is not None:
+            count = min(count, self.reading.limit - self.position)
         if count < 1:
             return None
         if self._table is None:
             first = list(itertools.islice(self._rows, self.fitted_on))
             if not first:
-                raise InputError(
-                    f"{PIPE} holds no rows; send CSV with a header, or one JSON object for each "
-                    "line."
-                )
+                raise InputError(f"{PIPE} holds no rows; send CSV with a header, or JSON lines.")
             self._rows = itertools.chain(first, self._rows)
             self._table = _fit(first, self.reading, self.standardise)
         rows = list(itertools.islice(self._rows, count))
         if not rows:
             return None
-        assert self._table is not None
         encoded = self._table.encode(rows, self.position)
         self.position += len(rows)
         return encoded
 
     def stored(self) -> dict[str, Any]:
+        """The fit as JSON, for another process that reads further rows."""
         return {} if self._table is None else self._table.to_json()
 
     def resume(self, values: Mapping[str, Any], position: int, goes_on: bool) -> None:
+        """Use a stored fit; if ``goes_on``, the rows before ``position`` do not come again."""
+        other = "give that, or another --state folder."
         if not values:
-            raise InputError(
-                f"the state is of a source that was loaded, and {PIPE} is read as it comes; "
-                "give that source, or another --state folder."
-            )
+            raise InputError(f"the state holds a source that was loaded, not {PIPE}; {other}")
         self._table = _Encoding.from_json(values, self.reading.missing_words)
-        if self._table.target.name != self.target:
+        target = self._table.target.name
+        if target != self.reading.target:
             raise InputError(
-                f"--target {self.target}: the state holds a stream whose target was "
-                f"{self._table.target.name}; give that, or another --state folder."
+                f"--target {self.reading.target}: the state holds a stream whose target was "
+                f"{target}; {other}"
             )
         if (self._table.scaling is not None) != self.standardise:
             known = "standard" if self._table.scaling is not None else "none"
-            raise InputError(
-                f"the state holds a stream read with --scale {known}; use it, or another --state "
-                "folder."
-            )
+            raise InputError(f"the state holds a stream read with --scale {known}; {other}")
         if goes_on:
             self.position = position
         else:  # the rows that come again are counted again
             self._table.columns.unknown.clear()
+
+    def fingerprint(self) -> str | None:
+        """None: the rows are not known before they come."""
+        return None
+
+
+Flow = WholeFlow | PipedFlow
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,25 +185,18 @@ class _Encoding:
 
     def encode(self, rows: list[dict[str, Any]], start: int) -> Dataset:
         for number, row in enumerate(rows, start):
-            self._check(row, number)
+            strange = next((name for name in row if name not in self.names), None)
+            lost = next((name for name in self.names if name not in row), None)
+            if strange is not None or (self.complete and lost is not None):
+                words = f"a column {strange!r}" if strange is not None else f"no column {lost!r}"
+                raise InputError(
+                    f"{PIPE}: row {number} has {words}, unlike the first rows; the columns are "
+                    f"{name_list(self.names)}: send a missing value empty, or as null."
+                )
         columns = _columns(rows, self.names)
         y = self.target.encode(columns[self.target.name], start, words=self.words)
         x = self.columns.encode(columns, words=self.words, strict=True)
         return Dataset(x if self.scaling is None else self.scaling(x), y)
-
-    def _check(self, row: dict[str, Any], number: int) -> None:
-        strange = [name for name in row if name not in self.names]
-        if strange:
-            raise InputError(
-                f"{PIPE}: row {number} has a column {strange[0]!r}, which the first rows did not "
-                f"have; the columns are {name_list(self.names)}."
-            )
-        if self.complete and len(row) < len(self.names):
-            lost = next(name for name in self.names if name not in row)
-            raise InputError(
-                f"{PIPE}: row {number} has no column {lost!r}, which all of the first rows had; "
-                "send it empty, or as null, if there is no value."
-            )
 
     def to_json(self) -> dict[str, Any]:
         unknown = {name: count for name, count in self.columns.unknown.items() if count}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
@@ -21,9 +23,9 @@ from bicore.sources.files import Files, common_name, find_files, foreign
 from bicore.sources.parts import (
     PART_ROWS,
     Chunk,
-    KnownShards,
     Part,
     Shard,
+    ShardSource,
     changed,
     check_labels,
     check_numbers,
@@ -46,32 +48,24 @@ _SPARSE = ("data", "indices", "indptr", "shape", "format")
 
 @dataclass(frozen=True)
 class StoredArray:
-    """The header of a stored array: its place in words, and the bytes before its first value."""
+    """The header of an array in an .npy file, or of a name in an .npz file."""
 
-    place: str
+    path: Path
+    name: str | None
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
     fortran: bool
+    #: Bytes before the first value.
     begin: int
 
     @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.shape[0]
+    def place(self) -> str:
+        """Where it lies, for errors."""
+        return str(self.path) if self.name is None else f"{self.path}, array {self.name!r}"
 
-    @property
-    def size(self) -> int:
-        """Bytes of all values."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def map(self, path: Path) -> Array:
-        """Map the values of a file: they are read when they are touched."""
-        order = "F" if self.fortran else "C"
-        with foreign(path, ".npy file"):
-            values = np.memmap(path, self.dtype, "r", self.begin, self.shape, order)  # type: ignore[call-overload]
-            return np.asarray(values)
-
-    def read(self, stream: IO[bytes], limit: int | None, allowance: Allowance | None) -> Array:
+    def read(
+        self, stream: IO[bytes], limit: int | None = None, allowance: Allowance | None = None
+    ) -> Array:
         """Read the first rows from a stream that stands at the first value."""
         shape = self.shape
         if shape and limit is not None and not self.fortran:  # else columns lie together
@@ -81,41 +75,56 @@ class StoredArray:
             width = max(self.dtype.itemsize, NUMBER if self.dtype.kind in "biu" else 0)
             shown = "×".join(map(str, shape))
             allowance.need(count * width, f"{self.place} of shape {shown}")
-        values = np.frombuffer(self._bytes(stream, count * self.dtype.itemsize), self.dtype, count)
-        found = values.reshape(shape, order="F" if self.fortran else "C")
-        return found[:limit] if shape else found
-
-    def _bytes(self, stream: IO[bytes], size: int) -> Array:
+        size = count * self.dtype.itemsize
         found = np.empty(size, dtype=np.uint8)
         filled = 0
         while filled < size:
             block = stream.read(min(_BLOCK, size - filled))
             if not block:
-                raise _cut_short(self.place, filled, size)
+                raise self._cut_short(filled, size)
             found[filled : filled + len(block)] = np.frombuffer(block, dtype=np.uint8)
             filled += len(block)
-        return found
+        if limit is None:
+            stream.read(1)  # an archive compares checksums at the end of a member
+        values = found.view(self.dtype).reshape(shape, order="F" if self.fortran else "C")
+        return values[:limit] if shape else values
+
+    def map(self) -> Array:
+        """Map the values of an .npy file: they are read when they are touched."""
+        order = "F" if self.fortran else "C"
+        with foreign(self.path, ".npy file"):
+            values = np.memmap(self.path, self.dtype, "r", self.begin, self.shape, order)  # type: ignore[call-overload]
+            return np.asarray(values)
+
+    def check_rows(self, size: int) -> StoredArray:
+        """Refuse a single value, and values beyond the ``size`` bytes of the file or member."""
+        if not self.shape:
+            raise InputError(f"{self.place} is a single value; give an array with one row a point.")
+        needed = self.begin + math.prod(self.shape) * self.dtype.itemsize
+        if size < needed:
+            raise self._cut_short(size, needed)
+        return self
+
+    def _cut_short(self, there: int, size: int) -> DamagedFileError:
+        return DamagedFileError(
+            f"{self.place} is cut short: {there} of {size} bytes are there; copy or make it again."
+        )
 
 
-def _cut_short(place: str, there: int, size: int) -> DamagedFileError:
-    return DamagedFileError(
-        f"{place} is cut short: {there} of {size} bytes are there; copy or make it again."
-    )
-
-
-def read_header(stream: IO[bytes], place: str) -> StoredArray:
+def _read_header(stream: IO[bytes], path: Path, name: str | None) -> StoredArray:
     """Read a header; pickled objects are refused."""
     version = npy_format.read_magic(stream)
     read = npy_format.read_array_header_1_0 if version < _LONG else npy_format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
+    found = StoredArray(path, name, tuple(shape), dtype, fortran, stream.tell())
     if dtype.hasobject:
         raise InputError(
-            f"{place} holds pickled Python objects, which are never loaded: they can run code; "
-            "save plain numbers or text (np.save(file, array.astype(…)))."
+            f"{found.place} holds pickled Python objects, which are never loaded: they can run "
+            "code; save plain numbers or text (np.save(file, array.astype(…)))."
         )
     if any(size < 0 for size in shape) or not dtype.itemsize:
         raise ValueError(f"a shape of {shape} and values of {dtype.itemsize} bytes")
-    return StoredArray(place, tuple(shape), dtype, fortran, stream.tell())
+    return found
 
 
 @contextmanager
@@ -125,21 +134,13 @@ def _open_npy(path: Path) -> Iterator[tuple[IO[bytes], StoredArray]]:
         if file.read(len(_SEVERAL)) == _SEVERAL:
             raise InputError(f"{path} is an archive of several arrays; rename it to .npz.")
         file.seek(0)
-        yield file, read_header(file, str(path))
+        yield file, _read_header(file, path, None)
 
 
 def npy_header(path: Path) -> StoredArray:
     """Read the header of an .npy file with rows; a file that is cut short is refused."""
     with _open_npy(path) as (file, header):
-        _check_rows(header, os.fstat(file.fileno()).st_size)
-        return header
-
-
-def _check_rows(header: StoredArray, size: int) -> None:
-    if not header.shape:
-        raise InputError(f"{header.place} is a single value; give an array with one row a point.")
-    if size < header.begin + header.size:
-        raise _cut_short(header.place, size, header.begin + header.size)
+        return header.check_rows(os.fstat(file.fileno()).st_size)
 
 
 class NpzFile:
@@ -148,41 +149,31 @@ class NpzFile:
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self.path = path
         self._archive = archive
-        self._members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._members
+        self.members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
 
     def need(self, name: str) -> None:
         """Refuse a file without this array."""
-        if name not in self:
-            held = ", ".join(self._members) or "nothing"
+        if name not in self.members:
+            held = ", ".join(self.members) or "nothing"
             raise InputError(
-                f"{self.path} has no array {name!r}; it holds {held} "
-                "(np.savez(file, x=…, y=…) makes one, --labels FILE.npy gives labels)."
+                f"{self.path} has no array {name!r}; it holds {held} (np.savez(file, x=…, y=…) "
+                "makes one, --labels FILE.npy gives labels)."
             )
 
     def header(self, name: str) -> StoredArray:
         """Read the header of an array with rows."""
-        with self._open(name) as (_, header):
-            _check_rows(header, self._members[name].file_size)
-            return header
+        self.need(name)
+        with self._archive.open(self.members[name]) as stream:
+            found = _read_header(stream, self.path, name)
+        return found.check_rows(self.members[name].file_size)
 
     def read(
         self, name: str, limit: int | None = None, allowance: Allowance | None = None
     ) -> Array:
         """Read the first rows of an array."""
-        with self._open(name) as (stream, header):
-            found = header.read(stream, limit, allowance)
-            if limit is None:
-                stream.read(1)  # the end of a member is where its checksum is compared
-            return found
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[IO[bytes], StoredArray]]:
         self.need(name)
-        with self._archive.open(self._members[name]) as stream:
-            yield stream, read_header(stream, f"{self.path}, array {name!r}")
+        with self._archive.open(self.members[name]) as stream:
+            return _read_header(stream, self.path, name).read(stream, limit, allowance)
 
 
 @contextmanager
@@ -198,7 +189,55 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
             yield NpzFile(path, archive)
 
 
-class NpyShards(KnownShards):
+class _StoredShards(ShardSource):
+    """Shards of stored arrays x, y and weight."""
+
+    def __init__(self, name: str, words: str, columns: Sequence[_Columns]) -> None:
+        super().__init__(name)
+        #: The arrays of each shard, and the rows of each array that belong to earlier shards.
+        self._columns = columns
+        self._words = words
+        _ = self.shards  # files that do not agree are refused now
+
+    def look(self) -> Iterator[Shard]:
+        for number, ((x, _), y, weight) in enumerate(self._columns):
+            check_numbers(x.dtype, x.place)
+            label = None
+            if y is not None:
+                check_labels(y[0].dtype, y[0].place)
+                label = kind_of(y[0].dtype), y[0].shape[1:]
+            if weight is not None and (weight[0].dtype.kind not in "biuf" or weight[0].shape[1:]):
+                raise InputError(f"{weight[0].place} must hold one number a row.")
+            shape = x.shape[1:] or (1,)
+            yield Shard(str(x.path), x.shape[0], shape, kind_of(x.dtype), label, number=number)
+
+    def read(self, part: Part) -> Chunk:
+        columns = self._columns[self.home(part).number]
+        x, y, weight = (None if one is None else self._rows(*one, part) for one in columns)
+        assert x is not None
+        return make_chunk(x.reshape(part.count, *self.shape), y, weight)
+
+    def _rows(self, known: StoredArray, before: int, part: Part) -> Array:
+        if known.name is None:
+            now = npy_header(known.path).map()
+        else:
+            with open_npz(known.path) as file:
+                now = file.read(known.name)
+        if (now.shape, now.dtype) != (known.shape, known.dtype):
+            raise changed(known.place, f"{known.shape} {known.dtype}", f"{now.shape} {now.dtype}")
+        return now[before + part.offset :][: part.count]
+
+    def fingerprint(self) -> str:
+        by_role = zip(*self._columns, strict=True)
+        paths = [one[0].path for role in by_role for one in role if one is not None]
+        return digest_files(self._words, list(dict.fromkeys(paths)))
+
+
+_Placed = tuple[StoredArray, int]
+_Columns = tuple[_Placed, _Placed | None, _Placed | None]
+
+
+class NpyShards(ShardSource):
     """Rows in one or several .npy files, with labels and weights in other files.
 
     Parameters
@@ -235,86 +274,50 @@ class NpyShards(KnownShards):
         part_rows: int = PART_ROWS,
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
-        self._x = _Column.open("files", files)
-        self._y = None if labels is None else _Column.open("labels", labels, self._x)
-        self._weight = None if weight is None else _Column.open("weight", weight, self._x)
-        super().__init__(common_name(self._x.paths))
-        _ = self.shards  # files that do not agree are refused now
-
-    def _look(self) -> Iterator[Shard]:
-        for number, (path, x) in enumerate(zip(self._x.paths, self._x.headers, strict=True)):
-            label = None
-            if self._y is not None:
-                y = self._y.headers[number if len(self._y.paths) > 1 else 0]
-                label = kind_of(y.dtype), y.shape[1:]
-            shape = x.shape[1:] or (1,)
-            yield Shard(str(path), x.rows, shape, kind_of(x.dtype), label, path, number=number)
-
-    def read(self, part: Part) -> Chunk:
-        number = self.home(part).number
-        columns = (self._x, self._y, self._weight)
-        x, y, weight = (None if one is None else one.rows(number, part) for one in columns)
-        assert x is not None
-        return make_chunk(x.reshape(part.count, *self.shape), y, weight)
-
-    def fingerprint(self) -> str:
-        columns = (self._x, self._y, self._weight)
-        counts = [0 if column is None else len(column.paths) for column in columns]
-        paths = [path for column in columns if column is not None for path in column.paths]
-        return digest_files(f"npy {counts}", paths)
+        x = [npy_header(path) for path in find_files(files, (".npy",))]
+        columns = [
+            [(one, 0) for one in x],
+            _pair(x, "labels", labels),
+            _pair(x, "weight", weight),
+        ]
+        counts = [len({one[0].path for one in column if one is not None}) for column in columns]
+        super().__init__(
+            common_name([one.path for one in x]), f"npy {counts}", list(zip(*columns, strict=True))
+        )
 
 
-@dataclass(frozen=True)
-class _Column:
-    """Features, labels or weights of all rows: a file for each shard, or one for all."""
-
-    paths: tuple[Path, ...]
-    headers: tuple[StoredArray, ...]
-
-    @classmethod
-    def open(cls, argument: str, files: Files, features: _Column | None = None) -> _Column:
-        """Read the headers of the files and check that they belong to ``features``."""
-        paths = find_files(files, (".npy",), argument)
-        column = cls(paths, tuple(map(npy_header, paths)))
-        for header in column.headers:
-            (check_labels if argument == "labels" else check_numbers)(header.dtype, header.place)
-            if argument == "weight" and len(header.shape) != 1:
-                raise InputError(f"{header.place} has shape {header.shape}; give one weight a row.")
-        if features is not None:
-            column._check_pairs(argument, features)
-        return column
-
-    def _check_pairs(self, argument: str, features: _Column) -> None:
-        counts = [header.rows for header in features.headers]
-        if len(self.paths) == 1:
-            counts = [sum(counts)]
-        if len(self.paths) != len(counts):
+def _pair(x: list[StoredArray], argument: str, files: Files | None) -> list[_Placed | None]:
+    """The labels or weights of each shard: a file for each, or one for all rows."""
+    if files is None:
+        return [None] * len(x)
+    headers = [npy_header(path) for path in find_files(files, (".npy",), argument)]
+    counts = [header.shape[0] for header in x]
+    starts = [0] * len(x)
+    if len(headers) == 1:
+        starts = list(accumulate(counts, initial=0))[:-1]
+        headers, counts = headers * len(x), [sum(counts)] * len(x)
+    if len(headers) != len(x):
+        known = {_numbers(header.path) for header in headers}
+        alone = [one.place for one in x if _numbers(one.path) not in known]
+        hint = f" ({alone[0]} has none)" if alone else ""
+        raise InputError(
+            f"{argument}: {len(headers)} files for {len(x)} files of features{hint}; give one for "
+            "each, in the same order, or one for all rows."
+        )
+    for header, rows in zip(headers, counts, strict=True):
+        if header.shape[0] != rows:
             raise InputError(
-                f"{argument}: {len(self.paths)} files for {len(counts)} files of features; give "
-                "one for each, in the same order, or one for all rows."
+                f"{header.place} has {header.shape[0]} rows and the features have {rows}; "
+                f"{argument} are needed row by row."
             )
-        for header, rows in zip(self.headers, counts, strict=True):
-            if header.rows != rows:
-                raise InputError(
-                    f"{header.place} has {header.rows} rows and the features have {rows}; "
-                    f"{argument} are needed row by row."
-                )
-
-    def rows(self, number: int, part: Part) -> Array:
-        """Map the rows of a part of shard ``number``."""
-        alone = len(self.paths) == 1
-        place = 0 if alone else number
-        path, known = self.paths[place], self.headers[place]
-        header = npy_header(path)
-        if (header.shape, header.dtype) != (known.shape, known.dtype):
-            raise changed(
-                str(path), f"{known.shape} {known.dtype}", f"{header.shape} {header.dtype}"
-            )
-        start = part.start if alone else part.offset
-        return header.map(path)[start : start + part.count]
+    return list(zip(headers, starts, strict=True))
 
 
-class NpzShards(KnownShards):
+def _numbers(path: Path) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", path.stem))
+
+
+class NpzShards(ShardSource):
     """Rows in .npz files: features x, and if they are there labels y and weights.
 
     A file is a part; sizes come from headers.
@@ -340,50 +343,30 @@ class NpzShards(KnownShards):
     """
 
     def __init__(self, files: Files, weight: str = "weight") -> None:
-        self._paths = find_files(files, (".npz",))
-        self._weight = weight
-        #: Files with rows that have weights.
-        self._weighted: set[Path] = set()
-        super().__init__(common_name(self._paths))
-        lacking = [one.place for one in self.shards if one.path not in self._weighted]
-        if lacking and (self._weighted or weight != "weight"):
+        paths = find_files(files, (".npz",))
+        columns = [self._headers(path, weight) for path in paths]
+        weighted = [one[2] is not None for one in columns if one[0][0].shape[0]]
+        if not all(weighted) and (any(weighted) or weight != "weight"):
+            lacking = next(one[0][0].path for one in columns if one[2] is None)
             raise InputError(
-                f"{lacking[0]} has no array {weight!r}; every file needs its weights, or none."
+                f"{lacking} has no array {weight!r}; every file needs its weights, or none."
             )
+        super().__init__(common_name(paths), f"npz {weight}", columns)
 
-    def _look(self) -> Iterator[Shard]:
-        for path in self._paths:
-            with open_npz(path) as file:
-                x = file.header("x")
-                check_numbers(x.dtype, x.place)
-                beside = {one: file.header(one) for one in ("y", self._weight) if one in file}
-            for name, header in beside.items():
-                check_labels(header.dtype, header.place)
-                if header.rows != x.rows:
-                    raise InputError(
-                        f"{path} has {x.rows} rows in 'x' and {header.rows} in {name!r}; they are "
-                        "needed row by row."
-                    )
-            if self._weight in beside and x.rows:
-                self._weighted.add(path)
-            y = beside.get("y")
-            label = None if y is None else (kind_of(y.dtype), y.shape[1:])
-            yield Shard(str(path), x.rows, x.shape[1:] or (1,), kind_of(x.dtype), label, path)
-
-    def read(self, part: Part) -> Chunk:
-        shard = self.home(part)
-        assert shard.path is not None
-        with open_npz(shard.path) as file:
-            x = file.read("x")
-            y = file.read("y") if self.labelled else None
-            weight = file.read(self._weight) if self._weighted else None
-        if len(x) != shard.rows or (x.shape[1:] or (1,)) != shard.shape:
-            raise changed(shard.place, (shard.rows, *shard.shape), x.shape)
-        return make_chunk(x.reshape(part.count, *shard.shape), y, weight)
-
-    def fingerprint(self) -> str:
-        paths = [shard.path for shard in self.shards if shard.path is not None]
-        return digest_files(f"npz {self._weight}", paths)
+    @staticmethod
+    def _headers(path: Path, weight: str) -> _Columns:
+        with open_npz(path) as file:
+            x = file.header("x")
+            y, weights = (
+                (file.header(name), 0) if name in file.members else None for name in ("y", weight)
+            )
+        for one in (y, weights):
+            if one is not None and one[0].shape[0] != x.shape[0]:
+                raise InputError(
+                    f"{path} has {x.shape[0]} rows in 'x' and {one[0].shape[0]} in "
+                    f"{one[0].name!r}; they are needed row by row."
+                )
+        return (x, 0), y, weights
 
 
 def load_npz(path: Path, reading: Reading) -> Source:
@@ -393,12 +376,9 @@ def load_npz(path: Path, reading: Reading) -> Source:
     """
     limits = reading.limit, reading.allowance
     with open_npz(path) as file:
-        sparse = "x" not in file and all(name in file for name in _SPARSE)
-        needed = [] if sparse else ["x"]
-        needed += ["y"] if reading.labels is None else []
-        needed += [] if reading.weight is None else [reading.weight]
-        for name in needed:
-            file.need(name)
+        sparse = "x" not in file.members and set(_SPARSE) <= set(file.members)
+        if reading.labels is None and (sparse or "x" in file.members):
+            file.need("y")
         x = _dense(file, reading) if sparse else file.read("x", *limits)
         y = file.read("y", *limits) if reading.labels is None else None
         weight = None if reading.weight is None else file.read(reading.weight, *limits)

@@ -13,7 +13,6 @@ import torch
 
 from bicore.data import Dataset
 from bicore.errors import InputError
-from bicore.sources.arrays import ArrayShards
 from bicore.sources.arrow_files import (
     HuggingFaceShards,
     ParquetShards,
@@ -21,8 +20,8 @@ from bicore.sources.arrow_files import (
     load_parquet,
 )
 from bicore.sources.base import Source
-from bicore.sources.chunks import MOST_ARRAYS, DaskShards, IterableShards, open_dask
-from bicore.sources.files import files_below, find_files
+from bicore.sources.chunks import MOST_ARRAYS, ArrayShards, DaskShards, IterableShards, open_dask
+from bicore.sources.files import find_files
 from bicore.sources.images import load_images
 from bicore.sources.numpy_files import NpyShards, NpzShards, load_npy, load_npz
 from bicore.sources.parts import ShardSource
@@ -324,23 +323,18 @@ _FILE_READERS: dict[str, _Reader] = {
 
 def _file_reader(source: Any, asked: dict[str, Any]) -> tuple[Any, ...]:
     """Choose the reader of files by their ending, which must be one; and find the files."""
-    folder = Path(source) if _is_path(source) and Path(source).is_dir() else None
-    if folder is None:
-        found = list(find_files(source, tuple(_FILE_READERS), "source"))
-    else:
-        found = [path for path in files_below(folder) if path.suffix.lower() in _FILE_READERS]
+    found = list(find_files(source, tuple(_FILE_READERS), "source"))
     endings = sorted({path.suffix.lower() for path in found})
     unknown = [path for path in found if path.suffix.lower() not in _FILE_READERS]
     if unknown:
         raise InputError(f"{unknown[0]} has an ending that is not known; give {SHARDS}.")
-    if not found:
-        raise InputError(f"{folder} holds no {', '.join(_FILE_READERS)} file; give {SHARDS}.")
     if len({_FILE_READERS[ending] for ending in endings}) > 1:
         raise InputError(
             f"{source} holds files of several kinds ({', '.join(endings)}); give a pattern that "
             f"matches one kind, such as '*{endings[0]}'."
         )
-    if folder is not None and endings == [".npy"] and (x := sorted(folder.glob("x-*.npy"))):
+    folder = Path(source) if _is_path(source) else None
+    if folder and endings == [".npy"] and (x := sorted(folder.glob("x-*.npy"))):
         # The names that embedded() gives: features, and labels and weights next to them.
         for option, letter in (("labels", "y"), ("weight", "w")):
             beside = sorted(folder.glob(f"{letter}-*.npy"))

@@ -97,11 +97,59 @@ class Chunk:
         return len(self.x)
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A file, row group or chunk before its rows are read.
+
+    Parameters
+    ----------
+    place : str
+        Where it lies, for errors.
+    rows : int
+        Number of rows; a shard without rows is skipped.
+    shape : tuple of int
+        The shape of a row.
+    kind : str
+        What its features are, in a word.
+    label : tuple, optional
+        What its labels are, in a word, and the shape of one; None without labels.
+    path : Path, optional
+        Its file.
+    offset : int
+        Row of the file with which it begins.
+    number : int
+        Its place in the file, or among the chunks.
+    digest : str
+        Digest of a sample of its rows, if they may change.
+
+    Examples
+    --------
+    >>> Shard("part-1.npy", 500, (3,), "floats").rows
+    500
+    """
+
+    place: str
+    rows: int
+    shape: tuple[int, ...] = ()
+    kind: str = ""
+    label: tuple[str, tuple[int, ...]] | None = None
+    path: Path | None = None
+    offset: int = 0
+    number: int = 0
+    digest: str = ""
+
+
 class ShardSource(ABC):
     """Rows in parts: the input of a selection of any size.
 
-    A source is small and can be sent to another process; it opens files when it reads. Positions of
-    rows count from 0 over all parts in order.
+    A source describes its shards once, which must agree, and reads their rows part by part. It is
+    small and can be sent to another process; it opens files when it reads. Positions of rows count
+    from 0 over all parts in order.
+
+    Parameters
+    ----------
+    name : str
+        Name of the source in reports.
 
     Examples
     --------
@@ -111,25 +159,21 @@ class ShardSource(ABC):
     10
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the source in reports."""
+    #: Rows that are read together; None: a shard is a part.
+    part_rows: int | None = None
 
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[Part, ...]:
-        """All parts in order; known without reading rows."""
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    @property
     @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a row."""
+    def look(self) -> Iterable[Shard]:
+        """Describe all shards without keeping their rows.
 
-    @property
-    @abstractmethod
-    def labelled(self) -> bool:
-        """Whether parts have labels."""
+        Returns
+        -------
+        iterable of Shard
+            In the order of their rows.
+        """
 
     @abstractmethod
     def read(self, part: Part) -> Chunk:
@@ -150,49 +194,9 @@ class ShardSource(ABC):
     def fingerprint(self) -> str:
         """Sixteen characters that change with the files, their sizes or a sample of their rows."""
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return sum(part.count for part in self.parts)
-
-    def __len__(self) -> int:
-        return self.rows
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A file, row group or chunk before its rows are read.
-
-    ``kind`` and ``label`` say what its features and labels are, the latter with the shape of one.
-    ``offset`` is its first row in the file, ``number`` its place in the file or among the chunks.
-    """
-
-    place: str
-    rows: int
-    shape: tuple[int, ...] = ()
-    kind: str = ""
-    label: tuple[str, tuple[int, ...]] | None = None
-    path: Path | None = None
-    offset: int = 0
-    number: int = 0
-    digest: str = ""
-
-
-class KnownShards(ShardSource):
-    """A source that looks at its shards once; they must agree with one another."""
-
-    part_rows: int | None = None
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    @abstractmethod
-    def _look(self) -> Iterable[Shard]:
-        """Describe all shards without keeping their rows."""
-
     @cached_property
-    def _seen(self) -> tuple[Shard, ...]:
-        found = tuple(self._look())
+    def _all_shards(self) -> tuple[Shard, ...]:
+        found = tuple(self.look())
         filled = [shard for shard in found if shard.rows]
         if not filled:
             raise InputError(
@@ -205,7 +209,7 @@ class KnownShards(ShardSource):
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """The shards that have rows."""
-        return tuple(shard for shard in self._seen if shard.rows)
+        return tuple(shard for shard in self._all_shards if shard.rows)
 
     @cached_property
     def _cut(self) -> tuple[tuple[Part, Shard], ...]:
@@ -221,31 +225,49 @@ class KnownShards(ShardSource):
         return tuple(found)
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on the source: empty shards are skipped."""
-        empty = [shard.place for shard in self._seen if not shard.rows]
-        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
-        return (f"{empty[0]}{more} has no rows and is skipped",) if empty else ()
-
-    @property
     def parts(self) -> tuple[Part, ...]:
+        """All parts in order; known without reading rows."""
         return tuple(part for part, _ in self._cut)
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of a row."""
         return self.shards[0].shape
 
     @property
     def labelled(self) -> bool:
+        """Whether parts have labels."""
         return self.shards[0].label is not None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the source: empty shards are skipped."""
+        empty = [shard.place for shard in self._all_shards if not shard.rows]
+        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+        return (f"{empty[0]}{more} has no rows and is skipped",) if empty else ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(shard.rows for shard in self.shards)
+
     def home(self, part: Part) -> Shard:
-        """The shard that a part is cut from."""
+        """The shard that a part is cut from.
+
+        Parameters
+        ----------
+        part : Part
+            One of ``parts``.
+
+        Returns
+        -------
+        Shard
+            It holds all rows of the part.
+        """
         return self._cut[part.number][1]
+
+    def __len__(self) -> int:
+        return self.rows
 
 
 def _refuse_unlike(shard: Shard, first: Shard) -> None:

@@ -1,11 +1,12 @@
-"""How a source is read: options next to its name, and how much memory it may take."""
+"""Options for reading a source, the roles of columns, and the memory limit."""
 
 from __future__ import annotations
 
 import csv
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from bicore.errors import InputError, MemoryLimitError, unknown_name
@@ -13,15 +14,15 @@ from bicore.runtime.context import DEFAULT_MEMORY, human_bytes, parse_bytes
 
 #: Bytes of one feature: they become float64.
 NUMBER = 8
-#: A matrix of features and the scaled one beside it.
+#: A matrix of features and the scaled one.
 COPIES = 2
-#: Columns that a message names.
+#: Columns named in a message.
 MOST_NAMES = 10
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """The memory that reading may take: asked before it is taken."""
+    """The memory that reading may take, checked before it is taken."""
 
     limit: int
 
@@ -93,10 +94,6 @@ class Reading:
         """Further words for a missing value."""
         return () if self.missing is None else tuple(_split(self.missing))
 
-    def whole(self) -> Reading:
-        """The same for all rows."""
-        return replace(self, limit=None)
-
     def given(self) -> dict[str, str]:
         """The given options that belong to some sources only, as the command names them."""
         found = {}
@@ -113,7 +110,7 @@ _OPTIONS = {"weight": "data-weights", "folder": "data"}
 
 @dataclass(frozen=True)
 class Roles:
-    """What each column of a table is for."""
+    """The role of each column of a table."""
 
     targets: tuple[str, ...]
     weight: str | None
@@ -124,31 +121,32 @@ class Roles:
 
 
 def roles_of(where: str, names: list[str], reading: Reading, needs_target: bool = True) -> Roles:
-    """Give each column its role; every named column must exist."""
-    targets = listed("target", reading.target, names)
-    dropped = listed("drop", reading.drop, names)
-    wanted = listed("features", reading.features, names)
-    if reading.weight is not None and reading.weight not in names:
-        raise unknown_column("data-weights", reading.weight, names)
-    if reading.weight in targets:
-        raise InputError(
-            f"--data-weights {reading.weight} is the target column itself; name another column."
-        )
-    if needs_target and not targets:
+    """Give each column its role; every named column must exist, and have one role."""
+    given = {
+        "target": _named("target", reading.target, names),
+        "data-weights": _named("data-weights", reading.weight, names),
+        "drop": _named("drop", reading.drop, names),
+        "features": _named("features", reading.features, names),
+    }
+    if needs_target and not given["target"]:
         raise InputError(f"a table needs --target COLUMN; {where} holds {name_list(names)}.")
-    _refuse_double(where, names)
-    for option, other in (("drop", dropped), ("features", wanted)):
-        both = next((name for name in other if name in targets), None)
-        if both is not None:
-            raise InputError(f"--{option} {both} is the target column itself; leave it out.")
-    both = next((name for name in dropped if name in wanted), None)
-    if both is not None:
-        raise InputError(f"--drop {both} is among --features too; leave one of them out.")
-    free = (name for name in wanted or names if name not in (*targets, reading.weight, *dropped))
-    return Roles(targets, reading.weight, tuple(free), bool(wanted), dropped)
+    double = next((name for name, count in Counter(names).items() if count > 1), None)
+    if double is not None:
+        raise InputError(f"{where} has two columns of one name ({double!r}); rename one.")
+    taken: dict[str, str] = {}
+    for option, columns in given.items():
+        for name in columns:
+            if name in taken:
+                raise InputError(
+                    f"--{option} {name} is named by --{taken[name]} too; leave one of them out."
+                )
+            taken[name] = option
+    wanted = given["features"]
+    features = wanted or tuple(name for name in names if name not in taken)
+    return Roles(given["target"], reading.weight, features, bool(wanted), given["drop"])
 
 
-def listed(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
+def _named(option: str, text: str | None, names: list[str]) -> tuple[str, ...]:
     """Columns named by an option: one, or several separated by commas (quoted as in CSV)."""
     if text is None:
         return ()
@@ -194,11 +192,3 @@ def limited(batches: Iterable[Any], reading: Reading) -> Iterator[Any]:
             yield part
         if rows == reading.limit:
             return
-
-
-def _refuse_double(where: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{where} has two columns of one name ({name!r}); rename one.")
-        seen.add(name)

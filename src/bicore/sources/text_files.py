@@ -145,10 +145,13 @@ def load_csv(path: Path | None, reading: Reading, delimiter: str | None = None) 
     where = str(path or "standard input")
     with foreign(Path(where), "CSV file"), open_text(path, reading.encoding) as (stream, notes):
         head = stream.read(BLOCK)
-        names, delimiter, length, lines = _header(head, where, delimiter)
+        lines = head.splitlines(keepends=True)
+        names, reader, before = _header((line.decode() for line in lines), where, delimiter)
         roles_of(where, names, reading)  # before all of it is read
-        body = Unread(head[length:], stream)
-        batches = list(limited(_batches(body, delimiter, len(names), lines, where), reading))
+        taken = before + reader.line_num
+        body = Unread(head[sum(map(len, lines[:taken])) :], stream)
+        parsed = _batches(body, reader.dialect.delimiter, len(names), taken, where)
+        batches = list(limited(parsed, reading))
     if not batches:
         raise _no_rows(where)
     table = Table(names, pyarrow.Table.from_batches(batches).columns)
@@ -160,30 +163,27 @@ def load_tsv(path: Path, reading: Reading) -> Source:
     return load_csv(path, reading, "\t")
 
 
-def _header(head: bytes, where: str, delimiter: str | None) -> tuple[list[str], str, int, int]:
-    """The names, the delimiter, and the bytes and lines of the header."""
-    lines = head.splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
-    named = _SEPARATOR.fullmatch(lines[first].decode()) if first < len(lines) else None
-    if named:
-        delimiter, first = named[1], first + 1
-    if first >= len(lines):
-        raise _no_rows(where)
-    delimiter = delimiter or _delimiter_of(lines[first].decode())
+def _header(lines: Iterator[str], where: str, delimiter: str | None) -> tuple[list[str], Any, int]:
+    """The names of a header, the reader of all lines after it, and the lines before it.
+
+    A first line may name the delimiter; by default the header shows it.
+    """
     csv.field_size_limit(LONGEST)
-    reader = csv.reader((line.decode() for line in lines[first:]), delimiter=delimiter)
-    names = [name.strip() for name in next(reader)]
-    if len(names) > MOST_COLUMNS:
-        raise InputError(
-            f"{where} has {len(names)} columns, more than {MOST_COLUMNS}; store such wide rows of "
-            "numbers in an .npz file."
-        )
-    taken = first + reader.line_num
-    return names, delimiter, sum(map(len, lines[:taken])), taken
-
-
-def _delimiter_of(header: str) -> str:
-    return max(",;\t|", key=header.count)
+    for before, line in enumerate(lines):
+        named = _SEPARATOR.fullmatch(line)
+        if named:
+            delimiter = named[1]
+        elif line.strip():
+            delimiter = delimiter or max(",;\t|", key=line.count)
+            reader = csv.reader(itertools.chain([line], lines), delimiter=delimiter)
+            names = [name.strip() for name in next(reader)]
+            if len(names) > MOST_COLUMNS:
+                raise InputError(
+                    f"{where} has {len(names)} columns, more than {MOST_COLUMNS}; store such wide "
+                    "rows of numbers in an .npz file."
+                )
+            return names, reader, before
+    raise _no_rows(where)
 
 
 def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -> Iterator[Any]:
@@ -204,7 +204,12 @@ def _batches(body: Unread, delimiter: str, width: int, lines: int, where: str) -
         if ragged:
             row, width, cells = map(int, ragged.groups())
             raise _ragged(where, lines + row, cells, width) from error
-        raise _no_rows(where) if "Empty CSV" in str(error) else error from error
+        if "straddling" in str(error):
+            long = f"{where} has a row of more than {BLOCK >> 20} MB; a quote may not be closed."
+            raise InputError(long) from error
+        if "Empty CSV" in str(error):
+            raise _no_rows(where) from error
+        raise
 
 
 def _ragged(where: str, line: int, cells: int, width: int) -> InputError:
@@ -312,19 +317,13 @@ def piped_rows(lines: Iterator[str], where: str) -> Iterator[dict[str, Any]]:
     if first.lstrip().startswith("{"):
         yield from json_rows(itertools.chain([first], lines), where)
         return
-    named = _SEPARATOR.fullmatch(first)
-    if named:
-        first = next(lines, "")
-    csv.field_size_limit(LONGEST)
-    delimiter = named[1] if named else _delimiter_of(first)
-    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
     try:
-        names = [name.strip() for name in next(reader, [])]
+        names, reader, before = _header(itertools.chain([first], lines), where, None)
         if len(set(names)) != len(names):
             raise InputError(f"{where} has two columns of one name; rename one.")
         for row in reader:
             if row and len(row) != len(names):
-                raise _ragged(where, reader.line_num, len(row), len(names))
+                raise _ragged(where, before + reader.line_num, len(row), len(names))
             if row:
                 yield dict(zip(names, row, strict=True))
     except csv.Error as error:
