@@ -206,7 +206,8 @@ def choose(
         if schema.names.count(name) != 1:
             raise InputError(f"{place}: {unknown_column(argument, str(name), schema.names)}")
         kind = schema.field(name).type
-        if argument != "target" and not _is_number(_innermost(kind)):
+        number = _innermost(kind) if argument == "features" else kind
+        if argument != "target" and not _is_number(number):
             raise InputError(
                 f"{place}: {argument}={name!r} is a column of {kind}; give numbers (encode text "
                 "and dates first)."

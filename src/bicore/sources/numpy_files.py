@@ -237,7 +237,7 @@ _Placed = tuple[StoredArray, int]
 _Columns = tuple[_Placed, _Placed | None, _Placed | None]
 
 
-class NpyShards(ShardSource):
+class NpyShards(_StoredShards):
     """Rows in one or several .npy files, with labels and weights in other files.
 
     Parameters
@@ -275,7 +275,7 @@ class NpyShards(ShardSource):
     ) -> None:
         self.part_rows = check_integer("part_rows", part_rows)
         x = [npy_header(path) for path in find_files(files, (".npy",))]
-        columns = [
+        columns: list[Sequence[_Placed | None]] = [
             [(one, 0) for one in x],
             _pair(x, "labels", labels),
             _pair(x, "weight", weight),
@@ -317,7 +317,7 @@ def _numbers(path: Path) -> tuple[str, ...]:
     return tuple(re.findall(r"\d+", path.stem))
 
 
-class NpzShards(ShardSource):
+class NpzShards(_StoredShards):
     """Rows in .npz files: features x, and if they are there labels y and weights.
 
     A file is a part; sizes come from headers.
@@ -345,13 +345,13 @@ class NpzShards(ShardSource):
     def __init__(self, files: Files, weight: str = "weight") -> None:
         paths = find_files(files, (".npz",))
         columns = [self._headers(path, weight) for path in paths]
+        super().__init__(common_name(paths), f"npz {weight}", columns)
         weighted = [one[2] is not None for one in columns if one[0][0].shape[0]]
         if not all(weighted) and (any(weighted) or weight != "weight"):
             lacking = next(one[0][0].path for one in columns if one[2] is None)
             raise InputError(
                 f"{lacking} has no array {weight!r}; every file needs its weights, or none."
             )
-        super().__init__(common_name(paths), f"npz {weight}", columns)
 
     @staticmethod
     def _headers(path: Path, weight: str) -> _Columns:
