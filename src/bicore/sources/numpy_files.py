@@ -154,7 +154,8 @@ class NpzFile:
     def need(self, name: str) -> None:
         """Refuse a file without this array."""
         if name not in self.members:
-            held = ", ".join(self.members) or "nothing"
+            names = (one if one.isprintable() else ascii(one) for one in self.members)
+            held = ", ".join(names) or "nothing"
             raise InputError(
                 f"{self.path} has no array {name!r}; it holds {held} (np.savez(file, x=…, y=…) "
                 "makes one, --labels FILE.npy gives labels)."
